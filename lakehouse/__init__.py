@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.windows_and_cron import Window
     from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
-    from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
+    from lakehouse.defs.adoption.maintain import MaintainedTables, maintain, maintained_metrics
 
 _HOMES = {
     **dict.fromkeys(("Debezium", "Dms"), "core.declaration.change_sources"),
@@ -54,7 +54,9 @@ _HOMES = {
     "Prices": "core.declaration.prices",
     "Window": "core.declaration.windows_and_cron",
     # For other Dagster projects: these load Dagster.
-    **dict.fromkeys(("MaintainedTables", "maintain"), "defs.adoption.maintain"),
+    **dict.fromkeys(
+        ("MaintainedTables", "maintain", "maintained_metrics"), "defs.adoption.maintain"
+    ),
 }
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 

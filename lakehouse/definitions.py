@@ -12,6 +12,7 @@ import dagster as dg
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
+from lakehouse.defs.alerts import alert_sensors
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
 from lakehouse.defs.dagster_retention import records_asset, records_schedule
@@ -51,11 +52,14 @@ def define(settings: Settings) -> dg.Definitions:
     if any(table.source is not None for table in tables):
         sensors.append(landing_sensor(tables, lake))
     if tables:
+        vacuumed = [table for table in tables if table.vacuum.mode == "automatic"]
+        daily = [inventory_key(lake), *map(vacuum_key, vacuumed)]
         followers = [inventory_key(lake), *map(table_key, own), *map(vacuum_key, tables)]
         sensors += [
             automation_sensor(followers),
             compaction_sensor(tables, lake),
             inventory_sensor(lake),
+            *alert_sensors(tables, lake, daily=daily),
         ]
         assets += [maintenance_plan(), records_asset(settings), inventory_asset(tables, lake)]
     return dg.Definitions(

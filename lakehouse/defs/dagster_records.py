@@ -70,7 +70,7 @@ def newest_facts(
     before a compaction.
     """
     own = [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
-    materialized = _last_materializations(instance, own)
+    materialized = last_materializations(instance, own)
     found: dict[str, NewestFacts] = {}
     for table in tables:
         records = [
@@ -89,7 +89,7 @@ def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -
     A table is omitted if it was never compacted, or if its last compaction had nothing to do. The
     event itself is later than the commit, because a probe may run between the two.
     """
-    found = _last_materializations(instance, [compaction_key(table) for table in tables])
+    found = last_materializations(instance, [compaction_key(table) for table in tables])
     times = {
         table.key: _committed_ms(found[key])
         for table in tables
@@ -243,9 +243,10 @@ def tag_as_read_nothing(instance: dg.DagsterInstance, run_id: str, table: Table)
         instance.add_run_tags(run_id, {machine_tag(f"{_READ_NOTHING}/{table.key}"): run_id})
 
 
-def _last_materializations(
+def last_materializations(
     instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]
 ) -> dict[dg.AssetKey, dg.EventLogRecord]:
+    """The newest materialization of each asset; assets without one are omitted."""
     records = instance.get_asset_records(list(keys)) if keys else ()
     found = {
         record.asset_entry.asset_key: record.asset_entry.last_materialization_record

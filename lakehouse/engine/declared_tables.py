@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 from lakehouse.core.adoption.adopted_file import parse_adopted
@@ -92,6 +92,34 @@ def adopted_tables(settings: Settings) -> dict[str, Table]:
             " names it)."
         ) from error
     return parse_adopted(text, name=str(settings.adopted))
+
+
+def other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]:
+    """The tables in the file of adopted tables that are not `known`.
+
+    A vacuum keeps the files that they borrow.
+
+    Raises:
+        Refused: the file cannot be read, or one of its tables has the key of a known table or
+            shares files with one.
+    """
+    by_key = {table.key: table for table in known}
+    places = {real_address(address_of(table, settings)) for table in by_key.values()}
+    others = {
+        key: table
+        for key, table in adopted_tables(settings).items()
+        if real_address(address_of(table, settings)) not in places
+    }
+    if both := [key for key in others if key in by_key]:
+        raise Refused(
+            f"{settings.adopted}: maintain already uses the key {both[0]}, for "
+            f"{address_of(by_key[both[0]], settings)}. Use another key"
+        )
+    try:
+        checked({**by_key, **others}, settings)
+    except Refused as error:
+        raise Refused(f"{error} (from {settings.adopted}, or from maintain)") from error
+    return others.values()
 
 
 def table_modules(package: str) -> Iterator[ModuleType]:

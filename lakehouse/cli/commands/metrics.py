@@ -53,11 +53,10 @@ def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> N
 
 
 def _read(opened: LakeContext) -> "list[Sample]":
-    from lakehouse.core.metrics.families import samples_of
-    from lakehouse.engine.metrics.read import measure
+    from lakehouse.engine.metrics.read import read_samples
 
     home = opened.lake.settings.home / "dagster"
-    return list(samples_of(measure(opened.lake, opened.tables, dagster_home=home)))
+    return read_samples(opened.lake, opened.tables.values(), dagster_home=home)
 
 
 def _serve(opened: LakeContext) -> None:

@@ -5,7 +5,7 @@ in the folder where Dagster runs, or where the LAKEHOUSE_ settings say.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,17 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.text import count_of
 from lakehouse.defs.adoption.observed import observation_sensor
+from lakehouse.defs.alerts import alert_sensors
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
 from lakehouse.defs.health import health_check
-from lakehouse.defs.keys import vacuum_key
+from lakehouse.defs.keys import compaction_key, table_key, vacuum_key
 from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
 from lakehouse.defs.table_assets import automation_sensor
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 from lakehouse.defs.vacuum import vacuum_asset
-from lakehouse.engine.declared_tables import address_of, adopted_tables, checked
+from lakehouse.engine.declared_tables import checked, other_adopted
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import real_address
 
 # Defaults for projects without a Spark server. Each run opens its own driver, so nothing has to be
 # started in addition to `dagster dev`.
@@ -49,6 +49,8 @@ _spark = cache(
 # The tables of all calls, by the root of their lake. A vacuum keeps the files that any of them
 # borrows.
 _TABLES: dict[str, dict[str, Table]] = {}
+# For the metrics: what gives the lake and all tables of each root.
+_LAKES: dict[str, Callable[[], tuple[Lake, Sequence[Table]]]] = {}
 _URI_KEYS = ("dagster/uri", "uri")
 # The storages of Delta tables. Source: Delta Lake 4.4.0, docs, "Storage configuration"
 _STORAGES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
@@ -121,6 +123,23 @@ def maintain(
     return _definitions(
         [*found.values()], settings, name=name, vacuum_cron=vacuum_cron, assets_are_known=are_known
     )
+
+
+def maintained_metrics() -> str:
+    """The metrics of the tables that `maintain` knows in this process, as Prometheus' text.
+
+    Serve it from a server of your own, or write it to a file for node_exporter (docs/metrics.md).
+    """
+    from lakehouse.engine.metrics.exposition import metrics_text
+    from lakehouse.engine.metrics.read import read_samples
+
+    home = os.environ.get("DAGSTER_HOME")
+    lakes = [everything() for everything in _LAKES.values()]
+    return metrics_text(
+        sample
+        for lake, tables in lakes
+        for sample in read_samples(lake, tables, dagster_home=Path(home) if home else None)
+    ).decode()
 
 
 class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
@@ -204,9 +223,12 @@ def _definitions(
 
     def everything() -> tuple[Lake, Sequence[Table]]:
         known = [*_TABLES[settings.root].values()]
-        known += _other_adopted(known, settings)
+        known += other_adopted(known, settings)
         return lake_of(settings, resources, known), known
 
+    _LAKES[settings.root] = everything
+    vacuums = [vacuum_key(table) for table in tables]
+    checked_assets = [*map(table_key, tables), *map(compaction_key, tables), *vacuums]
     made = [
         *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
         *(
@@ -222,38 +244,17 @@ def _definitions(
                 tables, lake, name=f"{name}_observation", assets_are_known=assets_are_known
             ),
             compaction_sensor(tables, lake, name=f"{name}_compaction"),
-            automation_sensor([vacuum_key(table) for table in tables], name=f"{name}_vacuum"),
+            automation_sensor(vacuums, name=f"{name}_vacuum"),
+            *alert_sensors(
+                tables,
+                lake,
+                name=f"{name}_alerts",
+                daily=vacuums if vacuum_cron == NIGHTLY_CRON else (),
+                checked=checked_assets,
+            ),
         ],
         schedules=compaction_schedules(tables, lake),
     )
-
-
-def _other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]:
-    """The tables in the file of adopted tables that are not `known`.
-
-    A vacuum keeps the files that they borrow.
-
-    Raises:
-        Refused: the file cannot be read, or one of its tables has the key of a known table or
-            shares files with one.
-    """
-    by_key = {table.key: table for table in known}
-    places = {real_address(address_of(table, settings)) for table in by_key.values()}
-    others = {
-        key: table
-        for key, table in adopted_tables(settings).items()
-        if real_address(address_of(table, settings)) not in places
-    }
-    if both := [key for key in others if key in by_key]:
-        raise Refused(
-            f"{settings.adopted}: maintain already uses the key {both[0]}, for "
-            f"{address_of(by_key[both[0]], settings)}. Use another key"
-        )
-    try:
-        checked({**by_key, **others}, settings)
-    except Refused as error:
-        raise Refused(f"{error} (from {settings.adopted}, or from maintain)") from error
-    return others.values()
 
 
 def _written(

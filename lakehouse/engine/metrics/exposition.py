@@ -83,8 +83,9 @@ def families(samples: Iterable[Sample]) -> list[PrometheusMetric]:
 
 
 def metrics_text(samples: Iterable[Sample]) -> bytes:
-    """The samples in Prometheus' text format."""
-    return generate_latest(_registry(_Constant(samples)))
+    """The samples in Prometheus' text format. Of samples with the same labels, the last counts."""
+    unique = {(sample.metric, sample.labels): sample for sample in samples}
+    return generate_latest(_registry(_Constant(unique.values())))
 
 
 def write_metrics(path: Path, text: bytes) -> None:

@@ -5,7 +5,7 @@ What cannot be read is unknown, and named by a metric of its own. It never fails
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +16,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.inventory.checks import loads_of
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
+from lakehouse.core.metrics.families import Sample, samples_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
@@ -27,10 +28,13 @@ from lakehouse.runtime.dagster_files import read_dagster_records
 type_of_value = TypeVar("type_of_value")
 
 
-def measure(
-    lake: Lake, declared: Mapping[str, Table], *, dagster_home: Path | None = None
-) -> MeasuredLake:
-    """Reads a lake and its tables. `dagster_home` is the folder of Dagster's records, if any."""
+def read_samples(lake: Lake, tables: Iterable[Table], *, dagster_home: Path | None) -> list[Sample]:
+    """The values of all metrics of a lake now. `dagster_home` holds Dagster's records, if any."""
+    declared = {table.key: table for table in tables}
+    return list(samples_of(_measure(lake, declared, dagster_home)))
+
+
+def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | None) -> MeasuredLake:
     read_ms, since = now_ms(), time.monotonic()
     sources = dict[str, bool]()
 

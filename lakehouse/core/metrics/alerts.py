@@ -1,0 +1,153 @@
+"""Which alerts fire, and which messages are due. Each alert is sent once, and once when it is over.
+
+A fact that is unknown changes nothing: an alert that fired keeps firing, and no other one begins.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from html import escape
+
+from lakehouse.core.checks import CheckResult
+from lakehouse.core.text import count_of, printable, utc_text
+from lakehouse.core.units import HOUR_MS
+
+# `lakehouse health` shows scores below 50 in red. The higher limit at the end avoids a message for
+# each compaction of a table that lives at the border.
+SICK_SCORE, WELL_SCORE = 50.0, 60.0
+# Inventories and vacuums run once a day. Two missed ones, and two hours for the run.
+LATE_HOURS = 50
+# A message has at most this many lines, since Slack cuts off long texts.
+_LINES = 20
+_LINE_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertFacts:
+    """The newest facts about a lake; `None` is unknown.
+
+    - `checks`: the newest result of each check, by asset and name.
+    - `scores`: the health of each table and its sentence.
+    - `done_ms`: when each daily upkeep, like `vacuum/bronze/weather`, was done last.
+    """
+
+    checks: Mapping[tuple[str, str], CheckResult | None] = field(
+        default_factory=dict[tuple[str, str], CheckResult | None]
+    )
+    scores: Mapping[str, tuple[float, str] | None] = field(
+        default_factory=dict[str, tuple[float, str] | None]
+    )
+    done_ms: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """An alert that fires, or that is over but not reported as such.
+
+    `subject` identifies it. `is_sent`: its first message was delivered.
+    """
+
+    subject: str
+    sentence: str
+    since_ms: int
+    is_sent: bool = False
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """Whether something is wrong now (`None`: unknown), and a sentence with the way out."""
+
+    is_wrong: bool | None
+    sentence: str = ""
+
+
+def next_alerts(before: Sequence[Alert], facts: AlertFacts, *, now_ms: int) -> tuple[Alert, ...]:
+    """The alerts by these facts, the oldest first. What is not watched any more is over."""
+    known = {alert.subject: alert for alert in before}
+    firing = {alert.subject for alert in before if not alert.is_over}
+    alerts = list[Alert]()
+    judged = _judge(facts, firing, now_ms)
+    for subject, judgement in judged.items():
+        alert = known.get(subject)
+        is_wrong = judgement.is_wrong
+        if is_wrong is None:
+            is_wrong = subject in firing
+        if is_wrong and alert is None:
+            alerts.append(Alert(subject=subject, sentence=judgement.sentence, since_ms=now_ms))
+        elif alert is not None:
+            alerts.append(replace(alert, is_over=not is_wrong))
+    alerts += [replace(alert, is_over=True) for alert in before if alert.subject not in judged]
+    # The end of an alert that was never reported is not reported either.
+    reported = [alert for alert in alerts if alert.is_sent or not alert.is_over]
+    return tuple(sorted(reported, key=lambda alert: alert.since_ms))
+
+
+def message_of(alerts: Iterable[Alert], *, lake: str) -> str:
+    """The message that is due, in the markup that Slack and Teams share; empty if none is."""
+    begun = [alert for alert in alerts if not alert.is_sent]
+    ended = [alert for alert in alerts if alert.is_over]
+    if not begun and not ended:
+        return ""
+    lines = [f"{alert.subject}: {alert.sentence}" for alert in begun]
+    lines += [f"resolved: {alert.subject}" for alert in ended]
+    if len(lines) > _LINES:
+        lines = [*lines[:_LINES], f"{len(lines) - _LINES} more: lakehouse alerts"]
+    title = f"Lake {lake}: {count_of(len(begun), 'new alert')}, {len(ended)} resolved"
+    return "\n".join(_safe(line) for line in (title, *lines))
+
+
+def trial_message(*, lake: str) -> str:
+    """A message that only shows that messages arrive."""
+    return _safe(f"Lake {lake}: this is a test. Alerts arrive here.")
+
+
+def delivered(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
+    """The alerts after their message was delivered: those that are over are forgotten."""
+    return tuple(replace(alert, is_sent=True) for alert in alerts if not alert.is_over)
+
+
+def _judge(facts: AlertFacts, firing: AbstractSet[str], now_ms: int) -> dict[str, _Judgement]:
+    judged = dict[str, _Judgement]()
+    for (asset, check), result in facts.checks.items():
+        judged[f"check {check} of {asset}"] = _of_check(asset, check, result)
+    for table, health in facts.scores.items():
+        subject = f"health of {table}"
+        judged[subject] = _of_health(table, health, was_sick=subject in firing)
+    for asset, done_ms in facts.done_ms.items():
+        judged[f"{asset} is late"] = _of_upkeep(asset, done_ms, now_ms)
+    return judged
+
+
+def _of_check(asset: str, check: str, result: CheckResult | None) -> _Judgement:
+    if result is None:
+        return _Judgement(None)
+    way_out = f"Open the check {check} on the page of {asset}, or see docs/runbook.md."
+    return _Judgement(not result.ok, f"{result.sentence.rstrip('.')}. {way_out}")
+
+
+def _of_health(table: str, health: tuple[float, str] | None, *, was_sick: bool) -> _Judgement:
+    if health is None:
+        return _Judgement(None)
+    score, sentence = health
+    limit = WELL_SCORE if was_sick else SICK_SCORE
+    way_out = f"Use lakehouse plan {table} to see why nothing is compacted."
+    return _Judgement(score < limit, f"{sentence}. {way_out}")
+
+
+def _of_upkeep(asset: str, done_ms: int | None, now_ms: int) -> _Judgement:
+    if done_ms is None:
+        return _Judgement(None)
+    sentence = (
+        f"it was done last at {utc_text(done_ms)}, at most {LATE_HOURS} h are usual. Look at the "
+        f"runs of {asset} on the page, and whether automation_sensor is on."
+    )
+    return _Judgement(now_ms - done_ms > LATE_HOURS * HOUR_MS, sentence)
+
+
+def _safe(line: str) -> str:
+    """One line of a message, in which no name from outside makes a link or calls people.
+
+    Source: https://api.slack.com/reference/surfaces/formatting#escaping
+    """
+    return escape(printable(line)[:_LINE_CHARACTERS], quote=False)

@@ -1,0 +1,131 @@
+"""The sensor that sends alerts to a webhook. It exists only if LAKEHOUSE_ALERT_URL is set."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import dagster as dg
+from dagster._core.storage.asset_check_execution_record import (
+    AssetCheckExecutionRecordStatus,  # not public
+)
+
+from lakehouse.core.checks import CheckResult
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import LakehouseError
+from lakehouse.core.metrics.alerts import AlertFacts, delivered, message_of, next_alerts
+from lakehouse.core.text import count_of
+from lakehouse.defs.dagster_records import last_materializations, newest_facts
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.metrics.alerts import read_alerts, send, write_alerts
+from lakehouse.engine.store import TimeBudget
+
+# Seconds between two ticks. On S3, a tick costs three requests and one per pause.
+_SECONDS_ON_DISK, _SECONDS_ON_S3 = 30, 120
+_DONE = (AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED)
+
+
+def alert_sensors(
+    tables: Sequence[Table],
+    lake: Lake,
+    *,
+    name: str = "alert_sensor",
+    daily: Collection[dg.AssetKey] = (),
+    checked: Collection[dg.AssetKey] | None = None,
+) -> list[dg.SensorDefinition]:
+    """The sensor in a list, or no sensor if no webhook is set.
+
+    `daily` are the assets of upkeep that are materialized once a day. Of a project that has other
+    assets, too, only the checks of the assets `checked` are watched.
+    """
+    url = lake.settings.alert_url
+    if not url or not tables:
+        return []
+    budget = TimeBudget()
+    bounded = lake.within(budget)
+
+    @dg.sensor(
+        name=name,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=_SECONDS_ON_S3 if lake.settings.on_s3 else _SECONDS_ON_DISK,
+        description="Sends failing checks, low health and late upkeep to LAKEHOUSE_ALERT_URL.",
+    )
+    def watch(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        budget.begin()
+        try:
+            before = read_alerts(bounded.store, name)
+            paused = _paused(bounded)
+            facts = AlertFacts(
+                checks=_checks(context, checked),
+                scores=_scores(context.instance, tables),
+                done_ms=_done_ms(context.instance, daily, paused),
+            )
+            alerts = next_alerts(before, facts, now_ms=now_ms())
+            problem = ""
+            if message := message_of(alerts, lake=lake.settings.root):
+                problem = send(url, message)
+                alerts = alerts if problem else delivered(alerts)
+            if alerts != before:
+                write_alerts(bounded.store, name, alerts)
+        except LakehouseError as error:
+            return dg.SkipReason(f"the journal cannot be read or written now: {error}")
+        firing = count_of(sum(not alert.is_over for alert in alerts), "alert")
+        if problem:
+            context.log.warning(f"the webhook did not take the message: {problem}")
+            return dg.SkipReason(f"{firing}; not delivered ({problem}), the next tick tries again")
+        return dg.SkipReason(f"{firing}; {'a message was delivered' if message else 'no news'}")
+
+    return [watch]
+
+
+def _paused(lake: Lake) -> set[str]:
+    """The assets of upkeep that a person has paused."""
+    now = now_ms()
+    return {
+        f"vacuum/{key}" for key, pause in Journal(lake.store).pauses().items() if pause.holds(now)
+    }
+
+
+def _checks(
+    context: dg.SensorEvaluationContext, assets: Collection[dg.AssetKey] | None
+) -> dict[tuple[str, str], CheckResult | None]:
+    """The newest result of each check; `None` if it never ran or runs now."""
+    assert context.repository_def is not None
+    wanted = [
+        key
+        for key in context.repository_def.asset_graph.asset_check_keys
+        if assets is None or key.asset_key in assets
+    ]
+    records = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(wanted)
+    found = dict[tuple[str, str], CheckResult | None]()
+    for key in wanted:
+        record = records.get(key)
+        evaluation = record.evaluation if record is not None and record.status in _DONE else None
+        found[key.asset_key.to_user_string(), key.name] = evaluation and CheckResult(
+            name=key.name, ok=evaluation.passed, sentence=evaluation.description or "it failed"
+        )
+    return found
+
+
+def _scores(
+    instance: dg.DagsterInstance, tables: Sequence[Table]
+) -> dict[str, tuple[float, str] | None]:
+    facts = newest_facts(instance, tables)
+    found = dict[str, tuple[float, str] | None]()
+    for table in tables:
+        values: Mapping[str, object] = facts[table.key].values if table.key in facts else {}
+        score, sentence = values.get("lakehouse/health_score"), values.get("lakehouse/health")
+        found[table.key] = (float(score), str(sentence)) if isinstance(score, int | float) else None
+    return found
+
+
+def _done_ms(
+    instance: dg.DagsterInstance, daily: Collection[dg.AssetKey], paused: Collection[str]
+) -> dict[str, int | None]:
+    """When each daily upkeep was done last; without the upkeep that a person has paused."""
+    times = last_materializations(instance, list(daily))
+    found = dict[str, int | None]()
+    for key in daily:
+        shown, last = key.to_user_string(), times.get(key)
+        if shown not in paused:
+            found[shown] = None if last is None else int(last.timestamp * 1000)
+    return found

@@ -1,0 +1,99 @@
+"""Remembers alerts in the journal, and sends messages to a webhook.
+
+Alerts: `_lakehouse/alerts/<sensor>.json`, one file per sensor, which it alone replaces. The file
+holds the alerts that fire, and those whose end is not delivered yet. When there is none, the file
+is deleted.
+
+**Safety properties**
+- `send` returns within `_SECONDS`, whatever the other side does.
+- The webhook's address is a secret: it is in no file, no message and no error.
+"""
+
+import contextlib
+import json
+import threading
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+from urllib.error import HTTPError
+
+from lakehouse.core.metrics.alerts import Alert
+from lakehouse.engine.journal.records import encoded
+from lakehouse.engine.store import Store
+
+_FOLDER = "_lakehouse/alerts"
+_SECONDS = 5.0
+
+
+def read_alerts(store: Store, sensor: str) -> tuple[Alert, ...]:
+    """The alerts that a sensor recorded. A damaged file counts as none: alerts are sent again."""
+    with contextlib.suppress(FileNotFoundError):
+        return _decoded(store.read(_name(sensor)))
+    return ()
+
+
+def write_alerts(store: Store, sensor: str, alerts: Sequence[Alert]) -> None:
+    """Replaces the alerts that a sensor recorded."""
+    if alerts:
+        store.put(_name(sensor), encoded({"alerts": [asdict(alert) for alert in alerts]}))
+    else:
+        store.delete([_name(sensor)])
+
+
+def all_alerts(store: Store) -> tuple[Alert, ...]:
+    """The alerts of all sensors, the oldest first."""
+    names = [file.name for file in store.list(_FOLDER)]
+    found = [alert for data in store.read_many(names) for alert in _decoded(data)]
+    return tuple(sorted(found, key=lambda alert: alert.since_ms))
+
+
+def send(url: str, text: str) -> str:
+    """Sends a message, as Slack and Teams take it. Returns why it was not delivered, or nothing.
+
+    An attempt that takes too long goes on in its thread. If it succeeds after all, the message
+    arrives twice, since the caller tries again.
+    """
+    outcomes = list[str]()
+    attempt = threading.Thread(target=lambda: outcomes.append(_post(url, text)), daemon=True)
+    attempt.start()
+    attempt.join(_SECONDS)
+    return outcomes[0] if outcomes else f"no answer within {_SECONDS:g} s"
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses redirections, which would turn the message into a GET request."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _post(url: str, text: str) -> str:
+    """Why the message was not delivered, or an empty text.
+
+    An error's own text may hold the address, so only its kind is returned.
+    """
+    try:
+        request = urllib.request.Request(  # noqa: S310 (the setting takes http:// and https:// only)
+            url,
+            data=json.dumps({"text": text}).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_SECONDS):
+            return ""
+    except HTTPError as error:
+        error.close()
+        return f"HTTP status {error.code}"
+    except Exception as error:
+        return type(getattr(error, "reason", error)).__name__
+
+
+def _name(sensor: str) -> str:
+    return f"{_FOLDER}/{sensor}.json"
+
+
+def _decoded(data: bytes) -> tuple[Alert, ...]:
+    try:
+        return tuple(Alert(**each) for each in json.loads(data)["alerts"])
+    except (ValueError, TypeError, KeyError):
+        return ()

@@ -1,0 +1,112 @@
+"""Each alert is sent once, and once when it is over; what is unknown changes nothing."""
+
+from dataclasses import replace
+
+from lakehouse.core.checks import CheckResult
+from lakehouse.core.metrics.alerts import Alert, AlertFacts, delivered, message_of, next_alerts
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+
+
+def of_check(ok: bool | None) -> AlertFacts:
+    result = (
+        None if ok is None else CheckResult(name="readable", ok=ok, sentence="2 files are gone")
+    )
+    return AlertFacts(checks={("bronze/orders", "readable"): result})
+
+
+def of_score(score: float | None) -> AlertFacts:
+    return AlertFacts(scores={"bronze/orders": None if score is None else (score, "many files")})
+
+
+def of_vacuum(done_ms: int | None) -> AlertFacts:
+    return AlertFacts(done_ms={"vacuum/bronze/orders": done_ms})
+
+
+def subjects(alerts: tuple[Alert, ...]) -> list[str]:
+    return [alert.subject for alert in alerts if not alert.is_over]
+
+
+def test_a_failing_check_is_sent_once_with_its_way_out_and_once_when_it_passes() -> None:
+    alerts = next_alerts((), of_check(False), now_ms=NOW)
+    assert message_of(alerts, lake="/lake") == (
+        "Lake /lake: 1 new alert, 0 resolved\n"
+        "check readable of bronze/orders: 2 files are gone. Open the check readable on the page of "
+        "bronze/orders, or see docs/runbook.md."
+    )
+    # Not delivered: the next tick has the same message.
+    assert next_alerts(alerts, of_check(False), now_ms=NOW + HOUR) == alerts
+    alerts = delivered(alerts)
+    for facts in (of_check(False), of_check(None)):
+        alerts = next_alerts(alerts, facts, now_ms=NOW + HOUR)
+        assert (subjects(alerts), message_of(alerts, lake="/lake")) == (
+            ["check readable of bronze/orders"],
+            "",
+        )
+    alerts = next_alerts(alerts, of_check(True), now_ms=NOW + 2 * HOUR)
+    assert message_of(alerts, lake="/lake") == (
+        "Lake /lake: 0 new alerts, 1 resolved\nresolved: check readable of bronze/orders"
+    )
+    assert delivered(alerts) == ()
+
+
+def test_an_unknown_fact_begins_no_alert() -> None:
+    for facts in (of_check(None), of_score(None), of_vacuum(None)):
+        assert next_alerts((), facts, now_ms=NOW) == ()
+
+
+def test_an_alert_that_ends_before_it_was_delivered_is_forgotten() -> None:
+    alerts = next_alerts((), of_check(False), now_ms=NOW)
+    assert next_alerts(alerts, of_check(True), now_ms=NOW) == ()
+
+
+def test_an_alert_that_comes_back_before_its_end_was_delivered_goes_on() -> None:
+    fired = delivered(next_alerts((), of_check(False), now_ms=NOW))
+    over = next_alerts(fired, of_check(True), now_ms=NOW)
+    assert [alert.is_over for alert in over] == [True]
+    assert next_alerts(over, of_check(False), now_ms=NOW) == fired
+
+
+def test_an_unknown_fact_does_not_bring_back_an_alert_that_is_over() -> None:
+    over = (Alert(subject="health of bronze/orders", sentence="", since_ms=NOW, is_sent=True),)
+    over = tuple(replace(alert, is_over=True) for alert in over)
+    assert next_alerts(over, of_score(None), now_ms=NOW) == over
+
+
+def test_low_health_ends_only_well_above_where_it_began() -> None:
+    assert next_alerts((), of_score(50), now_ms=NOW) == ()
+    alerts = next_alerts((), of_score(49.9), now_ms=NOW)
+    assert subjects(alerts) == ["health of bronze/orders"]
+    assert alerts[0].sentence == (
+        "many files. Use lakehouse plan bronze/orders to see why nothing is compacted."
+    )
+    assert subjects(next_alerts(alerts, of_score(59.9), now_ms=NOW)) == subjects(alerts)
+    assert subjects(next_alerts(alerts, of_score(60), now_ms=NOW)) == []
+
+
+def test_upkeep_is_late_after_two_missed_days() -> None:
+    assert next_alerts((), of_vacuum(NOW - 50 * HOUR), now_ms=NOW) == ()
+    alerts = next_alerts((), of_vacuum(NOW - 50 * HOUR - 1), now_ms=NOW)
+    assert subjects(alerts) == ["vacuum/bronze/orders is late"]
+    assert "done last at 2023-11-12 20:13 UTC" in alerts[0].sentence
+
+
+def test_what_is_not_watched_any_more_is_over() -> None:
+    alerts = delivered(next_alerts((), of_check(False), now_ms=NOW))
+    assert message_of(next_alerts(alerts, AlertFacts(), now_ms=NOW), lake="/lake").endswith(
+        "resolved: check readable of bronze/orders"
+    )
+
+
+def test_a_message_has_a_bounded_length_and_no_markup_from_outside() -> None:
+    checks: dict[tuple[str, str], CheckResult | None] = {
+        (f"bronze/t{number:02}", "readable"): CheckResult(
+            name="readable", ok=False, sentence="<!channel> & \x1b" + "x" * 2_000
+        )
+        for number in range(25)
+    }
+    lines = message_of(next_alerts((), AlertFacts(checks=checks), now_ms=NOW), lake="/lake")
+    assert lines.count("\n") == 21 and lines.endswith("5 more: lakehouse alerts")
+    assert max(map(len, lines.split("\n"))) < 600
+    assert "&lt;!channel&gt; &amp; \\x1bx" in lines and "<" not in lines
