@@ -8,7 +8,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import keeps_rows
+from lakehouse.core.delta.commits import keeps_rows, moves_rows
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
@@ -147,12 +147,16 @@ def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
 def data_version(facts: TableFacts) -> str:
     """The last commit that changed a row, like `7@1763722800000`.
 
-    Compactions, and rebuilds from a table's own rows, do not change it. The time distinguishes a
-    table that was deleted and created again. If the log no longer has such a commit, its oldest
-    commit is used.
+    Compactions, rebuilds from a table's own rows, and rows that move to its archive do not change
+    it. The time distinguishes a table that was deleted and created again. If the log no longer has
+    such a commit, its oldest commit is used.
     """
     commits = facts.history.commits
-    changes = [each for each in commits if each.changed_data and not keeps_rows(each)]
+    changes = [
+        each
+        for each in commits
+        if each.changed_data and not keeps_rows(each) and not moves_rows(each)
+    ]
     changes = changes or list(commits[:1])
     return (
         f"{changes[-1].version}@{changes[-1].committed_ms}"

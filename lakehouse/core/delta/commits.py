@@ -23,6 +23,9 @@ MOVED_FROM = "moved_from"
 # The member of a rebuild's userMetadata: the version `from` which it started, and whether its
 # `rows` are the "same" or "new".
 REBUILD = "rebuild"
+# The member of the userMetadata of commits that move rows out of a table, or back into it, for
+# upkeep: "archive", "restore" or "ttl".
+ROWS_MOVED = "rows_moved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,25 +203,28 @@ def keeps_rows(commit: Commit) -> bool:
     return rebuilt_from(commit) is not None and written_in(commit)[REBUILD].get("rows") == "same"
 
 
+def moves_rows(commit: Commit) -> bool:
+    """Whether upkeep moved rows out of the table or back. Tables that read them keep them."""
+    return written_in(commit).get(ROWS_MOVED) in ("archive", "restore", "ttl")
+
+
 def is_news(commit: Commit) -> bool:
     """Whether the commit adds or removes rows that no earlier commit has reported."""
-    return commit.changed_data and brought_back_by(commit) is None and not keeps_rows(commit)
+    repeats = brought_back_by(commit) is not None or keeps_rows(commit) or moves_rows(commit)
+    return commit.changed_data and not repeats
 
 
 def may_repeat_rows(commit: Commit) -> bool:
     """Whether the change data feed may report rows as new that the table already had.
 
-    A RESTORE by another program brings back files that were already read. An overwrite of a table,
-    or of a part of it, may write the same rows again. Such rows cannot be distinguished from new
-    ones. Overwrites by this lake do not count: readers are declared to follow them as they are. A
-    rebuild of another table from its inputs counts.
+    A RESTORE by another program brings back files that were already read. An overwrite, also of a
+    part of a table, may write the same rows again, which cannot be distinguished from new ones.
+    Overwrites by this lake do not count: readers are declared to follow them as they are. A rebuild
+    of another table from its inputs counts.
     """
     replaces = bool(commit.removed_paths) and commit.operation not in _TOLD_ROW_BY_ROW
-    if not (
-        commit.changed_data
-        and commit.added_paths
-        and (replaces or commit.operation in _BRING_FILES_BACK)
-    ):
+    is_suspect = replaces or commit.operation in _BRING_FILES_BACK
+    if not (commit.changed_data and commit.added_paths and is_suspect) or moves_rows(commit):
         return False
     if rebuilt_from(commit) is not None:
         return not (keeps_rows(commit) or INPUTS in written_in(commit))

@@ -8,7 +8,9 @@ A compaction whose rows differed is undone by our RESTORE, whose change feed has
 as an insert. A table that follows changes already has these rows, and skips the RESTORE. A table
 that read all rows in between has rows of the faulty compaction, and reads the whole input again.
 
-A rebuild from own rows is skipped. One from inputs is read; an append cannot follow it.
+A rebuild from own rows is skipped. One from inputs is read; an append cannot follow it. Commits
+that move rows to the archive or back, or delete expired ones, are skipped: a table that read these
+rows keeps them.
 
 A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys ignores
 them. An append would duplicate them, so it cannot continue by changes.
@@ -30,6 +32,7 @@ from lakehouse.core.delta.commits import (
     is_news,
     keeps_rows,
     may_repeat_rows,
+    moves_rows,
     rebuilt_from,
     written_in,
 )
@@ -173,7 +176,8 @@ def plan_increment(
         passed_over=tuple(
             commit.version
             for commit in commits
-            if commit.version > changed[0] and (commit.version in undoing or keeps_rows(commit))
+            if commit.version > changed[0]
+            and (commit.version in undoing or keeps_rows(commit) or moves_rows(commit))
         ),
     )
 

@@ -280,6 +280,26 @@ def test_rows_that_a_rebuild_replaced_unread_are_noticed_until_it_is_undone() ->
     assert lost_by_rebuild(replace(past, commits=(*past.commits, undoing))) == ()
 
 
+@pytest.mark.parametrize("what", ["archive", "restore", "ttl"])
+def test_rows_that_upkeep_moves_are_no_change_for_readers(what: str) -> None:
+    past = history(True, True, True, True)
+    commits = [*past.commits]
+    commits[2] = replace(
+        commits[2],
+        operation="DELETE" if what != "restore" else "WRITE",
+        user_metadata=json.dumps({"rows_moved": what}),
+    )
+    moved = replace(past, commits=tuple(commits))
+    between = plan_increment(0, 3, moved, Reader(is_append=True))
+    assert isinstance(between, ReadChanges) and between.ranges == ((1, 1), (3, 3))
+    assert isinstance(plan_increment(1, 2, moved, Reader(is_append=True)), NothingNew)
+    foreign = replace(moved.commits[2], user_metadata='{"rows_moved":["archive"]}')
+    read = plan_increment(
+        1, 2, replace(past, commits=(*past.commits[:2], foreign)), Reader(is_append=True)
+    )
+    assert isinstance(read, ReadChanges) and read.ranges == ((2, 2),)
+
+
 LANDED = Table(key="bronze/i", source=Landing(prefix="landing/i/", format="json"), write=Append())
 MERGED = Table(
     key="bronze/t",
