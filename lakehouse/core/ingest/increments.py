@@ -8,9 +8,8 @@ A compaction whose rows differed is undone by our RESTORE, whose change feed has
 as an insert. A table that follows changes already has these rows, and skips the RESTORE. A table
 that read all rows in between has rows of the faulty compaction, and reads the whole input again.
 
-A rebuild from own rows is skipped. One from inputs is read; an append cannot follow it. Commits
-that move rows to the archive or back, or delete expired ones, are skipped: a table that read these
-rows keeps them.
+A rebuild from own rows is skipped. One from inputs is read; an append cannot follow it. Rows that
+move to the archive or back, or expire, are skipped: tables that read them keep them.
 
 A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys ignores
 them. An append would duplicate them, so it cannot continue by changes.
@@ -32,7 +31,6 @@ from lakehouse.core.delta.commits import (
     is_news,
     keeps_rows,
     may_repeat_rows,
-    moves_rows,
     rebuilt_from,
     written_in,
 )
@@ -145,12 +143,8 @@ def plan_increment(
     commits = history.between(consumed, input_version)
     if commits is None:
         return all_of_it(changes_lost(consumed))
-    undoing = {
-        commit.version: version
-        for commit in commits
-        if (version := brought_back_by(commit)) is not None
-    }
-    if reader.may_hold_all and any(version < consumed for version in undoing.values()):
+    undone = [version for each in commits if (version := brought_back_by(each)) is not None]
+    if reader.may_hold_all and any(version < consumed for version in undone):
         return all_of_it(f"version {consumed}, read before, is a compaction that was undone since")
     repeating = [commit for commit in commits if may_repeat_rows(commit)]
     if reader.is_append and repeating:
@@ -176,8 +170,7 @@ def plan_increment(
         passed_over=tuple(
             commit.version
             for commit in commits
-            if commit.version > changed[0]
-            and (commit.version in undoing or keeps_rows(commit) or moves_rows(commit))
+            if commit.version > changed[0] and commit.changed_data and not is_news(commit)
         ),
     )
 
