@@ -52,7 +52,7 @@ LAST_COMPACTION = Metric(
 )
 LAST_VACUUM = Metric(
     "lakehouse_table_last_vacuum_timestamp_seconds",
-    "Start of the newest vacuum, whether or not it deleted anything.",
+    "Start of the newest vacuum, if vacuums are automatic; whether or not it deleted anything.",
 )
 QUARANTINED_ROWS = Metric("lakehouse_quarantined_rows", "Rejected records in quarantine.")
 PAUSED = Metric("lakehouse_table_paused", "1 while a person has paused the upkeep, else 0.")
@@ -67,6 +67,29 @@ CHECK_PASSED = Metric(
     "lakehouse_check_passed",
     "1 if the newest result of the asset's check passed, else 0.",
     (*_TABLE, "check"),
+)
+OPERATIONS = Metric(
+    "lakehouse_operations_total",
+    "Operations that ended since midnight UTC, when the count starts again.",
+    (*_TABLE, "operation", "outcome"),
+    "counter",
+)
+DURATION = Metric(
+    "lakehouse_operation_duration_seconds",
+    "Durations of the operations that ended since midnight UTC.",
+    (*_TABLE, "operation"),
+    "summary",
+)
+PREDICTION_ERROR = Metric(
+    "lakehouse_operation_prediction_error_ratio",
+    "How far the newest prediction was off, as a share of the actual figure.",
+    (*_TABLE, "operation", "figure"),
+)
+COST = Metric(
+    "lakehouse_cost_usd_total",
+    "Cost of the operations that ended since midnight UTC, by their kind.",
+    (*_TABLE, "kind"),
+    "counter",
 )
 INVENTORY = Metric(
     "lakehouse_inventory_snapshot_timestamp_seconds",
@@ -85,8 +108,8 @@ BUILD_INFO = Metric("lakehouse_build_info", "1, with the version of this program
 METRICS: tuple[Metric, ...] = (
     *(FILES, SMALL_FILES, MERGEABLE_FILES, ROWS, BYTES, HEALTH_SCORE, LOG_COMMITS, LAST_WRITE),
     *(LAST_COMPACTION, LAST_VACUUM, QUARANTINED_ROWS, PAUSED, READABLE, BUDGET, DECISION),
-    *(CHECK_PASSED, INVENTORY, RECORDS_BYTES, RECORDS_RUNS, SOURCE_READABLE, READ_AT),
-    *(READ_SECONDS, BUILD_INFO),
+    *(CHECK_PASSED, OPERATIONS, DURATION, PREDICTION_ERROR, COST, INVENTORY, RECORDS_BYTES),
+    *(RECORDS_RUNS, SOURCE_READABLE, READ_AT, READ_SECONDS, BUILD_INFO),
 )
 
 

@@ -59,7 +59,9 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
         _measured(
             each,
             decision=decisions.get(each.table.key, ""),
-            last_vacuum_ms=vacuums_ms.get(each.table.key),
+            last_vacuum_ms=(
+                vacuums_ms.get(each.table.key) if each.table.vacuum.mode == "automatic" else None
+            ),
             quarantined_rows=rows.get(each.table.key),
         )
         for each in fleet.tables

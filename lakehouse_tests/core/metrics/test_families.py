@@ -1,0 +1,71 @@
+"""The names that rules and dashboard use, and the values that are made of facts."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
+from lakehouse.core.metrics.families import METRICS, samples_of
+from lakehouse_tests.test_docs import is_command
+
+FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "observability"
+NAMES = {each.name for each in METRICS} | {
+    f"{each.name}_{part}" for each in METRICS if each.kind == "summary" for part in ("sum", "count")
+}
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def test_every_name_in_rules_and_dashboard_is_a_metric() -> None:
+    dashboard = json.loads((FOLDER / "grafana.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries += [each["query"] for each in dashboard["templating"]["list"]]
+    queries += [rule["expr"] for rule in rules()]
+    named = {name for query in queries for name in re.findall(r"lakehouse_\w+", query)}
+    assert len(queries) > 30 and named - NAMES == set()
+    labels = {"table", "layer", "instance"} | {label for each in METRICS for label in each.labels}
+    used = {name for query in queries for name in re.findall(r"(\w+)(?:=~|!~|!=|=)\"", query)}
+    assert used - labels == {"job"}
+
+
+def test_every_rule_says_what_is_wrong_and_what_to_type() -> None:
+    assert {rule["labels"]["severity"] for rule in rules()} == {"critical", "warning", "info"}
+    for rule in rules():
+        assert rule["annotations"].keys() == {"summary", "runbook"}, rule["alert"]
+        text = rule["annotations"]["runbook"].replace("{{ $labels.table }}", "bronze/orders")
+        commands = re.findall(r"`(lakehouse [^`]+)`", text)
+        assert [command for command in commands if not is_command(command)] == []
+
+
+def test_a_table_without_facts_has_only_what_is_known_of_it() -> None:
+    lake = MeasuredLake(
+        tables=(
+            MeasuredTable(table="gold/new", is_readable=True),
+            MeasuredTable(table="gold/ill", is_readable=False, budget_usd_per_month=2.5),
+            MeasuredTable(table="gold/read", is_readable=True, exists=True, is_paused=False),
+        ),
+        version="1",
+        read_ms=1_500,
+        seconds=0.25,
+        dagster=DagsterRecords(size_bytes=7, checks={("vacuum/gold/ill", "deleted"): False}),
+        sources={"vacuums": False},
+    )
+    found = {(each.metric.name, each.labels): each.value for each in samples_of(lake)}
+    assert found == {
+        ("lakehouse_table_readable", ("gold/ill", "gold")): 0,
+        ("lakehouse_table_budget_usd_per_month", ("gold/ill", "gold")): 2.5,
+        ("lakehouse_table_readable", ("gold/read", "gold")): 1,
+        ("lakehouse_table_paused", ("gold/read", "gold")): 0,
+        ("lakehouse_check_passed", ("vacuum/gold/ill", "vacuum", "deleted")): 0,
+        ("lakehouse_dagster_records_bytes", ()): 7,
+        ("lakehouse_source_readable", ("vacuums",)): 0,
+        ("lakehouse_metrics_read_timestamp_seconds", ()): 1.5,
+        ("lakehouse_metrics_read_seconds", ()): 0.25,
+        ("lakehouse_build_info", ("1",)): 1,
+    }
