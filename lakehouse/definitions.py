@@ -19,8 +19,9 @@ from lakehouse.defs.dagster_retention import records_asset, records_schedule
 from lakehouse.defs.fleet_from_events import maintenance_plan
 from lakehouse.defs.health import health_check
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor
-from lakehouse.defs.keys import inventory_key, table_key, vacuum_key
+from lakehouse.defs.keys import inventory_key, report_key, table_key, vacuum_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
+from lakehouse.defs.report import report_asset
 from lakehouse.defs.resources import lake_of, lake_resources, tables_of
 from lakehouse.defs.table_assets import automation_sensor, table_asset
 from lakehouse.defs.vacuum import vacuum_asset
@@ -52,16 +53,22 @@ def define(settings: Settings) -> dg.Definitions:
     if any(table.source is not None for table in tables):
         sensors.append(landing_sensor(tables, lake))
     if tables:
+        inventory = inventory_key(lake)
         vacuumed = [table for table in tables if table.vacuum.mode == "automatic"]
-        daily = [inventory_key(lake), *map(vacuum_key, vacuumed)]
-        followers = [inventory_key(lake), *map(table_key, own), *map(vacuum_key, tables)]
+        daily = [inventory, *map(vacuum_key, vacuumed)]
+        followers = [inventory, *map(table_key, own), *map(vacuum_key, tables), report_key()]
         sensors += [
             automation_sensor(followers),
             compaction_sensor(tables, lake),
             inventory_sensor(lake),
             *alert_sensors(tables, lake, daily=daily),
         ]
-        assets += [maintenance_plan(), records_asset(settings), inventory_asset(tables, lake)]
+        assets += [
+            maintenance_plan(),
+            records_asset(settings),
+            inventory_asset(tables, lake),
+            report_asset(lambda: (lake, tables), after=[inventory]),
+        ]
     return dg.Definitions(
         assets=assets,
         asset_checks=[health_check(table, lake) for table in tables],

@@ -37,6 +37,11 @@ def inventory_key(lake: Lake) -> dg.AssetKey:
     return dg.AssetKey(["inventory", lake.store.bucket])
 
 
+def report_key(name: str = "daily") -> dg.AssetKey:
+    """The asset key of a morning page: report, name."""
+    return dg.AssetKey(["report", name])
+
+
 def pool_of(table: Table) -> str:
     """The pool shared by all writers of a table: its runs, its compaction and its vacuum."""
     if isinstance(table.write, Adopted) and table.write.pool:

@@ -8,3 +8,5 @@ The times of scheduled compactions are declared per table (`Scheduled.cron`).
 NIGHTLY_CRON = "0 5 * * *"
 # The retention of Dagster's own records, which grow by about 2 GB a day.
 RECORDS_CRON = "*/30 * * * *"
+# The morning page, an hour after the inventory, when the vacuums that follow it are usually over.
+REPORT_CRON = "0 6 * * *"

@@ -5,7 +5,7 @@ as a read, and facts that only Dagster has are omitted: running compactions, ear
 version, waiting times, money spent.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
@@ -61,16 +61,31 @@ class FleetReading:
         ]
 
 
-def read_fleet(lake: Lake, declared: Mapping[str, Table], tables: Sequence[Table]) -> FleetReading:
+def read_fleet(
+    lake: Lake,
+    declared: Mapping[str, Table],
+    tables: Sequence[Table],
+    *,
+    look: Callable[[Table, TableFacts], None] | None = None,
+) -> FleetReading:
     """Reads the tables and decides about them as the sensor would if no run were in progress.
 
     `declared` are all tables of the lake by key. Those derived from `tables` count as readers.
+    `look` receives the facts of each table, in any thread, so that a caller that needs more of them
+    reads no log again.
     """
     now = now_ms()
     read_whole = {source.key for table in declared.values() for source in table.read_whole}
-    readings = look_at_each(
-        tables, lambda table: _read_table(lake, table, now, is_read_whole=table.key in read_whole)
-    )
+
+    def read(table: Table) -> TableReading | None:
+        facts = facts_of(lake, table)
+        if facts is None:
+            return None
+        if look is not None:
+            look(table, facts)
+        return _reading(lake, table, facts, now, is_read_whole=table.key in read_whole)
+
+    readings = look_at_each(tables, read)
     known = [
         each.value.known
         if each.value
@@ -121,10 +136,9 @@ def _write_times(facts: TableFacts) -> tuple[int, ...]:
     return tuple(commit.committed_ms for commit in facts.history.commits if commit.changed_data)
 
 
-def _read_table(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> TableReading | None:
-    facts = facts_of(lake, table)
-    if facts is None:
-        return None
+def _reading(
+    lake: Lake, table: Table, facts: TableFacts, now: int, *, is_read_whole: bool
+) -> TableReading:
     snapshot, history = facts.snapshot, facts.history
     plan = plan_table(table, snapshot, history, now_ms=now)
     health = assess_health(snapshot, plan)

@@ -1,4 +1,4 @@
-"""Line and bar charts as pictures, and line charts as text for the terminal.
+"""Line and bar charts as pictures, line charts as text, and small charts within a line of a page.
 
 matplotlib is imported when the first picture is drawn, so that the terminal and sensors start fast.
 """
@@ -234,3 +234,42 @@ def text_chart(
     )
     rows.append(f"{'':>{margin}}  {'   '.join(legend)}")
     return rows
+
+
+def sparkline(points: Sequence[tuple[float, float]], *, width: int = 120, height: int = 24) -> str:
+    """A small line from 0 upwards as SVG text; empty if there are fewer than two points.
+
+    The page's style gives it a colour, so that it suits a light and a dark page.
+    """
+    if len(points) < 2:
+        return ""
+    low, high = points[0][0], points[-1][0]
+    most = max(1.0, *(y for _, y in points))
+    span = max(1.0, high - low)
+    places = " ".join(
+        f"{(x - low) / span * (width - 4) + 2:.1f},{height - 2 - y / most * (height - 4):.1f}"
+        for x, y in points
+    )
+    end_x, _, end_y = places.rpartition(" ")[2].partition(",")
+    return (
+        f'<svg class="spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img"><title>from {points[0][1]:,.0f} to {points[-1][1]:,.0f}, '
+        f'at most {most:,.0f}</title><polyline points="{places}"/>'
+        f'<circle cx="{end_x}" cy="{end_y}" r="2"/></svg>'
+    )
+
+
+def share_bar(numbers: Sequence[float], *, width: int = 600, height: int = 14) -> str:
+    """One bar as SVG text, split by these numbers; the part in place n has the class `part-n`."""
+    total = sum(numbers)
+    parts, start = list[str](), 0.0
+    for place, number in enumerate(numbers):
+        length = number / total * width if total else 0.0
+        parts.append(
+            f'<rect class="part-{place}" x="{start:.2f}" width="{length:.2f}" height="{height}"/>'
+        )
+        start += length
+    return (
+        f'<svg class="bar" viewBox="0 0 {width} {height}" preserveAspectRatio="none" '
+        f'role="presentation">{"".join(parts)}</svg>'
+    )

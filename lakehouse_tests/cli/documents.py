@@ -97,6 +97,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
     terminal.json("inventory", "scan")
     _add_column(terminal)
     return documents | {
+        "report": terminal.json("report"),
         "inventory_report": terminal.json("inventory", "report", exit_code=1),
         "schema": terminal.json("schema", "bronze/orders"),
         "inventory_load": _INVENTORY_LOAD,

@@ -114,6 +114,13 @@ DOCUMENTS = {
             "could not be deleted. A dry run has no `actual_…`, `spared…`, `failed…` and `list_…`."
         ),
     ),
+    "report": (
+        "lakehouse report",
+        (
+            "What the page shows. Null: unknown. `file_counts` are pairs of a time in ms and the live "
+            "files since then. `overdue_bytes` are those that a vacuum should have deleted by now."
+        ),
+    ),
     "materialize": (
         "lakehouse materialize",
         "`state` is `done`, `failed` or `skipped`. `run_id` is the run in Dagster.",

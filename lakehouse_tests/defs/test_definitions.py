@@ -84,6 +84,7 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
         "vacuum/bronze/events",
         "inventory/local",
         "maintenance/records",
+        "report/daily",
     }
     assert (
         checks
@@ -93,7 +94,12 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
     )
     assert sensors == {
         "landing_sensor": {"bronze/events"},
-        "automation_sensor": {"bronze/events", "vacuum/bronze/events", "inventory/local"},
+        "automation_sensor": {
+            "bronze/events",
+            "vacuum/bronze/events",
+            "inventory/local",
+            "report/daily",
+        },
         "compaction_sensor": {"compaction/bronze/events"},
         "inventory_sensor": {"inventory/local"},
     }
@@ -106,12 +112,13 @@ def test_one_more_table_needs_no_other_line(package: str, tmp_path: Path) -> Non
         {f"{kind}{layer}/events" for layer in ("bronze", "silver")}
         for kind in ("", "vacuum/", "compaction/")
     )
-    assert assets == {"inventory/local", "maintenance/records"} | tables | vacuums | compactions
+    of_lake = {"inventory/local", "maintenance/records", "report/daily"}
+    assert assets == of_lake | tables | vacuums | compactions
     assert {f"silver/events:{name}" for name in CHECKS} < checks
     assert "silver/events:quarantine" not in checks
     assert sensors == {
         "landing_sensor": {"bronze/events"},
-        "automation_sensor": {"inventory/local"} | tables | vacuums,
+        "automation_sensor": {"inventory/local", "report/daily"} | tables | vacuums,
         "compaction_sensor": compactions,
         "inventory_sensor": {"inventory/local"},
     }

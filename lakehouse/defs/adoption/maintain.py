@@ -30,7 +30,8 @@ from lakehouse.defs.alerts import alert_sensors
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
 from lakehouse.defs.health import health_check
-from lakehouse.defs.keys import compaction_key, table_key, vacuum_key
+from lakehouse.defs.keys import compaction_key, report_key, table_key, vacuum_key
+from lakehouse.defs.report import report_asset
 from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
 from lakehouse.defs.table_assets import automation_sensor
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON
@@ -104,13 +105,12 @@ def maintain(
             raise Refused(
                 f"maintain: {both}. Pass one of them to a separate call, with another layer"
             )
-        about = f"The table of {shown}, at {adopted.uri}."
         found[key] = Table(
             key=key,
             write=adopted,
             compaction=compaction or Compaction(),
             vacuum=vacuum or Vacuum(),
-            description=about,
+            description=f"The table of {shown}, at {adopted.uri}.",
         )
     if not found:
         raise Refused(
@@ -228,13 +228,13 @@ def _definitions(
 
     _LAKES[settings.root] = everything
     vacuums = [vacuum_key(table) for table in tables]
-    checked_assets = [*map(table_key, tables), *map(compaction_key, tables), *vacuums]
     made = [
         *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
         *(
             vacuum_asset(table, lake, everything, cron=vacuum_cron, resource=_SPARK)
             for table in tables
         ),
+        report_asset(everything, name=name),
     ]
     return dg.Definitions(
         assets=dg.with_resources(made, {_SPARK: _spark(settings)}),
@@ -244,13 +244,13 @@ def _definitions(
                 tables, lake, name=f"{name}_observation", assets_are_known=assets_are_known
             ),
             compaction_sensor(tables, lake, name=f"{name}_compaction"),
-            automation_sensor(vacuums, name=f"{name}_vacuum"),
+            automation_sensor([*vacuums, report_key(name)], name=f"{name}_vacuum"),
             *alert_sensors(
                 tables,
                 lake,
                 name=f"{name}_alerts",
                 daily=vacuums if vacuum_cron == NIGHTLY_CRON else (),
-                checked=checked_assets,
+                checked=[*map(table_key, tables), *map(compaction_key, tables), *vacuums],
             ),
         ],
         schedules=compaction_schedules(tables, lake),

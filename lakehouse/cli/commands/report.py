@@ -1,0 +1,47 @@
+"""`lakehouse report`: the state of the lake on one HTML page."""
+
+from pathlib import Path
+
+import click
+
+from lakehouse.cli.context import open_declared
+from lakehouse.cli.output import json_option, show, write_json
+from lakehouse.core.errors import Refused
+from lakehouse.core.text import count_of
+
+_OUT = Path("report.html")
+
+
+@click.command("report", epilog="Example: lakehouse report --out report.html")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=_OUT,
+    show_default=True,
+    help="The HTML file that is written or replaced.",
+)
+@json_option
+def report_command(out: Path, as_json: bool) -> None:
+    """Write the state of the lake to one HTML page; no JVM.
+
+    What needs a person, the tables by health, what ran and what did not and why, money, and where
+    the bytes are. The page needs no network. With --json, the same values are printed and no file
+    is written.
+    """
+    from lakehouse.engine.report.read import read_page
+
+    opened = open_declared()
+    home = opened.lake.settings.home / "dagster"
+    page = read_page(opened.lake, opened.tables, dagster_home=home)
+    if as_json:
+        write_json(page.as_json())
+        return
+    from lakehouse.report.page import render_page
+
+    html = render_page(page)
+    try:
+        out.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"report: {out} cannot be written ({error}). Use another file") from error
+    needs = count_of(len(page.attention), "line")
+    show(f"{out}: {needs} for a person, {count_of(len(page.tables), 'table')}")

@@ -1,0 +1,1 @@
+"""Decides what the morning page shows, and in which order."""

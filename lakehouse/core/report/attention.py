@@ -1,0 +1,159 @@
+"""Decides what needs a person, with the command that helps."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
+from lakehouse.core.inventory.report_age import allowed_hours
+from lakehouse.core.journal_records import Pause
+from lakehouse.core.reasons import Reason
+from lakehouse.core.report.page import Attention, Concern, ReportedTable, StoredBytes
+from lakehouse.core.text import count_of, first_names, size_text, utc_text
+from lakehouse.core.units import HOUR_MS
+
+# A vacuum follows the nightly inventory, so one missed night is late.
+LATE_VACUUM_MS = 48 * HOUR_MS
+_STOPPED = frozenset(each.name for each in (Reason.BREAKER_OPEN, Reason.REWRITE_LOOP))
+
+
+def attention_to_table(
+    table: ReportedTable, pause: Pause | None, *, now_ms: int
+) -> list[Attention]:
+    """What needs a person at one table."""
+    key = table.table
+    if table.problem:
+        return [
+            Attention(
+                concern=Concern.UNREADABLE,
+                table=key,
+                sentence=table.problem,
+                command=f"lakehouse health {key}",
+            )
+        ]
+    found = list[Attention]()
+    if table.reason in _STOPPED:
+        found.append(
+            Attention(
+                concern=Concern.BREAKER,
+                table=key,
+                sentence=table.decision,
+                command=f"lakehouse history {key} --compactions",
+            )
+        )
+    if table.quarantined_rows:
+        found.append(
+            Attention(
+                concern=Concern.QUARANTINE,
+                table=key,
+                sentence=f"{count_of(table.quarantined_rows, 'record')} in quarantine. Look at "
+                "them, then retry or settle them",
+                command=f"lakehouse quarantine show {key}",
+            )
+        )
+    if table.overdue_bytes:
+        last = "never" if table.last_vacuum_ms is None else utc_text(table.last_vacuum_ms)
+        found.append(
+            Attention(
+                concern=Concern.VACUUM_LATE,
+                table=key,
+                sentence=f"{size_text(table.overdue_bytes)} could have been deleted by now; last "
+                f"vacuum: {last}",
+                command=f"lakehouse vacuum {key} --dry-run",
+            )
+        )
+    if pause is not None and pause.holds(now_ms):
+        found.append(
+            Attention(
+                concern=Concern.PAUSED,
+                table=key,
+                sentence=pause.explanation.sentence,
+                command=f"lakehouse resume {key}",
+            )
+        )
+    return found
+
+
+def attention_to_inventory(stored: StoredBytes, *, is_own: bool, now_ms: int) -> list[Attention]:
+    """What needs a person at the inventory: there is none, or it is too old."""
+    command = "lakehouse inventory load"
+    if stored.created_ms is None:
+        return [Attention(concern=Concern.INVENTORY_LATE, sentence=stored.problem, command=command)]
+    hours = (now_ms - stored.created_ms) / HOUR_MS
+    allowed = allowed_hours(stored.created_ms, None, own=is_own)
+    if hours <= allowed:
+        return []
+    sentence = (
+        f"report {stored.report} is {hours:.0f} h old (limit {allowed:g} h), so vacuums list the "
+        "storage themselves or wait"
+    )
+    return [Attention(concern=Concern.INVENTORY_LATE, sentence=sentence, command=command)]
+
+
+def attention_to_missing(table: str, missing: Sequence[str]) -> list[Attention]:
+    """What needs a person if files of a table's newest version are not in the inventory."""
+    if not missing:
+        return []
+    sentence = (
+        f"{count_of(len(missing), 'live file')} not in storage: {first_names(missing)}. Restore "
+        "them from a backup"
+    )
+    return [
+        Attention(
+            concern=Concern.MISSING_FILES,
+            table=table,
+            sentence=sentence,
+            command=f"lakehouse inventory report {table}",
+        )
+    ]
+
+
+def attention_to_deletions(table: str, failed: Mapping[str, str]) -> list[Attention]:
+    """What needs a person if the newest vacuum could not delete all files of its plan."""
+    if not failed:
+        return []
+    name, why = next(iter(failed.items()))
+    return [
+        Attention(
+            concern=Concern.FAILED_DELETION,
+            table=table,
+            sentence=f"{count_of(len(failed), 'file')} could not be deleted, like {name}: {why}",
+            command=f"lakehouse vacuum {table}",
+        )
+    ]
+
+
+def attention_to_checks(
+    failed: Iterable[tuple[str, str]], declared: Iterable[Table]
+) -> list[Attention]:
+    """The failed checks in Dagster's records (asset and check), unless the logs show them, too.
+
+    Of tables, only the checks that read more than the log count: a check is as old as its run.
+    """
+    keys = {table.key for table in declared}
+    found = list[Attention]()
+    for asset, check in sorted(failed):
+        if asset in keys and check in _SHOWN_FROM_LOGS:
+            continue
+        command = f"lakehouse health {asset} --verbose" if asset in keys else ""
+        if check == "declaration":
+            command = f"lakehouse evolve {asset}"
+        found.append(
+            Attention(
+                concern=Concern.FAILED_CHECK,
+                table=asset if asset in keys else "",
+                sentence=f"check {check} of {asset} failed when it ran last; its page in Dagster "
+                "says why",
+                command=command,
+            )
+        )
+    return found
+
+
+_SHOWN_FROM_LOGS = frozenset({"breaker", "quarantine"})
+
+
+def attention_to_undeclared(keys: Sequence[str]) -> list[Attention]:
+    """What needs a person if tables in the lake are not declared."""
+    if not keys:
+        return []
+    return [Attention(concern=Concern.UNDECLARED, sentence=undeclared_sentence(keys))]

@@ -1,0 +1,77 @@
+"""The morning page as an asset: `report/daily`, every morning after the inventory and the vacuums.
+
+The page is stored below the lake, and the asset's metadata says where.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.keys import report_key
+from lakehouse.defs.upkeep_times import REPORT_CRON
+from lakehouse.engine.lake import Lake
+
+
+def report_asset(
+    everything: Callable[[], tuple[Lake, Sequence[Table]]],
+    *,
+    name: str = "daily",
+    after: Sequence[dg.AssetKey] = (),
+) -> dg.AssetsDefinition:
+    """The asset that writes the page of a lake.
+
+    It runs every morning, and once soon after all assets in `after` exist. `everything` returns the
+    lake and its tables; only a run calls it.
+    """
+    key = report_key(name)
+
+    @dg.asset(
+        key=key,
+        deps=after,
+        group_name="report",
+        kinds={"html"},
+        pool="_".join(key.path),
+        automation_condition=_every_morning(after),
+        description="One page: what needs a person, the health of all tables, what ran and what "
+        "did not and why, and what it costs.",
+    )
+    def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
+        from lakehouse.engine.report.read import read_page
+        from lakehouse.engine.report.stored_pages import NEWEST, store_page
+        from lakehouse.report.page import render_page
+
+        with dagster_words(context):
+            lake, tables = everything()
+            page = read_page(
+                lake,
+                {table.key: table for table in tables},
+                dagster_home=Path(context.instance.root_directory),
+            )
+            html = render_page(page)
+            store_page(lake.store, html, page.as_json(), now_ms=page.created_ms)
+        place = f"{lake.settings.root}/{NEWEST}"
+        context.log.info(f"{place}: {len(page.attention)} line(s) for a person")
+        return dg.MaterializeResult(
+            metadata={
+                "lakehouse/page": dg.MetadataValue.path(place),
+                "lakehouse/needs_person": len(page.attention),
+                "lakehouse/tables": len(page.tables),
+                "lakehouse/bytes": len(html.encode("utf-8", "replace")),
+            }
+        )
+
+    return report
+
+
+def _every_morning(after: Sequence[dg.AssetKey]) -> dg.AutomationCondition[Any]:
+    condition = dg.AutomationCondition
+    morning = condition.cron_tick_passed(REPORT_CRON)
+    if not after:
+        return morning & ~condition.in_progress()
+    handled = condition.newly_requested() | condition.newly_updated()
+    first = (condition.missing() & ~condition.any_deps_missing()).newly_true().since(handled)
+    return (morning | first) & ~condition.in_progress()

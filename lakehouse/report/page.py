@@ -1,0 +1,103 @@
+"""Renders the morning page as one HTML file that needs no network, no script and no other file.
+
+**Safety properties** (`report/test_page.py`)
+- Every text is escaped: a table named `<script>` shows as text.
+- Control characters and direction marks are shown escaped, as in the terminal.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from lakehouse.core.report.page import Concern, Page
+from lakehouse.core.text import count_of, printable, size_text, utc_text
+from lakehouse.core.units import MINUTE_MS
+from lakehouse.report.chart import share_bar, sparkline
+
+_UNKNOWN = Markup('<span class="unknown">unknown</span>')
+_MILD = frozenset({Concern.PAUSED, Concern.UNDECLARED, Concern.INVENTORY_LATE, Concern.QUARANTINE})
+# Ages are shown in hours from two hours on, and in days from two days on.
+_HOURS_FROM_MINUTES, _DAYS_FROM_MINUTES = 120, 2 * 24 * 60
+# Below these scores, a table's health is shown as bad or fair.
+_BAD, _FAIR = 50, 75
+
+
+def render_page(page: Page) -> str:
+    """The page as an HTML document."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    environment.filters |= {
+        "size": lambda count: _or_unknown(count, size_text),
+        "count": lambda count: _or_unknown(count, "{:,}".format),
+        "usd": lambda usd: _or_unknown(usd, usd_text),
+        "time": lambda ms: _or_unknown(ms, utc_text),
+        "noun": count_of,
+        "share": lambda share: _or_unknown(share, "{:.0%}".format),
+        "ago": lambda ms: _ago(ms, page.created_ms),
+        "name": _name,
+        "mood": _mood,
+        "spark": lambda points: Markup(sparkline(points)),  # noqa: S704  # holds numbers only
+        "bar": _bar,
+        "growth": lambda grown: f"{'-' if grown < 0 else '+'}{size_text(abs(grown))}",
+        "words": lambda name: name.replace("_", " ").lower(),
+    }
+    return environment.get_template("page.html.j2").render(page=page, mild=_MILD)
+
+
+def usd_text(usd: float) -> str:
+    """`12.34 USD`, or three digits of a small amount, like `0.00123 USD`."""
+    if usd == 0 or abs(usd) >= 0.995:
+        return f"{usd:,.2f} USD"
+    digits = f"{usd:.3g}" if abs(usd) >= 0.0001 else f"{usd:.7f}"
+    return f"{digits} USD"
+
+
+def _shown(value: Any) -> Any:
+    """Escapes what would act on a page instead of being shown; the HTML is escaped afterwards."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _or_unknown(value: Any, text: Any) -> str:
+    return _UNKNOWN if value is None else text(value)
+
+
+def _ago(ms: int | None, now_ms: int) -> str:
+    """`3 h ago`, with the time itself as a tooltip; `none known` if there is no time."""
+    if ms is None:
+        return Markup('<span class="unknown">none known</span>')
+    minutes = max(0, now_ms - ms) // MINUTE_MS
+    text = f"{minutes} min"
+    if minutes >= _DAYS_FROM_MINUTES:
+        text = f"{minutes // (24 * 60)} d"
+    elif minutes >= _HOURS_FROM_MINUTES:
+        text = f"{minutes // 60} h"
+    return Markup('<span title="{}">{} ago</span>').format(utc_text(ms), text)
+
+
+def _name(key: str) -> Markup:
+    """A table's key, which may be broken after its slashes and underscores."""
+    text = str(escape(printable(key)))
+    return Markup(text.replace("/", "/<wbr>").replace("_", "_<wbr>"))  # noqa: S704  # escaped
+
+
+def _mood(score: float | None) -> str:
+    """The class of a score's colour."""
+    if score is None:
+        return "none"
+    if score < _BAD:
+        return "bad"
+    return "fair" if score < _FAIR else "good"
+
+
+def _bar(numbers: Mapping[str, float] | Sequence[float] | Iterable[float]) -> Markup:
+    values = numbers.values() if isinstance(numbers, Mapping) else numbers
+    return Markup(share_bar([*values]))  # noqa: S704  # holds numbers only

@@ -1,0 +1,22 @@
+"""The morning page as an asset: stored below the lake, and linked."""
+
+import dagster as dg
+
+from lakehouse.defs.report import report_asset
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.defs.example import TABLES
+from lakehouse_tests.log_builder import LogBuilder
+
+
+def test_the_asset_stores_the_page_below_the_lake_and_links_it(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    LogBuilder(lake.store, "bronze/orders").create().append([("a", 100, 1)])
+    asset = report_asset(lambda: (lake, TABLES))
+    result = dg.materialize([asset], instance=instance)
+    [made] = result.asset_materializations_for_node("report__daily")
+    assert made.metadata["lakehouse/page"].value == (
+        f"{lake.settings.root}/_lakehouse/reports/report.html"
+    )
+    html = lake.store.read("_lakehouse/reports/report.html").decode()
+    assert "bronze/<wbr>orders" in html and made.metadata["lakehouse/tables"].value == 3
