@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory.objects import Listing, StoredObject
 from lakehouse.core.inventory.reconcile import KnownTables, Reconciliation, reconcile
@@ -81,19 +82,41 @@ def reconcile_report(
 ) -> Reconciliation:
     """Compares one report with the logs of the tables that it shows, and of those in `declared`.
 
-    `through` receives all rows, and a function that returns the table of a row or `None`. It must
-    yield every row again, unchanged.
+    `through` is as in `reconcile_rows`.
     """
-    store, tables = lake.store, [table for table in declared if table.key not in lake.elsewhere]
+    tables = [*declared]
+    keys = tables_to_read(lake, tables, report)
+    known = read_table_files(lake, tables, keys, now_ms=now_ms)
+    return reconcile_rows(lake, report, known, now_ms=now_ms, through=through)
+
+
+def tables_to_read(lake: Lake, declared: Iterable[Table], report: Report) -> list[str]:
+    """The keys of the tables whose logs a reconciliation needs: those shown, and those declared."""
+    store = lake.store
     names = (
         key.removeprefix(store.prefix)
         for key in read_keys(store, report)
         if key.startswith(store.prefix)
     )
-    table_files, unread = _read_table_files(
-        lake, sorted(table_roots(names) | {table.key for table in tables}), now_ms=now_ms
-    )
-    owners = Owners([*(each.table for each in table_files), *unread])
+    covered = {table.key for table in declared if table.key not in lake.elsewhere}
+    return sorted(table_roots(names) | covered)
+
+
+def reconcile_rows(
+    lake: Lake,
+    report: Report,
+    known: KnownTables,
+    *,
+    now_ms: int,
+    through: PassThrough | None = None,
+) -> Reconciliation:
+    """Compares a report with tables whose logs were read after it was made.
+
+    `through` receives all rows, and a function that returns the table of a row or `None`. It must
+    yield every row again, unchanged.
+    """
+    store = lake.store
+    owners = Owners([*(each.table for each in known.files), *known.unread])
 
     def owner(each: StoredObject) -> str | None:
         return (
@@ -103,12 +126,6 @@ def reconcile_report(
         )
 
     rows = read_report(store, report)
-    known = KnownTables(
-        files=table_files,
-        unread=unread,
-        landed=landing_prefixes(lake, tables),
-        lake_prefix=store.prefix,
-    )
     objects = rows if through is None else through(rows, owner)
     listing = Listing(objects=objects, settled_ms=settled_ms(report))
     return reconcile(known, listing, now_ms=now_ms)
@@ -119,24 +136,30 @@ def _has_only_own_reports(store: Store) -> bool:
     return all(checksum_of(store, *each) is None for each in stamps_of(store) if each[0] != SCAN)
 
 
-def _read_table_files(
-    lake: Lake, tables: Iterable[str], *, now_ms: int
-) -> tuple[list[TableFiles], dict[str, str]]:
-    """The files of each table, and the reason for each table whose log cannot be read."""
+def read_table_files(
+    lake: Lake, declared: Iterable[Table], keys: Iterable[str], *, now_ms: int
+) -> KnownTables:
+    """The files of the tables `keys`, and the reason for each table whose log cannot be read."""
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
-    places = PathResolver(
-        replace(lake, elsewhere={})
-    )  # the report does not cover tables outside the lake
-    for table in tables:
+    for table in keys:
         try:
             facts = lake.facts(table)
             if facts is not None:
-                table_files.append(
-                    fold_table_files(
-                        facts.snapshot, place=places, commits=facts.history.commits, now_ms=now_ms
-                    )
-                )
+                table_files.append(covered_files(lake, facts, now_ms=now_ms))
         except LakehouseError as error:
             unread[table] = str(error)
-    return table_files, unread
+    own = [table for table in declared if table.key not in lake.elsewhere]
+    return KnownTables(
+        files=table_files,
+        unread=unread,
+        landed=landing_prefixes(lake, own),
+        lake_prefix=lake.store.prefix,
+    )
+
+
+def covered_files(lake: Lake, facts: TableFacts, *, now_ms: int) -> TableFiles:
+    """The files of a table in the lake. A report does not cover tables outside the lake."""
+    places = PathResolver(replace(lake, elsewhere={}))
+    commits = facts.history.commits
+    return fold_table_files(facts.snapshot, place=places, commits=commits, now_ms=now_ms)

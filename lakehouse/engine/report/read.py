@@ -15,15 +15,11 @@ from lakehouse.core.delta.commits import is_news
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts
 from lakehouse.core.errors import LakehouseError, Transient
-from lakehouse.core.inventory.objects import KINDS, Part
-from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.metrics.facts import DagsterRecords
 from lakehouse.core.report.attention import (
     LATE_VACUUM_MS,
     attention_to_checks,
     attention_to_deletions,
-    attention_to_inventory,
-    attention_to_missing,
     attention_to_table,
     attention_to_undeclared,
 )
@@ -32,8 +28,6 @@ from lakehouse.core.report.page import (
     Page,
     RecordsSize,
     ReportedTable,
-    StoredBytes,
-    StoredShare,
     points_of,
 )
 from lakehouse.core.scheduling.ranking import Decision
@@ -42,17 +36,12 @@ from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
-from lakehouse.engine.ingest.quarantine.entries import quarantined_count
-from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_report
-from lakehouse.engine.inventory.stored_reports import SCAN
+from lakehouse.engine.ingest.quarantine.entries import quarantine_key
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.report.inventory import InventoryOfPage
 from lakehouse.engine.report.stored_pages import earlier_values
 from lakehouse.runtime.dagster_files import read_dagster_records
-
-_KIND_OF = {part: kind for kind, parts in KINDS.items() for part in parts}
-# The class of an object whose report does not name one, and of files on a disk.
-_NO_CLASS = "not recorded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +69,12 @@ def read_page(
     `dagster_home` is the folder of Dagster's records, if there is one.
     """
     now, tables = now_ms(), list(declared.values())
-    journal = _read_journal(lake, tables)
+    inventory = InventoryOfPage(lake, now_ms=now)
+    journal = _read_journal(lake, tables, inventory)
     figures = dict[str, _LogFigures]()
 
     def look(table: Table, facts: TableFacts) -> None:
+        inventory.take(table.key, facts)
         figures[table.key] = _figures(facts, journal.vacuums.get(table.key), now=now)
 
     fleet = read_fleet(lake, declared, tables, look=look)
@@ -93,7 +84,8 @@ def read_page(
         _reported(each, figures.get(each.table.key), decisions[each.table.key], journal)
         for each in fleet.tables
     ]
-    stored, of_inventory = _read_inventory(lake, tables, now=now)
+    unread = {each.table.key: str(each.error) for each in fleet.tables if each.error}
+    stored, of_inventory = inventory.reconcile(tables, unread)
     records = _read_records(dagster_home)
     attention = [*of_inventory, *_undeclared(lake, tables, fleet.tables)]
     attention += attention_to_checks(_failed_checks(records), tables)
@@ -136,12 +128,18 @@ def _records_size(lake: Lake, records: DagsterRecords, *, now: int) -> RecordsSi
     )
 
 
-def _read_journal(lake: Lake, tables: Sequence[Table]) -> _Journal:
+def _read_journal(lake: Lake, tables: Sequence[Table], inventory: InventoryOfPage) -> _Journal:
+    def quarantined_rows(table: Table) -> int | None:
+        key = quarantine_key(table.key)
+        facts = lake.facts(key)
+        inventory.take(key, facts)
+        return 0 if facts is None else facts.snapshot.row_count
+
     vacuums = look_at_each(
         tables, lambda table: next(reversed(vacuum_records(lake.store, table.key)), None)
     )
     landed = [table for table in tables if table.source is not None]
-    quarantined = look_at_each(landed, lambda table: quarantined_count(lake, table.key))
+    quarantined = look_at_each(landed, quarantined_rows)
     return _Journal(
         vacuums={each.table.key: each.value for each in vacuums if not each.error},
         quarantined={each.table.key: each.value for each in quarantined if not each.error},
@@ -222,51 +220,3 @@ def _undeclared(
         return attention_to_undeclared(undeclared_tables(lake, tables))
     except LakehouseError:
         return []
-
-
-def _read_inventory(
-    lake: Lake, tables: Sequence[Table], *, now: int
-) -> tuple[StoredBytes, list[Attention]]:
-    """The bytes by the newest inventory, and what needs a person there."""
-    try:
-        report = known_report(lake, now_ms=now)
-        found = reconcile_report(lake, tables, report, now_ms=now)
-    except LakehouseError as error:
-        stored = StoredBytes(problem=str(error))
-        if all(table.key in lake.elsewhere for table in tables):
-            return stored, []  # an inventory covers the lake only
-        return stored, attention_to_inventory(stored, is_own=True, now_ms=now)
-    stored = StoredBytes(
-        report=report.name,
-        created_ms=report.created_ms,
-        shares=_shares(found),
-    )
-    attention = attention_to_inventory(stored, is_own=report.configuration == SCAN, now_ms=now)
-    for table in found.tables:
-        attention += attention_to_missing(table.table, table.missing)
-    return stored, attention
-
-
-def _shares(found: Reconciliation) -> tuple[StoredShare, ...]:
-    """Files and bytes of the lake by part and storage class, the largest first."""
-    sums = dict[tuple[Part | None, str], list[int]]()
-    every = [share for table in found.tables for share in table.shares]
-    for share in (*every, *found.unclaimed):
-        cell = sums.setdefault((share.part, share.storage_class or _NO_CLASS), [0, 0])
-        cell[0] += share.file_count
-        cell[1] += share.size_bytes
-    shares = [
-        StoredShare(
-            part="outside all tables" if part is None else part.value,
-            kind=_kind(part),
-            storage_class=storage_class,
-            file_count=file_count,
-            size_bytes=size_bytes,
-        )
-        for (part, storage_class), (file_count, size_bytes) in sums.items()
-    ]
-    return tuple(sorted(shares, key=lambda each: -each.size_bytes))
-
-
-def _kind(part: Part | None) -> str:
-    return "other" if part is None else _KIND_OF.get(part, "other")

@@ -1,0 +1,120 @@
+"""The newest inventory on the morning page: where the bytes are, and which files are missing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.errors import LakehouseError
+from lakehouse.core.inventory.objects import KINDS, Part
+from lakehouse.core.inventory.reconcile import Reconciliation
+from lakehouse.core.inventory.report_manifest import Report
+from lakehouse.core.inventory.table_files import TableFiles
+from lakehouse.core.report.attention import attention_to_inventory, attention_to_missing
+from lakehouse.core.report.page import Attention, StoredBytes, StoredShare
+from lakehouse.engine.inventory.reconcile_lake import (
+    covered_files,
+    known_report,
+    read_table_files,
+    reconcile_rows,
+    tables_to_read,
+)
+from lakehouse.engine.inventory.stored_reports import SCAN
+from lakehouse.engine.lake import Lake
+
+_KIND_OF = {part: kind for kind, parts in KINDS.items() for part in parts}
+# The class of an object whose report does not name one, and of files on a disk.
+_NO_CLASS = "not recorded"
+
+
+class InventoryOfPage:
+    """The newest report, and the files of tables whose logs are read for other parts of the page.
+
+    A reconciliation needs logs that were read after the report was made, so the report is looked up
+    first.
+    """
+
+    def __init__(self, lake: Lake, *, now_ms: int) -> None:
+        self._lake, self._now_ms = lake, now_ms
+        self._files = dict[str, TableFiles]()
+        self._absent = set[str]()
+        self._unread = dict[str, str]()
+        self._problem = ""
+        self._report: Report | None = None
+        try:
+            self._report = known_report(lake, now_ms=now_ms)
+        except LakehouseError as error:
+            self._problem = str(error)
+
+    def take(self, key: str, facts: TableFacts | None) -> None:
+        """Keeps the files of a table whose log was read, so that it is not read again."""
+        if facts is None:
+            self._absent.add(key)
+        elif self._report is not None and key not in self._lake.elsewhere:
+            self._files[key] = covered_files(self._lake, facts, now_ms=self._now_ms)
+
+    def reconcile(
+        self, tables: Sequence[Table], unread: Mapping[str, str]
+    ) -> tuple[StoredBytes, list[Attention]]:
+        """The bytes by part, and what needs a person. `unread` are logs that cannot be read."""
+        report = self._report
+        if report is None:
+            return self._without_report(tables)
+        try:
+            found = self._compare(tables, report, unread)
+        except LakehouseError as error:
+            self._problem = str(error)
+            return self._without_report(tables)
+        stored = StoredBytes(
+            report=report.name, created_ms=report.created_ms, shares=_shares(found)
+        )
+        attention = attention_to_inventory(
+            stored, is_own=report.configuration == SCAN, now_ms=self._now_ms
+        )
+        for table in found.tables:
+            attention += attention_to_missing(table.table, table.missing)
+        return stored, attention
+
+    def _compare(
+        self, tables: Sequence[Table], report: Report, unread: Mapping[str, str]
+    ) -> Reconciliation:
+        lake, now_ms = self._lake, self._now_ms
+        known = self._files.keys() | unread.keys() | self._absent
+        keys = tables_to_read(lake, tables, report)
+        others = read_table_files(
+            lake, tables, [key for key in keys if key not in known], now_ms=now_ms
+        )
+        covered = {key: why for key, why in unread.items() if key in keys}
+        every = replace(
+            others,
+            files=[*self._files.values(), *others.files],
+            unread={**others.unread, **covered},
+        )
+        return reconcile_rows(lake, report, every, now_ms=now_ms)
+
+    def _without_report(self, tables: Iterable[Table]) -> tuple[StoredBytes, list[Attention]]:
+        stored = StoredBytes(problem=self._problem)
+        if all(table.key in self._lake.elsewhere for table in tables):
+            return stored, []  # an inventory covers the lake only
+        return stored, attention_to_inventory(stored, is_own=True, now_ms=self._now_ms)
+
+
+def _shares(found: Reconciliation) -> tuple[StoredShare, ...]:
+    """Files and bytes of the lake by part and storage class, the largest first."""
+    sums = dict[tuple[Part | None, str], list[int]]()
+    every = [share for table in found.tables for share in table.shares]
+    for share in (*every, *found.unclaimed):
+        cell = sums.setdefault((share.part, share.storage_class or _NO_CLASS), [0, 0])
+        cell[0] += share.file_count
+        cell[1] += share.size_bytes
+    shares = [
+        StoredShare(
+            part="outside all tables" if part is None else part.value,
+            kind="other" if part is None else _KIND_OF.get(part, "other"),
+            storage_class=storage_class,
+            file_count=file_count,
+            size_bytes=size_bytes,
+        )
+        for (part, storage_class), (file_count, size_bytes) in sums.items()
+    ]
+    return tuple(sorted(shares, key=lambda each: -each.size_bytes))
