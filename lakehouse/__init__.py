@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakehouse.core.declaration.adopted import Adopted
-    from lakehouse.core.declaration.archive import Archive
+    from lakehouse.core.declaration.archive import Archive, Ttl
     from lakehouse.core.declaration.change_sources import Debezium, Dms
     from lakehouse.core.declaration.compaction_policy import (
         BinPacking,
@@ -49,7 +49,7 @@ _HOMES = {
     ),
     **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "core.declaration.vacuum_policy"),
     "Adopted": "core.declaration.adopted",
-    "Archive": "core.declaration.archive",
+    **dict.fromkeys(("Archive", "Ttl"), "core.declaration.archive"),
     **dict.fromkeys(("Csv", "Landing"), "core.declaration.landing"),
     "Prices": "core.declaration.prices",
     "Window": "core.declaration.windows_and_cron",

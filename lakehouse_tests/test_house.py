@@ -489,7 +489,7 @@ def test_the_public_door_has_these_names_and_loads_nothing_until_it_is_asked() -
     names = """SHORT_RETENTION_RISK Adopted AfterWrite
         Append Archive AutoCompaction BinPacking BySensor Chosen Compaction Csv Debezium Dms History Landing
         LiquidClustering MaintainedTables Merge
-        OptimizedWrite Overwrite Prices Scheduled Table Vacuum Window ZOrder maintain
+        OptimizedWrite Overwrite Prices Scheduled Table Ttl Vacuum Window ZOrder maintain
         maintained_metrics table"""
     assert {*lakehouse.__all__} == {*names.split()} and all(
         hasattr(lakehouse, name) for name in lakehouse.__all__

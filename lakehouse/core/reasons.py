@@ -180,6 +180,10 @@ class Reason(Enum):
         "already read. All of version {version} would have to be read"
     )
 
+    # Of an archive plan or a TTL plan.
+    PAST_THE_CUTOFF = "{what}: they are from before {cutoff:time}"
+    NOTHING_PAST_THE_CUTOFF = "no {what} is from before {cutoff:time}"
+
     # Of a vacuum plan.
     VACUUM_DUE = (
         "no version has needed {files:file} ({bytes:size}) since {horizon:time}, and {orphans} of "

@@ -10,3 +10,5 @@ NIGHTLY_CRON = "0 5 * * *"
 RECORDS_CRON = "*/30 * * * *"
 # The morning page, an hour after the inventory, when the vacuums that follow it are usually over.
 REPORT_CRON = "0 6 * * *"
+# The rows that are past their time, before the inventory and the vacuums.
+TTL_CRON = "30 4 * * *"

@@ -56,6 +56,14 @@ DOCUMENTS = {
         "lakehouse pin [TABLE]",
         "The recorded pins, after the change. `why_not` says why a pin does not hold.",
     ),
+    "ttl": (
+        "lakehouse ttl run TABLE",
+        (
+            "The plan, and the outcome. `lakehouse ttl plan` has no `version_after`, `actual_…` and "
+            "`figures`. `most_rows`, `null_rows` and `partitions` are null if unknown, or for the "
+            "whole table."
+        ),
+    ),
     "health": (
         "lakehouse health",
         (
@@ -113,17 +121,6 @@ DOCUMENTS = {
             "`modes` has the price of each mode, or `why_not`. `spared` files stayed, `failed` ones "
             "could not be deleted. A dry run has no `actual_…`, `spared…`, `failed…` and `list_…`."
         ),
-    ),
-    "tiers_plan": (
-        "lakehouse tiers plan [TABLE]...",
-        (
-            "`files` would be tagged, of `dead_files` that are removed and wait for the vacuum in "
-            "STANDARD. `days` is null if a move never pays. `untag` are live files with the tag."
-        ),
-    ),
-    "tiers_apply": (
-        "lakehouse tiers apply [TABLE]...",
-        "`rules` are S3's documents; `installed`: they are rules of the bucket now.",
     ),
     "report": (
         "lakehouse report",

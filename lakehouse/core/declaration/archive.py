@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.column_names import check_columns
 from lakehouse.core.declaration.knobs import check_knobs, knob, one_of, whole
-from lakehouse.core.declaration.write_modes import Append, type_of_write
+from lakehouse.core.declaration.write_modes import Append, Overwrite, type_of_write
 from lakehouse.core.errors import Refused
 
 # The types of a partition column that can hold a date. Texts can hold an ISO date.
@@ -78,3 +79,42 @@ def _can_have_a_time(name: str, type_: str | None) -> bool:
         return True
     first_word = type_.split("(")[0].split(maxsplit=1)[0]
     return first_word.lower() in _TIMES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ttl:
+    """Deletes rows whose time in `column`, a DATE or TIMESTAMP, is `days` ago. Nulls are kept."""
+
+    column: str
+    days: int
+    clock: Literal["now", "newest_row"] = knob(
+        "now",
+        one_of("now", "newest_row"),
+        "where the days are counted from. With `newest_row`, a table that gets no new rows keeps"
+        " those that it has",
+    )
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+        check_columns("Ttl.column", (self.column,))
+        if not whole(1).test(self.days):
+            raise Refused(f"Ttl.days is {self.days!r}. Use {whole(1).words}.")
+
+
+def check_ttl(what: str, ttl: Ttl, write: type_of_write, types: Mapping[str, str] | None) -> None:
+    """Refuses a TTL whose rows would come back, or whose column is no time.
+
+    `types` are the declared columns with their types, or `None` if they are unknown. They are then
+    checked when a run is planned.
+    """
+    if isinstance(write, Overwrite):
+        raise Refused(
+            f"{what} is set, but each run of an Overwrite brings all rows back. Use a filter in its"
+            " transform instead."
+        )
+    if types is None:
+        return
+    check_columns(what, (ttl.column,), among=[*types])
+    type_ = types[ttl.column]
+    if type_.split("(")[0].split(maxsplit=1)[0].lower() not in _TIMES[:-1]:
+        raise Refused(f"{what}: {ttl.column} is {type_}. Use a DATE or TIMESTAMP column.")

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Literal
 
 from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.archive import Archive, check_archive
+from lakehouse.core.declaration.archive import Archive, Ttl, check_archive, check_ttl
 from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Dms, type_of_changes
 from lakehouse.core.declaration.column_names import (
     check_columns,
@@ -58,6 +58,7 @@ class Table:
     compaction: Compaction = field(default_factory=Compaction)
     vacuum: Vacuum = field(default_factory=Vacuum)
     archive: Archive | None = None
+    ttl: Ttl | None = None
     properties: dict[str, str] = field(default_factory=dict[str, str])
     fresh_within_hours: float | None = None
     prices: Prices = DEFAULT_PRICES
@@ -103,8 +104,10 @@ class Table:
             partition_by=self.write.partition_by if isinstance(self.write, Append) else (),
             columns=None if self.source is None else self.source.known_columns,
         )
+        declared = None if self.source is None else dict(field_types(self.source.schema))
+        if self.ttl is not None:
+            check_ttl(f"Table {self.key}: ttl", self.ttl, self.write, declared)
         if self.archive is not None:
-            declared = None if self.source is None else dict(field_types(self.source.schema))
             check_archive(f"Table {self.key}: archive", self.write, declared)
         self._check_properties()
 

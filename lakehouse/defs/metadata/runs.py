@@ -57,7 +57,7 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
         "lakehouse/requests": sum(record.requests.values()),
         "lakehouse/list_usd_saved": round(record.lists_saved * prices.usd_per_1000_puts / 1_000, 9),
         "lakehouse/prices": f"list prices of {prices.region}, {prices.as_of}",
-        "lakehouse/account": _figures_table(outcome.figures),
+        "lakehouse/account": figures_table(outcome.figures),
         "lakehouse/spared": record.spared,
         "lakehouse/failed": len(outcome.failed),
         "lakehouse/vacuum": dg.MetadataValue.json(document | named),
@@ -113,7 +113,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         "lakehouse/predicted_by": plan.estimate.basis,
         "lakehouse/bytes_added": outcome.bytes_added,
         **{f"lakehouse/{name}": document[name] for name in _COMPACTION_NUMBERS},
-        "lakehouse/account": _figures_table(outcome.figures),
+        "lakehouse/account": figures_table(outcome.figures),
         "lakehouse/compaction": dg.MetadataValue.json(document),
     }
     if outcome.account is not None:
@@ -137,5 +137,6 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _figures_table(figures: Iterable[Figure]) -> dg.MarkdownMetadataValue:
+def figures_table(figures: Iterable[Figure]) -> dg.MarkdownMetadataValue:
+    """The predicted and actual figures as a table."""
     return markdown_value(markdown_table(FIGURE_HEADS, [each.cells for each in figures]))

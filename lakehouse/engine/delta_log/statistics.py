@@ -1,7 +1,7 @@
 """Reads the statistics of data files, which a snapshot does not hold."""
 
 import json
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from lakehouse.engine.delta_log.checkpoint import statistics_in
 from lakehouse.engine.delta_log.log_segment import find_segment, log_folder
@@ -33,6 +33,19 @@ def read_statistics(
             for version in in_versions
         )
     return found
+
+
+def each_statistics(store: Store, table: str, version: int) -> Iterator[tuple[str, str | None]]:
+    """Path and statistics (JSON) of each data file that the log files of a version add.
+
+    Oldest first, so that the last statistics of a path count. They are never all in memory.
+    """
+    segment = find_segment(store.list(log_folder(table)), table, version=version)
+    names = [
+        file.name for file in (() if segment is None else (*segment.checkpoint, *segment.tail))
+    ]
+    for name, data in zip(names, store.read_many(names), strict=True):
+        yield from statistics_in(data) if name.endswith(".parquet") else _added_in(data)
 
 
 def _added_in(data: bytes) -> Iterable[tuple[str, str | None]]:

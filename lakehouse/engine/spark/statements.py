@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from lakehouse.core.delta.partition_values import is_read_as_null
 from lakehouse.core.delta.snapshot import Column, type_of_partition
@@ -176,6 +177,26 @@ def delete_lines(
     if whole_files:
         condition += " AND line IS NULL"
     return f"DELETE FROM {path_table(uri)} WHERE {condition}"  # noqa: S608  # all are quoted
+
+
+def delete_rows(uri: str, conditions: Sequence[str]) -> str:
+    """Deletes the rows for which all of these conditions hold."""
+    condition = " AND ".join(f"({each})" for each in conditions)
+    return f"DELETE FROM {path_table(uri)} WHERE {condition}"  # noqa: S608  # all are quoted
+
+
+def is_before(column: Column, time_ms: int) -> str:
+    """The condition that a date or timestamp is before a time (UTC).
+
+    Delta skips files by it, since the time is a literal.
+    """
+    time = datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)  # written as UTC
+    text = {
+        "date": f"DATE '{time:%Y-%m-%d}'",
+        "timestamp": f"TIMESTAMP_LTZ '{time.isoformat(sep=' ', timespec='milliseconds')}Z'",
+        "timestamp_ntz": f"TIMESTAMP_NTZ '{time.isoformat(sep=' ', timespec='milliseconds')}'",
+    }[column.type]
+    return f"{quote(column.name)} < {text}"
 
 
 def delete_landed_again(uri: str, lines: str) -> str:

@@ -80,13 +80,11 @@ def set_tag(store: S3Store, name: str, tag: str, value: str | None) -> bool:
         after[tag] = value
     if after == before:
         return False
-    target = {"Bucket": store.bucket, "Key": store.prefix + name}
     tag_set = [{"Key": each, "Value": text} for each, text in after.items()]
     with _translated(store, "put tags", name):
-        if tag_set:
-            store.client.put_object_tagging(**target, Tagging={"TagSet": tag_set})
-        else:
-            store.client.delete_object_tagging(**target)
+        store.client.put_object_tagging(
+            Bucket=store.bucket, Key=store.prefix + name, Tagging={"TagSet": tag_set}
+        )
     return True
 
 

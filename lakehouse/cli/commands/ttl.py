@@ -1,0 +1,94 @@
+"""`lakehouse ttl`: shows which rows of a table are past their time, and deletes them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import complete_table, open_table
+from lakehouse.cli.output import (
+    bytes_text,
+    count_text,
+    json_option,
+    print_figures,
+    print_grid,
+    show,
+    write_json,
+)
+from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.errors import Refused
+from lakehouse.engine.archive import ttl_run
+
+
+@click.group("ttl", epilog="Example: lakehouse ttl plan bronze/flight_events")
+def ttl_command() -> None:
+    """Delete rows of a table that are past their time.
+
+    A table declares the age with Table(ttl=Ttl(column="event_time", days=365)).
+    """
+
+
+@ttl_command.command("plan", epilog="Example: lakehouse ttl plan bronze/flight_events --json")
+@click.argument("table", shell_complete=complete_table)
+@json_option
+def plan_command(table: str, as_json: bool) -> None:
+    """Show which rows of TABLE would be deleted now, in which steps, and why; no JVM.
+
+    Nothing is changed.
+    """
+    opened, wanted = open_table(table)
+    plan = ttl_run.plan(opened.lake, wanted)
+    if plan is None:
+        raise _missing(table)
+    document = plan.as_json()
+    write_json(document) if as_json else _print(document)
+
+
+@ttl_command.command("run", epilog="Example: lakehouse ttl run bronze/flight_events")
+@click.argument("table", shell_complete=complete_table)
+@click.option("--anyway", is_flag=True, help="Also delete rows of a table that is paused.")
+@json_option
+def run_command(table: str, anyway: bool, as_json: bool) -> None:
+    """Delete the rows of TABLE that are past their time, through Dagster.
+
+    Tables downstream keep their rows. Files are deleted by a later vacuum.
+    """
+    from lakehouse.cli.dagster_runs import open_recorder
+
+    opened, wanted = open_table(table)
+    if ttl_run.plan(opened.lake, wanted) is None:  # also refuses a table without a TTL
+        raise _missing(table)
+    settings = opened.lake.settings
+    with open_recorder(settings) as recorder, driver_for_command(settings):
+        [done] = recorder.materialize([f"ttl/{table}"], config={"anyway": anyway})
+    document: Mapping[str, Any] = done.outcome()["lakehouse/ttl"]
+    write_json(document) if as_json else _print(document)
+
+
+def _missing(table: str) -> Refused:
+    return Refused(
+        f"TTL of {table}: the table is declared but does not exist yet. "
+        f"Write it first: lakehouse materialize {table}"
+    )
+
+
+def _print(document: Mapping[str, Any]) -> None:
+    show(f"{document['table']}: {document['sentence']}")
+    rows = [
+        (
+            "the log alone" if step["by_metadata"] else "reads rows",
+            "all" if step["partitions"] is None else count_text(step["partitions"]),
+            count_text(step["files"]),
+            bytes_text(step["scanned_bytes"]),
+            count_text(step["least_rows"]),
+            count_text(step["most_rows"]),
+        )
+        for step in document["steps"]
+    ]
+    heads = ("step", "partitions", "files", "rewritten at most", "rows, at least", "at most")
+    if rows:
+        print_grid(heads, rows, numbers=heads[1:])
+        show(f"predicted: {document['seconds']:.1f} s, {document['usd']:.6f} USD")
+    for note in document["notes"]:
+        show(f"{document['table']}: {note}")
+    print_figures(document)

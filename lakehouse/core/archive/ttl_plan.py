@@ -1,0 +1,257 @@
+"""Plans which rows of a table are past their time, and in which steps they are deleted.
+
+1. The cutoff is `Ttl.days` before now, or before the newest row. It is frozen: all steps of a run
+   delete the rows before this cutoff, and no others. A row without a time is kept.
+2. A file whose rows are all before the cutoff is past it. A file that may have rows on both sides
+   straddles it.
+3. Partitions in which every file is past the cutoff are removed by metadata alone. If the table is
+   partitioned by the time column itself, that is all.
+4. Delta scans the remaining files. It rewrites those that straddle the cutoff, or marks their rows
+   in deletion vectors. A step takes whole partitions, up to `Compaction.max_bytes_per_run` bytes of
+   such files.
+
+**Safety properties** (tests in `test_ttl_plan.py`)
+- Rows at the cutoff or later, and rows without a time, are in no step.
+- A file without statistics is never taken to be past the cutoff, and never makes the newest row
+  newer. A time in the future does not, either.
+- An adopted table loses nothing by metadata alone, unless it is partitioned by the time column:
+  another program may add new rows to a partition at the same moment.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lakehouse.core.archive.ttl_facts import TtlFacts
+from lakehouse.core.archive.ttl_steps import TtlStep, files_by_age, plan_steps
+from lakehouse.core.costs.compaction_estimate import price
+from lakehouse.core.costs.compaction_speed import MergeWork, Rates
+from lakehouse.core.declaration.archive import Ttl
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Merge
+from lakehouse.core.delta.protocol import retention_ms_of
+from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
+from lakehouse.core.errors import Refused
+from lakehouse.core.reasons import Explained, Explanation, Reason
+from lakehouse.core.text import count_of, size_text, utc_text
+from lakehouse.core.units import DAY_MS
+
+TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
+# Rows of a machine whose clock is ahead count as rows of now. Later times are errors.
+_CLOCK_AHEAD_MS = DAY_MS
+_FIGURES = (
+    *(
+        "table",
+        "version",
+        "column",
+        "clock",
+        "cutoff_ms",
+        "newest_ms",
+        "expired_files",
+        "expired_bytes",
+    ),
+    *("straddling_files", "straddling_bytes", "null_rows", "gone_ms", "least_rows", "most_rows"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtlPlan(Explained):
+    """The steps that delete a table's rows before `cutoff_ms`. Without steps, `reason` says why.
+
+    - `cutoff_ms` is `None` if no row's time is known. `newest_ms`: the newest known row; only for
+      `clock="newest_row"`.
+    - `expired_files`, `expired_bytes`: files whose rows are all past. `straddling_files`,
+      `straddling_bytes`: files that may have such rows, and others.
+    - `null_rows`: rows without a time, which are kept; `None` if unknown.
+    - `gone_ms`: from then on, a vacuum deletes the removed files.
+    """
+
+    table: str
+    version: int
+    column: str
+    clock: str
+    cutoff_ms: int | None
+    newest_ms: int | None
+    steps: tuple[TtlStep, ...]
+    expired_files: int
+    expired_bytes: int
+    straddling_files: int
+    straddling_bytes: int
+    null_rows: int | None
+    gone_ms: int
+    seconds: float
+    usd: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def least_rows(self) -> int:
+        """The rows that are deleted at least."""
+        return sum(step.least_rows for step in self.steps)
+
+    @property
+    def most_rows(self) -> int | None:
+        """The rows that are deleted at most; `None` if unknown."""
+        rows = [step.most_rows for step in self.steps]
+        return None if None in rows else sum(each or 0 for each in rows)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The plan without its steps, for the metadata of its commits."""
+        figures = {name: getattr(self, name) for name in _FIGURES}
+        return {
+            **figures,
+            "reason": self.reason.name,
+            "sentence": self.sentence,
+            "seconds": round(self.seconds, 3),
+            "usd": round(self.usd, 9),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan's documented shape."""
+        steps = [
+            {
+                "by_metadata": step.by_metadata,
+                "partitions": None if step.partitions is None else len(step.partitions),
+                "files": len(step.files),
+                "scanned_bytes": step.scanned_bytes,
+                "least_rows": step.least_rows,
+                "most_rows": step.most_rows,
+            }
+            for step in self.steps
+        ]
+        return {**self.figures, "steps": steps, "notes": list(self.notes)}
+
+
+def time_column(table: Table, ttl: Ttl, snapshot: Snapshot) -> Column:
+    """The column of a table's TTL.
+
+    Raises:
+        Refused: there is no such column, or it is no date or timestamp.
+    """
+    for column in snapshot.columns:
+        if column.name.lower() == ttl.column.lower():
+            if column.type in TIME_TYPES:
+                return column
+            raise Refused(
+                f"TTL of {table.key}: the column {column.name} is {column.type}. Use a DATE or "
+                "TIMESTAMP column"
+            )
+    names = ", ".join(column.name for column in snapshot.columns if column.type in TIME_TYPES)
+    raise Refused(
+        f"TTL of {table.key}: there is no column {ttl.column}. Use one of its dates and "
+        f"timestamps: {names or 'none'}"
+    )
+
+
+def plan_ttl(table: Table, ttl: Ttl, facts: TtlFacts, *, rates: Rates, now_ms: int) -> TtlPlan:
+    """The plan of a run now.
+
+    Raises:
+        Refused: the table does not allow deletions, or as `time_column`.
+    """
+    snapshot = facts.snapshot
+    column = time_column(table, ttl, snapshot)
+    if snapshot.properties.get("delta.appendOnly", "false").lower() == "true":
+        raise Refused(
+            f"TTL of {table.key}: its property delta.appendOnly forbids deletions. Either set it "
+            "to false, or leave out ttl="
+        )
+    newest_ms = _newest_ms(facts, now_ms) if ttl.clock == "newest_row" else None
+    clock_ms = newest_ms if ttl.clock == "newest_row" else now_ms
+    cutoff_ms = None if clock_ms is None else clock_ms - ttl.days * DAY_MS
+    if cutoff_ms is not None and column.type == "date":
+        cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
+    expired, straddling = files_by_age(facts, cutoff_ms)
+    steps = tuple(plan_steps(table, facts, column, expired, straddling))
+    kept_nulls = [facts.bounds_of(file).null_count for file in snapshot.files]
+    work = MergeWork(
+        files_removed=len(expired) + len(straddling),
+        files_added=len(straddling),
+        bytes_removed=sum(step.scanned_bytes for step in steps),
+    )
+    seconds = rates.warm_seconds(work) + rates.seconds_fixed * (len(steps) - 1) if steps else 0.0
+    plan = TtlPlan(
+        explanation=_explanation(ttl, cutoff_ms, newest_ms, expired, straddling),
+        table=table.key,
+        version=snapshot.version,
+        column=column.name,
+        clock=ttl.clock,
+        cutoff_ms=cutoff_ms,
+        newest_ms=newest_ms,
+        steps=steps,
+        expired_files=len(expired),
+        expired_bytes=sum(file.size_bytes for file in expired),
+        straddling_files=len(straddling),
+        straddling_bytes=sum(file.size_bytes for file in straddling),
+        null_rows=None if None in kept_nulls else sum(each or 0 for each in kept_nulls),
+        gone_ms=now_ms + (retention_ms_of(snapshot.properties) or 0),
+        seconds=seconds,
+        usd=price(rates.prices, seconds=seconds),
+    )
+    return replace(plan, notes=tuple(_notes(plan, table, facts))) if steps else plan
+
+
+def _newest_ms(facts: TtlFacts, now_ms: int) -> int | None:
+    """The newest time that a row is known to have, at most now; `None` if none is known.
+
+    In a file with an impossible maximum, or whose newest rows may be deleted, the minimum counts.
+    """
+    known = list[int]()
+    for file in facts.snapshot.files:
+        bounds = facts.bounds_of(file)
+        times_ms = (bounds.max_ms if bounds.is_tight else None, bounds.min_ms)
+        possible = [ms for ms in times_ms if ms is not None and ms <= now_ms + _CLOCK_AHEAD_MS]
+        known += possible[:1]
+    return min(max(known), now_ms) if known else None
+
+
+def _explanation(
+    ttl: Ttl,
+    cutoff_ms: int | None,
+    newest_ms: int | None,
+    expired: Sequence[DataFile],
+    straddling: Sequence[DataFile],
+) -> Explanation:
+    if cutoff_ms is None:
+        why = f"the log shows no time of {ttl.column}, from which {ttl.days} days could be counted"
+        return Reason.PLAN_REFUSED.explain(why=why)
+    clock = "now" if newest_ms is None else f"the newest row ({utc_text(newest_ms)})"
+    more = f", {count_of(ttl.days, 'day')} before {clock}"
+    if not expired and not straddling:
+        numbers = {"what": "row", "cutoff": cutoff_ms}
+        return Explanation(Reason.NOTHING_PAST_THE_CUTOFF, numbers, more)
+    sizes = size_text(sum(file.size_bytes for file in expired))
+    what = f"all rows of {count_of(len(expired), 'file')} ({sizes})"
+    if straddling:
+        sizes = size_text(sum(file.size_bytes for file in straddling))
+        what += f", and some of up to {count_of(len(straddling), 'file')} ({sizes})"
+    return Explanation(Reason.PAST_THE_CUTOFF, {"what": what, "cutoff": cutoff_ms}, more)
+
+
+def _notes(plan: TtlPlan, table: Table, facts: TtlFacts) -> Iterable[str]:
+    most = "an unknown number of" if plan.most_rows is None else f"at most {plan.most_rows:,}"
+    exact = plan.least_rows == plan.most_rows
+    rows = f"{plan.least_rows:,} rows" if exact else f"at least {plan.least_rows:,} and {most} rows"
+    steps = count_of(len(plan.steps), "step")
+    yield (
+        f"{rows} are deleted in {steps}. They can still be read as older versions; "
+        f"the first vacuum after {utc_text(plan.gone_ms)} deletes their files for good"
+    )
+    if plan.null_rows:
+        yield f"{plan.null_rows:,} rows without a time are kept"
+    unknown = sum(facts.bounds_of(file).max_ms is None for file in facts.snapshot.files)
+    if unknown and plan.null_rows is None:
+        yield (
+            f"{count_of(unknown, 'file')} have no statistics of {plan.column}, so Delta reads them "
+            f"whole. Use delta.dataSkippingStatsColumns with {plan.column} for new files"
+        )
+    limit_bytes = table.compaction.max_bytes_per_run
+    largest = max(step.scanned_bytes for step in plan.steps)
+    if limit_bytes and largest > limit_bytes:
+        yield (
+            f"one step may rewrite {size_text(largest)}, more than max_bytes_per_run "
+            f"({size_text(limit_bytes)}), since no smaller part can be selected. Use "
+            "delta.enableDeletionVectors, or partitions by time"
+        )
+    if isinstance(table.write, Merge):
+        yield "a later change of a deleted key inserts its row again, until the next run"

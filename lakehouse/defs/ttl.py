@@ -1,0 +1,101 @@
+"""One TTL asset per table whose rows expire. It runs daily, by the clock.
+
+It depends on nothing: rows reach their time while nothing happens. That rows are past their time is
+no change for tables downstream, so the table itself gets an observation, as after a compaction.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.core.archive.ttl_outcome import TtlOutcome
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.defs.compaction import report_table
+from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.keys import pool_of, table_key, ttl_key
+from lakehouse.defs.metadata.runs import figures_table
+from lakehouse.defs.metadata.table import type_of_metadata
+from lakehouse.defs.resources import open_session
+from lakehouse.defs.run_ownership import asked_by_person
+from lakehouse.defs.upkeep_times import TTL_CRON
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+
+
+class TtlConfig(dg.Config):
+    """Options of one run. `anyway`: run even if the table is paused."""
+
+    anyway: bool = False
+
+
+def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
+    """The asset that deletes a table's rows that are past their time."""
+    condition = dg.AutomationCondition
+
+    @dg.asset(
+        key=ttl_key(table),
+        metadata={"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
+        op_tags={"dagster/priority": "-1"},  # after the writes, before the vacuums
+        group_name="ttl",
+        kinds={"deltalake", "pyspark"},
+        pool=pool_of(table),
+        output_required=False,
+        required_resource_keys={resource},
+        automation_condition=condition.cron_tick_passed(TTL_CRON) & ~condition.in_progress(),
+        description=f"Deletes the rows of {table.key} that are past their time. No table follows.",
+    )
+    def ttl(
+        context: dg.AssetExecutionContext, config: TtlConfig
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        from lakehouse.engine.archive.ttl_run import run
+
+        with dagster_words(context):
+            if why := _left_alone(context, table, lake, config):
+                context.log.info(why)
+                return
+            session = open_session(context, getattr(context.resources, resource))
+            outcome = run(lake, session, table, owner=f"run {context.run.run_id}")
+        facts = lake.facts(table.key)
+        if outcome.commits and facts is not None:
+            report_table(context, table, lake, facts)
+        context.log.info(f"{table.key}: {outcome.plan.sentence}")
+        yield dg.MaterializeResult(metadata=_metadata(outcome))
+
+    return ttl
+
+
+def _left_alone(
+    context: dg.AssetExecutionContext, table: Table, lake: Lake, config: TtlConfig
+) -> str:
+    """Why nothing is deleted, or an empty string.
+
+    If the table is paused, a run that Dagster requested skips it, and any other run raises
+    `Refused`.
+    """
+    if lake.facts(table.key) is None:
+        return f"{table.key}: there is no table yet"
+    pause = Journal(lake.store).pause_of(table.key)
+    if config.anyway or pause is None or not pause.holds(now_ms()):
+        return ""
+    if not asked_by_person(context.run.tags):
+        return f"{table.key}: {pause.explanation.sentence}"
+    raise Refused(
+        f"TTL of {table.key}: {pause.explanation.sentence}. To delete its rows all the same, use "
+        f"lakehouse ttl run {table.key} --anyway"
+    )
+
+
+def _metadata(outcome: TtlOutcome) -> type_of_metadata:
+    plan = outcome.plan
+    return {
+        "lakehouse/outcome": plan.sentence,
+        "lakehouse/reason": plan.reason.name,
+        "lakehouse/rows_deleted": outcome.deleted_rows or 0,
+        "lakehouse/seconds": round(outcome.seconds, 3),
+        "lakehouse/account": figures_table(outcome.figures),
+        "lakehouse/ttl": dg.MetadataValue.json(outcome.as_json()),
+        **({"lakehouse/notes": "\n".join(plan.notes)} if plan.notes else {}),
+    }

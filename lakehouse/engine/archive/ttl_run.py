@@ -1,0 +1,181 @@
+"""Deletes the rows of a table that are past their time.
+
+1. The table's lock is taken. A compaction that was not verified is verified now.
+2. The plan is made from the log, with the cutoff that all of its steps use.
+3. Each step is one DELETE, whose commit carries the plan's figures and the cutoff. After a step
+   that changes only the log, its commit is compared with the plan.
+4. Predicted rows are compared with those that the commits record.
+
+**Safety properties** (tests in `test_ttl_run.py`)
+- Every DELETE that reads rows has the condition on the time itself, so it deletes no other row,
+  whatever is committed meanwhile.
+- A step by metadata alone removes exactly the files of the plan. If Delta removed another file, the
+  run stops with `Broken`, which names the version to restore.
+- Each commit is complete by itself. If a run is killed after any of them, the next run continues.
+"""
+
+import json
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.core.archive.ttl_facts import (
+    TimeBounds,
+    TtlFacts,
+    bounds_in_statistics,
+    bounds_of_partition,
+)
+from lakehouse.core.archive.ttl_outcome import TtlOutcome
+from lakehouse.core.archive.ttl_plan import TtlPlan, plan_ttl, time_column
+from lakehouse.core.archive.ttl_steps import TtlStep
+from lakehouse.core.costs.compaction_speed import fit_rates
+from lakehouse.core.declaration.archive import Ttl
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import ROWS_MOVED, Commits
+from lakehouse.core.delta.snapshot import Column, Snapshot, TableFacts
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.verify import verify_left
+from lakehouse.engine.delta_log import history_since
+from lakehouse.engine.delta_log.statistics import each_statistics
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.lake_owner import refuse_unsafe_commits
+from lakehouse.engine.spark import session_confs, statements
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.table_lock import hold, retry_conflicts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def plan(lake: Lake, table: Table) -> TtlPlan | None:
+    """The plan of a run now, made from the log alone; `None` if there is no table.
+
+    Raises:
+        Refused: the table has no TTL, or as `plan_ttl`.
+    """
+    declared = _ttl_of(table)
+    facts = lake.facts(table.key)
+    return None if facts is None else _plan(lake, table, declared, facts)
+
+
+def run(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = None) -> TtlOutcome:
+    """Deletes the rows that are past their time. A plan without steps is not an error.
+
+    Raises:
+        Refused: the table has no TTL or does not exist, does not allow deletions, or a commit of
+            another writer could be lost.
+        Transient: another process holds the table, a step lost against other writers, or the server
+            is gone. The next run continues.
+        Broken: a step removed a file that its plan does not name.
+    """
+    declared = _ttl_of(table)
+    what = f"TTL of {table.key}"
+    refuse_unsafe_commits(lake, spark, table, asked=what)
+    session = TableSession(lake=lake, spark=spark, table=table)
+    started = time.monotonic()
+    with (
+        translated(table.key, operation="TTL"),
+        hold(lake, spark, table.key, owner=owner or what),
+    ):
+        verify_left(lake, spark, table.key)
+        facts = lake.facts(table.key)
+        if facts is None:
+            raise Refused(
+                f"{what}: there is no table yet. Use lakehouse materialize {table.key} first"
+            )
+        planned, mark = _plan(lake, table, declared, facts), uuid4().hex
+        with session_confs.session_confs(spark, session_confs.READ_WHOLE):
+            for step in planned.steps:
+                retry_conflicts(partial(_carry_out, session, planned, step, mark))
+        commits = _commits_of(lake, facts.snapshot, mark)
+        return TtlOutcome(
+            plan=planned,
+            commits=commits.commits,
+            seconds=time.monotonic() - started,
+            prices=table.prices,
+        )
+
+
+def _ttl_of(table: Table) -> Ttl:
+    if table.ttl is None:
+        raise Refused(
+            f"TTL of {table.key}: its declaration has none. Use ttl=Ttl(column=…, days=…) in its "
+            "declaration"
+        )
+    return table.ttl
+
+
+def _plan(lake: Lake, table: Table, declared: Ttl, facts: TableFacts) -> TtlPlan:
+    column = time_column(table, declared, facts.snapshot)
+    return plan_ttl(
+        table,
+        declared,
+        TtlFacts(snapshot=facts.snapshot, bounds=read_bounds(lake, facts.snapshot, column)),
+        rates=fit_rates(facts.history, facts.snapshot, prices=table.prices),
+        now_ms=now_ms(),
+    )
+
+
+def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, TimeBounds]:
+    """The bounds of a column in each live file that the log has them for, by path.
+
+    Under column mapping, statistics name columns in another way, and are not read.
+    """
+    if column.name in snapshot.partition_columns:
+        return {file.path: bounds_of_partition(file, column) for file in snapshot.files}
+    if snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
+        return {}
+    live = {file.path for file in snapshot.files}
+    return {
+        path: bounds_in_statistics(text, column)
+        for path, text in each_statistics(lake.store, snapshot.table, snapshot.version)
+        if path in live
+    }
+
+
+def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str) -> None:
+    """Runs one step, and checks its commit if it removed files without reading them."""
+    lake, key = session.lake, session.key
+    facts = lake.facts(key)
+    assert facts is not None and planned.cutoff_ms is not None
+    snapshot = facts.snapshot
+    conditions = list[str]()
+    if step.partitions is not None:
+        conditions.append(statements.partition_predicate(snapshot.columns, step.partitions))
+    if not step.by_metadata or step.partitions is None:
+        column = next(each for each in snapshot.columns if each.name == planned.column)
+        conditions.append(statements.is_before(column, planned.cutoff_ms))
+    note = {
+        ROWS_MOVED: "ttl",
+        "mark": mark,
+        "started_ms": now_ms(),
+        "cutoff_ms": planned.cutoff_ms,
+        "plan": planned.figures,
+    }
+    confs = {
+        session_confs.USER_METADATA: json.dumps(note, separators=(",", ":")),
+        session_confs.ANSI: "false",
+    }
+    with session_confs.session_confs(session.spark, confs):
+        session.spark.sql(statements.delete_rows(snapshot.uri, conditions))
+    if not step.by_metadata or step.partitions is None:
+        return
+    for commit in _commits_of(lake, snapshot, mark).commits:
+        unplanned = {*commit.removed_paths} - step.files
+        if unplanned:
+            raise Broken(
+                f"TTL of {key}: version {commit.version} removed {min(unplanned)}, which another "
+                f"writer added while the rows before the cutoff were deleted. To bring its rows "
+                f"back, use RESTORE TABLE {statements.path_table(snapshot.uri)} TO VERSION AS OF "
+                f"{commit.version - 1}, unless there are newer versions"
+            )
+
+
+def _commits_of(lake: Lake, before: Snapshot, mark: str) -> Commits:
+    """The commits since a version that carry a run's mark."""
+    facts = lake.facts(before.table)
+    assert facts is not None
+    commits = history_since(lake.store, facts.history, before.version)
+    return Commits(table=before.table, commits=commits.marked(mark))
