@@ -14,6 +14,7 @@ class MeasuredTable:
     - `exists`: whether there is a table; a declared table may not have been written yet.
     - `decision`: the name of the reason why it would, or would not, be compacted now.
     - `last_vacuum_ms`: when its newest vacuum began.
+    - `archived_bytes`: the size of its archive.
     - `budget_usd_per_month`: the declared budget.
     """
 
@@ -25,6 +26,7 @@ class MeasuredTable:
     last_compaction_ms: int | None = None
     last_vacuum_ms: int | None = None
     quarantined_rows: int | None = None
+    archived_bytes: int | None = None
     is_paused: bool | None = None
     budget_usd_per_month: float | None = None
 

@@ -40,7 +40,7 @@ MERGEABLE_FILES = Metric("lakehouse_table_mergeable_files", "Files a compaction 
 ROWS = Metric("lakehouse_table_rows", "Rows, if the log counts them.")
 BYTES = Metric(
     "lakehouse_table_bytes",
-    "Bytes by part: live, tombstoned (removed, while the log still lists them).",
+    "Bytes by part: live, tombstoned (removed, while the log still lists them), archived.",
     (*_TABLE, "part"),
 )
 HEALTH_SCORE = Metric("lakehouse_table_health_score", "Health, from 0 (bad) to 100.")
@@ -145,6 +145,7 @@ def _of_table(table: MeasuredTable) -> Iterator[Sample]:
     yield from _known(LAST_VACUUM, labels, _seconds(table.last_vacuum_ms))
     yield from _known(QUARANTINED_ROWS, labels, table.quarantined_rows)
     yield from _known(PAUSED, labels, table.is_paused)
+    yield from _known(BYTES, (*labels, "archived"), table.archived_bytes)
     if table.decision:
         yield Sample(DECISION, (*labels, "compaction", table.decision), 1.0)
     health = table.health

@@ -6,6 +6,7 @@
 - However many scrapes arrive, one reading runs at a time, and none while nobody asks.
 """
 
+import logging
 import os
 import threading
 import time
@@ -28,6 +29,8 @@ from lakehouse.core.metrics.families import METRICS, Sample
 # Prometheus gives up after 10 seconds unless it is configured otherwise.
 _WAIT_SECONDS = 8.0
 
+_LOG = logging.getLogger(__name__)
+
 type_of_samples = Sequence[Sample]
 
 
@@ -37,6 +40,7 @@ class LakeCollector(Collector):
     def __init__(self, read: Callable[[], type_of_samples], *, max_age_seconds: float) -> None:
         self._read, self._max_age_seconds = read, max_age_seconds
         self._samples: type_of_samples = ()
+        self._problem = ""
         self._due = 0.0
         self._lock = threading.Lock()
         self._reading: threading.Thread | None = None
@@ -58,11 +62,15 @@ class LakeCollector(Collector):
 
     def _refresh(self) -> None:
         try:
-            self._samples = self._read()
-        finally:
-            with self._lock:
-                self._due = time.monotonic() + self._max_age_seconds
-                self._reading = None
+            self._samples, problem = self._read(), ""
+        except Exception as error:  # a scrape gets the older values, whose age is a metric
+            problem = f"{type(error).__name__}: {error}"
+            if problem != self._problem:
+                _LOG.exception("the metrics cannot be read")
+        with self._lock:
+            self._problem = problem
+            self._due = time.monotonic() + self._max_age_seconds
+            self._reading = None
 
 
 def families(samples: Iterable[Sample]) -> list[PrometheusMetric]:

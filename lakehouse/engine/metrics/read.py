@@ -6,17 +6,21 @@ What cannot be read is unknown, and named by a metric of its own. It never fails
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
+from lakehouse.core.archive.records import APP_ID as ARCHIVE_APP_ID
 from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.inventory.checks import loads_of
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
 from lakehouse.core.metrics.families import Sample, samples_of
+from lakehouse.engine.archive.records import archive_contents
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
@@ -49,7 +53,15 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
         return value
 
     tables = list(declared.values())
-    fleet = read_fleet(lake, declared, tables)
+    archived = dict[str, int | None]()
+
+    def look(table: Table, facts: TableFacts) -> None:
+        if facts.snapshot.transactions.get(ARCHIVE_APP_ID):
+            archived[table.key] = None
+            with suppress(LakehouseError):
+                archived[table.key] = archive_contents(lake, facts).size_bytes
+
+    fleet = read_fleet(lake, declared, tables, look=look)
     decisions = {each.table: each.reason.name for each in fleet.decisions}
     vacuums_ms = read("vacuums", lambda: last_vacuums_ms(lake.store)) or {}
     landed = [table for table in tables if table.source is not None]
@@ -63,14 +75,13 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
                 vacuums_ms.get(each.table.key) if each.table.vacuum.mode == "automatic" else None
             ),
             quarantined_rows=rows.get(each.table.key),
+            archived_bytes=archived.get(each.table.key),
         )
         for each in fleet.tables
     ]
-    measured += [
-        MeasuredTable(table=quarantine_key(each.table.key), is_readable=False)
-        for each in quarantines
-        if each.error
-    ]
+    unreadable = [quarantine_key(each.table.key) for each in quarantines if each.error]
+    unreadable += [f"archive/{key}" for key, size_bytes in archived.items() if size_bytes is None]
+    measured += [MeasuredTable(table=key, is_readable=False) for key in unreadable]
     records = None
     if dagster_home is not None:
         records = read("dagster", lambda: read_dagster_records(dagster_home))
@@ -91,6 +102,7 @@ def _measured(
     decision: str,
     last_vacuum_ms: int | None,
     quarantined_rows: int | None,
+    archived_bytes: int | None,
 ) -> MeasuredTable:
     key, reading = found.table.key, found.value
     if reading is None:
@@ -105,6 +117,7 @@ def _measured(
         last_compaction_ms=reading.known.state.last_compaction_ms,
         last_vacuum_ms=last_vacuum_ms,
         quarantined_rows=quarantined_rows,
+        archived_bytes=archived_bytes,
         is_paused=pause is not None and pause.holds(now_ms()),
     )
 

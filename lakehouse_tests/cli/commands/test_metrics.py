@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from lakehouse.core.archive.records import APP_ID as ARCHIVE
+from lakehouse.core.archive.records import ArchivedFile, ArchiveOperation, RecordedPartition
 from lakehouse.core.inventory.checks import Load
-from lakehouse.core.metrics.families import METRICS
+from lakehouse.core.metrics.families import FILES, METRICS, Sample
+from lakehouse.engine.archive.records import record_operation
 from lakehouse.engine.metrics.exposition import LakeCollector, serve
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal, type_of_story
@@ -116,6 +119,28 @@ def test_quarantine_pause_vacuum_and_inventory_are_read_from_log_and_journal(
     assert found["lakehouse_table_readable", "bronze/orders"] == 1
 
 
+def test_the_archive_of_a_table_is_a_part_of_its_bytes(
+    told: Terminal, story: type_of_story
+) -> None:
+    log = story("gold/totals").create()
+    log.append([("a", 10, 1)], transaction=(ARCHIVE, 1))
+    file = ArchivedFile(source="x", archived="archive/gold/totals/x", size_bytes=700, row_count=3)
+    partition = RecordedPartition(values=(), start_ms=0, end_ms=1, files=(file,))
+    operation = ArchiveOperation(
+        number=1,
+        kind="archive",
+        table_id=log.table_id,
+        version=0,
+        created_ms=1,
+        cutoff_ms=1,
+        storage_class="STANDARD",
+        partitions=(partition,),
+    )
+    assert values(told)["lakehouse_table_readable", "archive/gold/totals"] == 0  # no record yet
+    record_operation(DiskStore(told.root), "gold/totals", operation)
+    assert values(told)["lakehouse_table_bytes", "gold/totals,archived"] == 700
+
+
 def test_a_journal_or_an_inventory_that_cannot_be_read_is_named(told: Terminal) -> None:
     LogBuilder(DiskStore(told.root), "inventory/local").create()
     (told.root / "inventory/local/_delta_log" / f"{0:020}.json").write_text("{ damaged")
@@ -150,21 +175,29 @@ def test_a_table_by_its_address_has_metrics_too(terminal: Terminal, warehouse: P
     assert [value for (name, _), value in found.items() if name == "lakehouse_table_files"] == [12]
 
 
-def test_scrapes_share_a_reading_while_it_is_new_and_a_failure_keeps_the_last_one() -> None:
+def test_scrapes_share_a_reading_while_it_is_new_and_a_failure_keeps_the_last_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     readings = list[int]()
 
-    def read() -> list[object]:
+    def read() -> list[Sample]:
         readings.append(1)
-        return []
+        if len(readings) > 1:
+            raise RuntimeError("planted")
+        return [Sample(FILES, ("bronze/orders", "bronze"), 5)]
 
-    collector = LakeCollector(read, max_age_seconds=3600)  # type: ignore[arg-type]
+    collector = LakeCollector(read, max_age_seconds=3600)
     port = free_port()
     end = serve(collector, port=port)
     try:
-        for _ in range(3):
+        for reading in (1, 1, 1, 2, 3):
+            if reading > 1:
+                collector._due = 0.0  # the last reading is too old
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-                assert b"# TYPE lakehouse_table_files gauge" in answer.read()
-        assert len(readings) == 1
+                found = parsed(answer.read().decode())
+            assert found["lakehouse_table_files", "bronze/orders"] == 5
+            assert len(readings) == reading
+        assert [each.message for each in caplog.records] == ["the metrics cannot be read"]
         with pytest.raises(OSError, match="in use"):
             serve(collector, port=port)
     finally:
