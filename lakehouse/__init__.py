@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lakehouse.core.declaration.windows_and_cron import Window
     from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
     from lakehouse.defs.adoption.maintain import MaintainedTables, maintain, maintained_metrics
+    from lakehouse.engine.archive.read import read
 
 _HOMES = {
     **dict.fromkeys(("Debezium", "Dms"), "core.declaration.change_sources"),
@@ -53,6 +54,8 @@ _HOMES = {
     **dict.fromkeys(("Csv", "Landing"), "core.declaration.landing"),
     "Prices": "core.declaration.prices",
     "Window": "core.declaration.windows_and_cron",
+    # For programs that read tables: this loads PySpark.
+    "read": "engine.archive.read",
     # For other Dagster projects: these load Dagster.
     **dict.fromkeys(
         ("MaintainedTables", "maintain", "maintained_metrics"), "defs.adoption.maintain"

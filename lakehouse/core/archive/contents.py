@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.core.archive.records import APP_ID, ArchivedFile, ArchiveOperation
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
 from lakehouse.core.errors import Broken
 from lakehouse.core.text import first_names
@@ -103,6 +104,33 @@ def fold_archive(operations: Iterable[ArchiveOperation], snapshot: Snapshot) -> 
         last_number=in_order[-1].number if in_order else 0,
         file_names=frozenset(file.archived for each in in_order for file in each.files),
     )
+
+
+def refuse_undone(history: Commits) -> None:
+    """Refuses a table of which a RESTORE, by another program, undid an operation on its archive.
+
+    A RESTORE brings back files, and no transaction ids, so the operation still counts as applied.
+
+    Raises:
+        Broken: rows of the operation are in two places, or in none.
+    """
+    applied, now = frozenset[int](), frozenset[int]()
+    by_version = dict[int, frozenset[int]]()
+    for commit in history.commits:
+        number = commit.applications.get(APP_ID)
+        if commit.operation == "RESTORE":
+            version = commit.parameters.get("version", "")
+            restored = int(version) if version.isdigit() else -1
+            now = by_version.get(restored, frozenset[int]())
+        elif number is not None:
+            applied, now = applied | {number}, now | {number}
+        by_version[commit.version] = now
+    if undone := sorted(applied - now):
+        raise Broken(
+            f"archive of {history.table}: a RESTORE brought back a version before operation"
+            f" {undone[0]} of the archive, so rows are in two places, or in none. Use RESTORE again"
+            " with the version before that RESTORE"
+        )
 
 
 def _archived(operation: ArchiveOperation) -> Iterable[ArchivedPartition]:

@@ -4,7 +4,9 @@ A record is never changed once its operation is applied, and is kept for good: t
 table's transaction id, all of a table's records say what its archive holds.
 """
 
-from lakehouse.core.archive.contents import ArchiveContents, fold_archive
+from collections.abc import Iterable
+
+from lakehouse.core.archive.contents import ArchiveContents, fold_archive, refuse_undone
 from lakehouse.core.archive.records import (
     APP_ID,
     ArchiveOperation,
@@ -48,7 +50,12 @@ def archive_contents(lake: Lake, facts: TableFacts) -> ArchiveContents:
 
     Read the facts first: then every operation that is part of this version has a record.
     """
-    operations = archive_operations(lake.store, facts.snapshot.table)
+    return contents_of(archive_operations(lake.store, facts.snapshot.table), facts)
+
+
+def contents_of(operations: Iterable[ArchiveOperation], facts: TableFacts) -> ArchiveContents:
+    """As `archive_contents`, from all recorded operations."""
+    refuse_undone(facts.history)
     return fold_archive(operations, facts.snapshot)
 
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from lakehouse.core.archive.contents import fold_archive
+from lakehouse.core.archive.contents import fold_archive, refuse_undone
 from lakehouse.core.archive.records import (
     APP_ID,
     ArchivedFile,
@@ -15,6 +15,7 @@ from lakehouse.core.archive.records import (
     encode_operation,
     type_of_operation,
 )
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot
 from lakehouse.core.errors import Broken
 
@@ -152,3 +153,29 @@ def test_each_row_is_in_one_place_after_any_history() -> None:
             contents = fold_archive(records, snapshot(applied))
             found = [file.source for each in contents.partitions for file in each.files]
             assert sorted(found) == sorted(f"day=1/{name}" for name in expected)
+
+
+def history(*steps: int | str) -> Commits:
+    """Commits: a number applies an operation, `n` writes rows, and `r2` restores version 2."""
+    commits = list[Commit]()
+    for version, step in enumerate(steps):
+        is_restore = isinstance(step, str) and step.startswith("r")
+        commits.append(
+            Commit(
+                version=version,
+                committed_ms=version,
+                operation="RESTORE" if is_restore else "WRITE",
+                changed_data=True,
+                parameters={"version": str(step)[1:]} if is_restore else {},
+                applications={APP_ID: step} if isinstance(step, int) else {},
+            )
+        )
+    return Commits(table="bronze/orders", commits=tuple(commits))
+
+
+def test_a_restore_to_a_version_before_an_operation_is_broken_until_another_undoes_it() -> None:
+    for steps in (["n", 1, "n", "r2", 2], ["n", 1, "r0", "r1"], ["n", "n", "r0", 1], ["n", 1]):
+        refuse_undone(history(*steps))
+    for steps in (["n", 1, "r0"], ["n", 1, "r0", "n", 2], ["n", 1, "n", "r2", 2, "r3"], [1, "r?"]):
+        with pytest.raises(Broken, match="before operation"):
+            refuse_undone(history(*steps))

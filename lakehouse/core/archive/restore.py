@@ -1,0 +1,139 @@
+"""Plans a restore: which archived partitions are read back, and where to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.archive.contents import ArchivedPartition
+from lakehouse.core.delta.snapshot import type_of_partition
+from lakehouse.core.text import count_of, size_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreRequest:
+    """The wanted partitions of an archive, and the place where their rows go.
+
+    - `target`: the address of a new table; empty for the table itself.
+    - `values`: only partitions with one of these combinations of values, if there are any.
+    - `since_ms`, `until_ms`: only partitions within this time.
+    """
+
+    target: str = ""
+    values: Sequence[Mapping[str, str]] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def wants(self, partition: ArchivedPartition) -> bool:
+        """Whether the request includes this partition."""
+        found = dict(partition.partition)
+        if self.values and not any(each.items() <= found.items() for each in self.values):
+            return False
+        if self.since_ms is not None and partition.start_ms < self.since_ms:
+            return False
+        return self.until_ms is None or partition.end_ms <= self.until_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """The partitions that a restore reads, at one version of the table, and where they go.
+
+    `stays_days`: for how many days a partition that was restored into its table stays there; `None`
+    if the table declares no archive.
+    """
+
+    table: str
+    version: int
+    target: str
+    partitions: tuple[ArchivedPartition, ...]
+    stays_days: int | None
+
+    @property
+    def file_count(self) -> int:
+        """The number of archived files to read."""
+        return sum(len(each.files) for each in self.partitions)
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows to restore."""
+        return sum(each.row_count for each in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the archived files."""
+        return sum(each.size_bytes for each in self.partitions)
+
+    @property
+    def values(self) -> tuple[type_of_partition, ...]:
+        """The partitions, each once."""
+        return tuple(dict.fromkeys(each.partition for each in self.partitions))
+
+    @property
+    def sentence(self) -> str:
+        """The plan in words."""
+        if not self.partitions:
+            return "nothing to restore: the archive has no such partition"
+        what = (
+            f"{count_of(len(self.values), 'partition')} of the archive ({self.row_count:,} rows in"
+            f" {count_of(self.file_count, 'file')}, {size_text(self.size_bytes)})"
+        )
+        if self.target:
+            return f"{what} become a new table at {self.target}, and stay in the archive"
+        return f"{what} return to the table in one commit, and leave the archive"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What follows from a restore into the table itself."""
+        if self.target or not self.partitions:
+            return ()
+        notes = ["tables downstream do not read the restored rows again"]
+        if self.stays_days is not None:
+            days = count_of(self.stays_days, "day")
+            notes.append(
+                f"the archive leaves restored partitions in the table for {days}"
+                " (Archive.older_than_days), and then moves them again"
+            )
+        return tuple(notes)
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented JSON shape."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "target": self.target or None,
+            "partitions": [dict(each) for each in self.values],
+            "files": self.file_count,
+            "bytes": self.size_bytes,
+            "rows": self.row_count,
+            "sentence": self.sentence,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreOutcome:
+    """What a restore did. `version_after` is `None` if there was nothing to restore."""
+
+    plan: RestorePlan
+    version_after: int | None
+    seconds: float
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in words."""
+        if self.version_after is None:
+            return self.plan.sentence
+        place = self.plan.target or self.plan.table
+        return (
+            f"restored {self.plan.row_count:,} rows of"
+            f" {count_of(len(self.plan.values), 'partition')} in version {self.version_after} of"
+            f" {place}, in {self.seconds:.1f} s"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented JSON shape: the plan's, and what was done."""
+        return {
+            **self.plan.as_json(),
+            "sentence": self.sentence,
+            "version_after": self.version_after,
+            "seconds": round(self.seconds, 3),
+        }

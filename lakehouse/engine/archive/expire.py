@@ -1,0 +1,127 @@
+"""Deletes archived files that are past their time, or whose rows are back in the table.
+
+1. This machine's clock is compared with the storage's, because the age of a partition is computed
+   from this machine's clock.
+2. The table's lock is taken. The log, the records of the archive and a listing of its folder are
+   read, and the plan is made.
+3. A record names the expired partitions. From then on they are not part of the archive.
+4. Before each batch, log and records are read again. Files that the archive has by then stay. The
+   remaining files are deleted.
+
+**Safety properties** (tests in `test_expire.py`)
+- Only files below `archive/<layer>/<table>/` that a record names are deleted, and only after the
+  record of an `expire`, or the commit of a restore, took them out of the archive.
+- While an interrupted operation is unsettled, nothing is deleted.
+- A run that is killed at any step leaves files that the next run deletes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lakehouse.core.archive.expire import (
+    ExpireFacts,
+    ExpireOutcome,
+    ExpirePlan,
+    files_that_left,
+    plan_expire,
+)
+from lakehouse.core.archive.records import ArchiveOperation, RecordedPartition
+from lakehouse.core.declaration.table import Table
+from lakehouse.engine.archive.records import archive_operations, contents_of, record_operation
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.table_lock import hold_alone
+from lakehouse.engine.vacuum.run import check_clock
+
+_BATCH = 1_000
+
+
+def rehearse_expire(lake: Lake, table: Table) -> ExpirePlan | None:
+    """The files that an expire run would delete now; `None` if there is no table."""
+    facts = _gather(lake, table)
+    return None if facts is None else plan_expire(facts, now_ms=now_ms())
+
+
+def expire(lake: Lake, table: Table, *, owner: str | None = None) -> ExpireOutcome | None:
+    """Deletes archived files past their time; `None` if there is no table.
+
+    `owner` names the caller in the lock.
+
+    Raises:
+        Refused: this machine's clock is off.
+        Transient: another process holds the table, or the storage is gone.
+        Broken: the records of the archive are damaged.
+    """
+    check_clock(lake, table.key)
+    with hold_alone(lake, table.key, owner=owner or f"expire of {table.key}"):
+        facts = _gather(lake, table)
+        if facts is None:
+            return None
+        plan = plan_expire(facts, now_ms=now_ms())
+        if plan.expired:
+            record_operation(lake.store, table.key, _operation(facts, plan))
+        outcome = ExpireOutcome(plan=plan)
+        names = [*plan.files]
+        for start in range(0, len(names), _BATCH):
+            outcome = _delete(lake, table, outcome, names[start : start + _BATCH])
+        if names:
+            lake.store.remove_empty_folders(folder_of(table.key))
+    return outcome
+
+
+def folder_of(table_key: str) -> str:
+    """The folder of a table's archived files, in the lake."""
+    return f"archive/{table_key}"
+
+
+def _gather(lake: Lake, table: Table) -> ExpireFacts | None:
+    facts = lake.facts(table.key)
+    if facts is None:
+        return None
+    operations = archive_operations(lake.store, table.key)
+    return ExpireFacts(
+        table=facts,
+        contents=contents_of(operations, facts),
+        operations=operations,
+        stored={file.name: file.size_bytes for file in lake.store.list(folder_of(table.key))},
+        keep_days=None if table.archive is None else table.archive.keep_days,
+    )
+
+
+def _operation(facts: ExpireFacts, plan: ExpirePlan) -> ArchiveOperation:
+    """The record of the partitions that leave the archive."""
+    return ArchiveOperation(
+        number=facts.contents.last_number + 1,
+        kind="expire",
+        table_id=facts.table.snapshot.table_id,
+        version=plan.version,
+        created_ms=now_ms(),
+        cutoff_ms=0,
+        storage_class="",
+        partitions=tuple(
+            RecordedPartition(
+                values=each.partition,
+                start_ms=each.start_ms,
+                end_ms=each.end_ms,
+                files=each.files,
+            )
+            for each in plan.expired
+        ),
+    )
+
+
+def _delete(
+    lake: Lake, table: Table, outcome: ExpireOutcome, names: Sequence[str]
+) -> ExpireOutcome:
+    """The outcome after a batch, of which only files are deleted that may still be deleted."""
+    facts = _gather(lake, table)
+    left = set[str]() if facts is None else files_that_left(facts, now_ms=now_ms())
+    remaining = [name for name in names if name in left]
+    failed = lake.store.delete_each(remaining)
+    deleted = [name for name in remaining if name not in failed]
+    return replace(
+        outcome,
+        deleted_files=outcome.deleted_files + len(deleted),
+        deleted_bytes=outcome.deleted_bytes + sum(outcome.plan.files[name] for name in deleted),
+        failed={**outcome.failed, **failed},
+    )

@@ -1,0 +1,159 @@
+"""Reads a declared table from a user's own program, with or without its archive.
+
+1. The table's log is read once. Its newest version V is the one that is read.
+2. With the archive: the records of the archive are read, and folded as of V.
+3. The rows of V and those of the archived files are combined by column name.
+
+**Safety properties** (tests in `test_read.py`)
+- Each row is in exactly one place: whether an archive operation is part of the table is decided by
+  V alone, because the commit that moves rows also records the operation.
+- A missing file is an error, whatever the session's settings are. Its rows are not left out.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from lakehouse.core.archive.contents import ArchivedPartition
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.archive.records import archive_contents
+from lakehouse.engine.declared_tables import declared_tables
+from lakehouse.engine.lake import TableSession, open_lake
+from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.frames import literal_path, table_at
+from lakehouse.engine.spark.open_session import connect
+from lakehouse.engine.spark.statements import quote
+from lakehouse.runtime.checkout import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# A file that is missing or damaged is an error, also in a session that ignores such files.
+# Partition values of timestamps are in UTC.
+_READ_EXACTLY = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "timeZone": "UTC",
+}
+
+
+def read(
+    table: Table | str, *, spark: "SparkSession | None" = None, with_archive: bool = False
+) -> "DataFrame":
+    """The rows of a declared table, by its key or declaration, at its newest version.
+
+    With `with_archive`, also those of its archive. The lake is the one that the environment names,
+    as for the commands. `spark` is a session with Delta. By default it is a session on the lake's
+    Spark server, which must be running.
+
+    Raises:
+        Refused: the table is not declared, or does not exist yet.
+        Transient: no Spark server is running.
+    """
+    settings = parse_settings(os.environ, base=ROOT)
+    declared = declared_tables(settings)
+    if isinstance(table, str):
+        if table not in declared:
+            known = ", ".join(declared) or "none"
+            raise Refused(f"read: table {table!r} is not declared. Use one of: {known}")
+        table = declared[table]
+    lake = open_lake(settings, tables=[*declared.values(), table])
+    session = TableSession(lake=lake, spark=spark or connect(settings), table=table)
+    return read_table(session, with_archive=with_archive)
+
+
+def read_table(session: TableSession, *, with_archive: bool) -> "DataFrame":
+    """As `read`, in an open session."""
+    facts = session.lake.facts(session.key)
+    if facts is None:
+        raise Refused(
+            f"read of {session.key}: there is no table yet. Use lakehouse materialize {session.key}"
+            " first"
+        )
+    rows = table_at(session.spark, facts.snapshot)
+    if not with_archive:
+        return rows
+    partitions = archive_contents(session.lake, facts).partitions
+    if not partitions:
+        return rows
+    return rows.unionByName(archived_rows(session, rows.schema, partitions))
+
+
+def archived_rows(
+    session: TableSession, schema: "StructType", partitions: Iterable[ArchivedPartition]
+) -> "DataFrame":
+    """The rows of archived partitions, under the columns of the table now.
+
+    A column that a file lacks is null. Values under an earlier name of a column are found by the
+    declaration's `renamed`.
+    """
+    frames = [_rows_of(session, schema, names) for names in _by_columns(partitions)]
+    return reduce(lambda rows, others: rows.unionByName(others), frames)
+
+
+def rows_by_file(
+    session: TableSession, schema: "StructType", partitions: Iterable[ArchivedPartition]
+) -> Counter[str]:
+    """The number of rows in archived files, by their names without folders."""
+    counts = Counter[str]()
+    for names in _by_columns(partitions):
+        files = _files(session, schema, names).select("_metadata.file_name")
+        for name, count in files.groupBy("file_name").count().collect():
+            counts[unquote(name)] += count
+    return counts
+
+
+def _by_columns(partitions: Iterable[ArchivedPartition]) -> list[list[str]]:
+    """The names of the archived files, grouped by their partition columns.
+
+    Spark reads only folders with the same partition columns at once. A partition column may have
+    been renamed since.
+    """
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for each in partitions:
+        columns = tuple(name for name, _ in each.partition)
+        groups.setdefault(columns, []).extend(file.archived for file in each.files)
+    return [*groups.values()]
+
+
+def _files(session: TableSession, schema: "StructType", names: Iterable[str]) -> "DataFrame":
+    """The rows in archived files.
+
+    The files are named one by one. Their folders may also have files that left the archive, or that
+    are not part of it yet.
+    """
+    root = session.lake.settings.spark_root
+    reader = session.spark.read.schema(schema).options(**_READ_EXACTLY)
+    reader = reader.option("basePath", f"{root}/archive/{session.key}")
+    return reader.parquet(*(literal_path(f"{root}/{name}") for name in names))
+
+
+def _rows_of(session: TableSession, schema: "StructType", names: Iterable[str]) -> "DataFrame":
+    from pyspark.sql.types import StructField, StructType
+
+    earlier = earlier_names(session.table.renamed, schema.names)
+    before = [
+        StructField(old, schema[name].dataType) for name, olds in earlier.items() for old in olds
+    ]
+    rows = _files(session, StructType([*schema.fields, *before]), names)
+    columns = list["Column"]()
+    for name in schema.names:
+        values = [F.col(quote(each)) for each in (name, *earlier.get(name, ()))]
+        columns.append(values[0] if len(values) == 1 else F.coalesce(*values).alias(name))
+    return rows.select(*columns)
+
+
+def earlier_names(renamed: Mapping[str, str], names: Iterable[str]) -> dict[str, list[str]]:
+    """The earlier names of each column, without those that a column has now."""
+    spelled = {name.lower(): name for name in names}
+    found: dict[str, list[str]] = {}
+    for old, new in renamed.items():
+        if new.lower() in spelled and old.lower() not in spelled:
+            found.setdefault(spelled[new.lower()], []).append(old)
+    return found

@@ -1,0 +1,241 @@
+"""Reads archived partitions back: into a new table, or into the table that they came from.
+
+Into a new table:
+
+1. The log and the records of the archive are read, as for a reader (`read.py`).
+2. The rows of each archived file are counted, and compared with the archive's records.
+3. One commit creates the new table with all rows. The archive keeps its files.
+
+Into the table itself:
+
+1. The table's lock is taken. An operation of the archive that was killed is settled first.
+2. The log is read, the partitions are chosen, and the rows of each file are counted.
+3. A record of the operation is written, with the next number.
+4. One append writes the rows. It carries the record's number as its transaction id, so that the
+   partitions leave the archive in the same commit.
+5. The log is read again. The rows of each partition in the commit are compared with the record.
+
+The archived files stay until a later expire step (`expire.py`).
+
+**Safety properties** (tests in `test_restore.py`)
+- Nothing is written if a file is missing, or has other rows than its record says.
+- A row is in the table or in the archive, never in both: the same commit brings it into the one and
+  takes it out of the other.
+- A run that is killed before step 4 has changed nothing; its record is withdrawn by the next
+  operation. One that is killed after it has done all of it.
+- A table or folder that exists is never written to as a new table.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lakehouse.core.archive.records import APP_ID, ArchiveOperation, RecordedPartition
+from lakehouse.core.archive.restore import RestoreOutcome, RestorePlan, RestoreRequest
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import ROWS_MOVED
+from lakehouse.core.delta.partition_values import by_name, typed_partition
+from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.engine.archive.read import archived_rows, rows_by_file
+from lakehouse.engine.archive.records import archive_contents, record_operation, withdraw_operation
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction, write_frame
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.session_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
+from lakehouse.engine.store import store_at
+from lakehouse.engine.table_lock import hold
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Few large files in each partition.
+_CONFS = {**READ_WHOLE, SHUFFLED_BEFORE_WRITE: "true"}
+# Columns may have names that Parquet allows only with this property.
+_COLUMN_MAPPING = "delta.columnMapping.mode"
+
+
+def plan_restore(lake: Lake, table: Table, request: RestoreRequest) -> RestorePlan:
+    """What a restore would read now, and where to. Nothing is written, and no Spark is needed.
+
+    Raises:
+        Refused: there is no table, or the place of the new table is taken.
+    """
+    if request.target and any(True for _ in store_at(request.target).walk("")):
+        raise Refused(
+            f"restore of {table.key}: there is something at {request.target} already. Use an empty"
+            " place"
+        )
+    return _planned(lake, table, request, _facts_now(lake, table))
+
+
+def run_restore(
+    session: TableSession,
+    request: RestoreRequest,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+) -> RestoreOutcome:
+    """Restores archived partitions. `tell` is called before each long step.
+
+    Raises:
+        Refused: there is no table, or the place of the new table is taken.
+        Transient: another process holds the table, or the server or the storage is gone.
+        Broken: an archived file is missing, or has other rows than its record says.
+    """
+    lake, table = session.lake, session.table
+    started = time.monotonic()
+    with translated(table.key, operation="restore"), session_confs(session.spark, _CONFS):
+        if request.target:
+            plan = plan_restore(lake, table, request)
+            version = _into_new_table(session, plan, tell)
+        else:
+            with hold(lake, session.spark, table.key, owner=f"restore of {table.key}"):
+                facts = _facts_now(lake, table)
+                _settle(lake, facts)
+                plan = _planned(lake, table, request, facts)
+                version = _into_source(session, facts, plan, tell)
+    seconds = time.monotonic() - started
+    return RestoreOutcome(plan=plan, version_after=version, seconds=seconds)
+
+
+def _facts_now(lake: Lake, table: Table) -> TableFacts:
+    facts = lake.facts(table.key)
+    if facts is None:
+        raise Refused(
+            f"restore of {table.key}: there is no table, and its log says what its archive holds."
+            f" Use the Parquet files below archive/{table.key}/ as they are"
+        )
+    return facts
+
+
+def _planned(lake: Lake, table: Table, request: RestoreRequest, facts: TableFacts) -> RestorePlan:
+    contents = archive_contents(lake, facts)
+    return RestorePlan(
+        table=table.key,
+        version=facts.snapshot.version,
+        target=request.target,
+        partitions=tuple(each for each in contents.partitions if request.wants(each)),
+        stays_days=None if table.archive is None else table.archive.older_than_days,
+    )
+
+
+def _settle(lake: Lake, facts: TableFacts) -> None:
+    """Withdraws a restore that was killed before its commit. Refuses if a move was interrupted."""
+    table, unapplied = facts.snapshot.table, archive_contents(lake, facts).unapplied
+    if unapplied is None:
+        return
+    if unapplied.kind != "restore":
+        raise Refused(
+            f"restore of {table}: a run of its archive was interrupted. Use `lakehouse archive run"
+            f" {table}` first, which finishes it"
+        )
+    withdraw_operation(lake.store, table, unapplied)
+
+
+def _into_new_table(
+    session: TableSession, plan: RestorePlan, tell: Callable[[str], None]
+) -> int | None:
+    """Creates the new table in one commit; returns its version."""
+    if not plan.partitions:
+        return None
+    facts = session.lake.facts(session.key, version=plan.version)
+    assert facts is not None
+    snapshot = facts.snapshot
+    rows = _counted_rows(session, facts, plan, tell)
+    tell(f"{plan.table}: writing {plan.row_count:,} rows to {plan.target}")
+    properties = snapshot.properties
+    write = FrameWrite(
+        mode="error",
+        partition_by=snapshot.partition_columns,
+        properties={_COLUMN_MAPPING: properties[_COLUMN_MAPPING]}
+        if _COLUMN_MAPPING in properties
+        else {},
+        user_metadata=json.dumps({"restored_from": plan.table}),
+    )
+    write_frame(rows, plan.target.replace("s3://", "s3a://", 1), write)
+    return 0
+
+
+def _into_source(
+    session: TableSession, facts: TableFacts, plan: RestorePlan, tell: Callable[[str], None]
+) -> int | None:
+    """Steps 3 to 5; returns the version of the append."""
+    if not plan.partitions:
+        return None
+    rows = _counted_rows(session, facts, plan, tell)
+    lake, snapshot = session.lake, facts.snapshot
+    operation = ArchiveOperation(
+        number=archive_contents(lake, facts).last_number + 1,
+        kind="restore",
+        table_id=snapshot.table_id,
+        version=snapshot.version,
+        created_ms=now_ms(),
+        cutoff_ms=0,
+        storage_class="",
+        partitions=tuple(
+            RecordedPartition(
+                values=each.partition,
+                start_ms=each.start_ms,
+                end_ms=each.end_ms,
+                files=each.files,
+            )
+            for each in plan.partitions
+        ),
+    )
+    record_operation(lake.store, session.key, operation)
+    tell(f"{plan.table}: writing {plan.row_count:,} rows")
+    write = FrameWrite(
+        mode="append",
+        transaction=Transaction(app_id=APP_ID, version=operation.number),
+        user_metadata=json.dumps({ROWS_MOVED: "restore", "number": operation.number}),
+    )
+    write_frame(rows, snapshot.uri, write)
+    return _checked_version(_facts_now(lake, session.table), operation)
+
+
+def _counted_rows(
+    session: TableSession, facts: TableFacts, plan: RestorePlan, tell: Callable[[str], None]
+) -> "DataFrame":
+    """The rows to restore, of files that have as many as their records say."""
+    tell(f"{plan.table}: counting the rows of {plan.file_count} archived file(s)")
+    schema = table_at(session.spark, facts.snapshot).schema
+    found = rows_by_file(session, schema, plan.partitions)
+    expected = Counter[str]()
+    for file in (each for partition in plan.partitions for each in partition.files):
+        expected[file.archived.rpartition("/")[2]] += file.row_count
+    wrong = sorted(name for name in expected if found[name] != expected[name])
+    if wrong:
+        name = wrong[0]
+        raise Broken(
+            f"restore of {plan.table}: {len(wrong)} archived file(s) do not have their recorded"
+            f" rows, like {name}: {found[name]:,} of {expected[name]:,}. Nothing was written."
+            " Restore the files from a copy of the lake"
+        )
+    return archived_rows(session, schema, plan.partitions)
+
+
+def _checked_version(facts: TableFacts, operation: ArchiveOperation) -> int:
+    """The version of the append, of which each partition has the rows of the record."""
+    table = facts.snapshot.table
+    commits = [
+        each for each in facts.history.commits if each.applications.get(APP_ID) == operation.number
+    ]
+    columns = by_name(facts.snapshot.columns)
+    expected, found = Counter[object](), Counter[object]()
+    for partition in operation.partitions:
+        expected[typed_partition(partition.values, columns)] += partition.row_count
+    added = {path for commit in commits for path in commit.added_paths}
+    for file in facts.snapshot.files:
+        if file.path in added:
+            found[typed_partition(file.partition, columns)] += file.row_count or 0
+    if found != expected:
+        raise Broken(
+            f"restore of {table}: its commit has {found.total():,} rows, and the archived files"
+            f" {expected.total():,}. Compare the table with the files below archive/{table}/, which"
+            " stay until the table's retention has passed"
+        )
+    return commits[0].version

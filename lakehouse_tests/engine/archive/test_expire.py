@@ -1,0 +1,142 @@
+"""Archived files are deleted when their time is over, and never while the archive has them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from lakehouse import Archive, Table
+from lakehouse.core.archive.expire import ExpireOutcome
+from lakehouse.core.errors import Broken
+from lakehouse.core.units import DAY_MS
+from lakehouse.engine.archive import expire as module
+from lakehouse.engine.archive.expire import expire, rehearse_expire
+from lakehouse.engine.archive.records import archive_contents, archive_operations
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.archive import by_hand
+from lakehouse_tests.engine.example import add_events, event, events, facts_of
+from lakehouse_tests.kills import killed_at
+
+TABLE = replace(events, archive=Archive(keep_days=10))
+KEY = TABLE.key
+DAY_1, DAY_2, DAY_3 = "2013-01-01", "2013-01-02", "2013-01-03"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake on disk whose table has three days."""
+    lake = open_lake(own_settings(tmp_path))
+    add_events(lake, *(event(day, 5, "a", day=day) for day in (1, 2, 3)))
+    return lake
+
+
+def stored(lake: Lake) -> list[str]:
+    """The partitions of the archived files in storage."""
+    return [file.name.split("/")[3] for file in lake.store.list(f"archive/{KEY}")]
+
+
+def held(lake: Lake) -> list[str]:
+    """The days that the archive has."""
+    partitions = archive_contents(lake, facts_of(lake, KEY)).partitions
+    return sorted(str(each.partition[0][1]) for each in partitions)
+
+
+def expired(lake: Lake, table: Table = TABLE) -> ExpireOutcome:
+    outcome = expire(lake, table)
+    assert outcome is not None
+    return outcome
+
+
+def test_a_partition_goes_with_all_its_files_when_its_last_rows_are_old_enough(lake: Lake) -> None:
+    """A dry run names the files. What has left the archive is not deleted twice."""
+    old_ms = now_ms() - 11 * DAY_MS
+    by_hand.archive(lake, KEY, DAY_1, DAY_2, created_ms=old_ms)
+    add_events(lake, event(9, 6, "late", day=2))
+    late = by_hand.archive(lake, KEY, DAY_2, created_ms=now_ms() - 9 * DAY_MS)
+    plan = rehearse_expire(lake, TABLE)
+    assert plan is not None and [*plan.files] == [
+        file.archived
+        for file in archive_operations(lake.store, KEY)[0].files
+        if DAY_1 in file.archived
+    ]
+    assert plan.next_ms == late.created_ms + 10 * DAY_MS
+    assert stored(lake) == [f"day={DAY_1}", f"day={DAY_2}", f"day={DAY_2}"]
+    outcome = expired(lake)
+    assert outcome.sentence.startswith("deleted 1 archived file (")
+    assert (outcome.deleted_files, outcome.deleted_bytes) == (1, plan.size_bytes)
+    assert stored(lake) == [f"day={DAY_2}"] * 2 and held(lake) == [DAY_2, DAY_2]
+    assert [each.kind for each in archive_operations(lake.store, KEY)] == [
+        "archive",
+        "archive",
+        "expire",
+    ]
+    again = expired(lake)
+    assert again.sentence.startswith("nothing to delete: the next partition expires on ")
+    assert len(archive_operations(lake.store, KEY)) == 3
+
+
+def test_a_table_without_a_declared_archive_keeps_its_archive(lake: Lake) -> None:
+    by_hand.archive(lake, KEY, DAY_1)
+    outcome = expired(lake, replace(TABLE, archive=None))
+    assert outcome.sentence == "nothing to delete: no archived partition expires"
+    assert held(lake) == [DAY_1]
+
+
+def test_nothing_is_deleted_while_an_operation_is_interrupted(lake: Lake) -> None:
+    """Otherwise numbers of operations would be taken before the interrupted one is settled."""
+    by_hand.archive(lake, KEY, DAY_1)
+    by_hand.copied(lake, KEY, DAY_2)
+    assert "Use `lakehouse archive run bronze/events`" in expired(lake).sentence
+    assert stored(lake) == [f"day={DAY_1}", f"day={DAY_2}"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", ["record_operation", "_delete"])
+def test_a_killed_run_is_completed_by_the_next_one(lake: Lake, step: str, when: str) -> None:
+    by_hand.archive(lake, KEY, DAY_1, DAY_2)
+    by_hand.archive(lake, KEY, DAY_3, created_ms=now_ms())
+    with killed_at(module, step, when):
+        expire(lake, TABLE)
+    assert held(lake) in ([DAY_1, DAY_2, DAY_3], [DAY_3])
+    expired(lake)
+    assert (stored(lake), held(lake)) == ([f"day={DAY_3}"], [DAY_3])
+    assert len(archive_operations(lake.store, KEY)) == 3
+
+
+def test_a_file_that_the_archive_has_again_stays(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted fault: between the plan and the deletion, records say something else."""
+    by_hand.archive(lake, KEY, DAY_1)
+    monkeypatch.setattr(module, "record_operation", lambda *_: None)
+    outcome = expired(lake)
+    assert (outcome.deleted_files, stored(lake), held(lake)) == (0, [f"day={DAY_1}"], [DAY_1])
+
+
+def test_what_could_not_be_deleted_is_reported_and_tried_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand.archive(lake, KEY, DAY_1)
+    with monkeypatch.context() as patch:
+        denied: Callable[[object, list[str]], dict[str, str]] = lambda _, names: dict.fromkeys(  # noqa: E731
+            names, "AccessDenied"
+        )
+        patch.setattr(type(lake.store), "delete_each", denied)
+        assert expired(lake).sentence.endswith(": AccessDenied")
+    assert (expired(lake).deleted_files, stored(lake)) == (1, [])
+
+
+def test_a_table_that_a_restore_of_delta_brought_back_loses_nothing(lake: Lake) -> None:
+    """Its rows are in two places then, and a person has to choose."""
+    by_hand.archive(lake, KEY, DAY_1)
+    table = DeltaTable(lake.settings.table_uri(KEY))
+    table.optimize.compact()
+    table.restore(0)
+    with pytest.raises(Broken, match="Use RESTORE again"):
+        expire(lake, TABLE)
+    DeltaTable(lake.settings.table_uri(KEY)).restore(1)
+    assert held(lake) == [DAY_1]

@@ -1,0 +1,126 @@
+"""A program reads a table with its archive: every row once, under the table's columns."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+import lakehouse
+from lakehouse.core.errors import Refused
+from lakehouse.engine.archive.read import earlier_names, read_table
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.spark.session_confs import session_confs
+from lakehouse.engine.spark.statements import path_table
+from lakehouse_tests.engine.archive import by_hand
+from lakehouse_tests.engine.example import add_events, event, events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEY = events.key
+DAY_1, DAY_2 = "2013-01-01", "2013-01-02"
+
+
+def read_ids(lake: Lake, spark: "SparkSession", *, with_archive: bool = True) -> list[int]:
+    """The ids of the rows that a program reads, sorted."""
+    session = TableSession(lake=lake, spark=spark, table=events)
+    rows = read_table(session, with_archive=with_archive)
+    return sorted(row["id"] for row in rows.select("id").collect())
+
+
+@pytest.mark.spark
+def test_every_row_is_in_one_place_before_the_commit_of_a_move_and_after_it(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Late rows stay in the table. A DataFrame shows the version at which it was made."""
+    add_events(lake, event(1, 5, "a"), event(2, 6, "b"), event(3, 5, "a", day=2))
+    operation = by_hand.copied(lake, KEY, DAY_1)
+    assert read_ids(lake, spark) == [1, 2, 3]
+    session = TableSession(lake=lake, spark=spark, table=events)
+    before = read_table(session, with_archive=True)
+    by_hand.apply(lake, KEY, operation, [DAY_1])
+    add_events(lake, event(4, 7, "late"))
+    assert sorted(row["id"] for row in before.collect()) == [1, 2, 3]
+    assert read_ids(lake, spark) == [1, 2, 3, 4]
+    assert read_ids(lake, spark, with_archive=False) == [3, 4]
+    rows = read_table(session, with_archive=True)
+    assert rows.columns == ["id", "at", "state", "day"]
+    assert sorted({str(row["day"]) for row in rows.collect()}) == [DAY_1, DAY_2]
+
+
+@pytest.mark.spark
+def test_columns_that_changed_since_are_found_or_null(lake: Lake, spark: "SparkSession") -> None:
+    """A renamed column has its values, a wider one its new type, and an added one is null."""
+    rows = pa.table(
+        {"n": pa.array([1, 2], pa.int32()), "city": ["Rome", "Oslo"], "day": [DAY_1, DAY_2]}
+    )
+    write_deltalake(lake.settings.table_uri(KEY), rows, partition_by=["day"])
+    by_hand.archive(lake, KEY, DAY_1)
+    table = path_table(lake.settings.table_uri(KEY))
+    for change in (
+        "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableTypeWidening' = 'true')",
+        "RENAME COLUMN city TO town",
+        "ALTER COLUMN n TYPE BIGINT",
+        "ADD COLUMN note STRING",
+    ):
+        spark.sql(f"ALTER TABLE {table} {change}")
+    renamed = replace(
+        events,
+        source=replace(
+            events.landing, schema="n BIGINT, town STRING, day STRING", derived={}, required=()
+        ),
+        renamed={"city": "town"},
+    )
+    session = TableSession(lake=lake, spark=spark, table=renamed)
+    found = read_table(session, with_archive=True)
+    assert [field.simpleString() for field in found.schema] == [
+        "n:bigint",
+        "town:string",
+        "day:string",
+        "note:string",
+    ]
+    assert sorted(map(tuple, found.collect())) == [
+        (1, "Rome", DAY_1, None),
+        (2, "Oslo", DAY_2, None),
+    ]
+
+
+@pytest.mark.spark
+def test_a_missing_archived_file_is_an_error_whatever_the_session_says(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    add_events(lake, event(1, 5, "a"), event(2, 5, "b", day=2))
+    [partition] = by_hand.archive(lake, KEY, DAY_1, DAY_2).partitions[:1]
+    session = TableSession(lake=lake, spark=spark, table=events)
+    rows = read_table(session, with_archive=True)
+    rows.count()
+    lake.store.delete([file.archived for file in partition.files])
+    with (
+        session_confs(spark, {"spark.sql.files.ignoreMissingFiles": "true"}),
+        pytest.raises(Exception, match=r"FILE_NOT_EXIST|PATH_NOT_FOUND|does not exist"),
+    ):
+        rows.count()
+
+
+@pytest.mark.spark
+def test_a_program_reads_by_key_with_the_settings_of_its_environment(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_events(lake, event(1, 5, "a"))
+    for name, value in lake.settings.as_environ().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LAKEHOUSE_TABLES", "lakehouse_tests.engine.example")
+    assert lakehouse.read("bronze/events", spark=spark).count() == 1
+    assert lakehouse.read(events, spark=spark, with_archive=True).count() == 1
+    with pytest.raises(Refused, match=r"'bronze/none' is not declared\. Use one of: bronze/events"):
+        lakehouse.read("bronze/none", spark=spark)
+    with pytest.raises(Refused, match="Use lakehouse materialize silver/states first"):
+        lakehouse.read("silver/states", spark=spark)
+
+
+def test_only_names_that_no_column_has_now_are_earlier_names() -> None:
+    renamed = {"a": "B", "b": "C", "x": "gone"}
+    assert earlier_names(renamed, ["b", "c"]) == {"b": ["a"]}
+    assert earlier_names({"a": "b", "A1": "b"}, ["b"]) == {"b": ["a", "A1"]}
