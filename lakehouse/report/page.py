@@ -19,6 +19,8 @@ from lakehouse.report.chart import share_bar, sparkline
 
 _UNKNOWN = Markup('<span class="unknown">unknown</span>')
 _MILD = frozenset({Concern.PAUSED, Concern.UNDECLARED, Concern.INVENTORY_LATE, Concern.QUARANTINE})
+# A page of 1,000 tables would be large otherwise.
+_MOST_RUNS = 200
 # Ages are shown in hours from two hours on, and in days from two days on.
 _HOURS_FROM_MINUTES, _DAYS_FROM_MINUTES = 120, 2 * 24 * 60
 # Below these scores, a table's health is shown as bad or fair.
@@ -47,10 +49,12 @@ def render_page(page: Page) -> str:
         "mood": _mood,
         "spark": lambda points: Markup(sparkline(points)),  # noqa: S704  # holds numbers only
         "bar": _bar,
+        "duration": _duration,
         "growth": lambda grown: f"{'-' if grown < 0 else '+'}{size_text(abs(grown))}",
         "words": lambda name: name.replace("_", " ").lower(),
     }
-    return environment.get_template("page.html.j2").render(page=page, mild=_MILD)
+    template = environment.get_template("page.html.j2")
+    return template.render(page=page, mild=_MILD, most_runs=_MOST_RUNS)
 
 
 def usd_text(usd: float) -> str:
@@ -81,6 +85,14 @@ def _ago(ms: int | None, now_ms: int) -> str:
     elif minutes >= _HOURS_FROM_MINUTES:
         text = f"{minutes // 60} h"
     return Markup('<span title="{}">{} ago</span>').format(utc_text(ms), text)
+
+
+def _duration(seconds: float) -> str:
+    """`8.2 s`, `12 min` or `3.4 h`."""
+    if seconds < 2 * 60:
+        return f"{seconds:.1f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 2 * 60 else f"{minutes / 60:.1f} h"
 
 
 def _name(key: str) -> Markup:

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from lakehouse.core.reasons import Reason
+from lakehouse.core.report.upkeep import UpkeepRun, UpkeepSum, sums_by_kind
 
 # The most points of a table's line of file counts; more cannot be seen.
 _POINTS = 48
@@ -130,12 +131,17 @@ class RecordsSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Everything that the page shows. Tables are in the order in which they would be compacted."""
+    """Everything that the page shows. Tables are in the order in which they would be compacted.
+
+    `runs` are the operations since `since_ms`, the newest first.
+    """
 
     lake: str
     created_ms: int
+    since_ms: int = 0
     attention: tuple[Attention, ...] = ()
     tables: tuple[ReportedTable, ...] = ()
+    runs: tuple[UpkeepRun, ...] = ()
     stored: StoredBytes = field(default_factory=StoredBytes)
     records: RecordsSize | None = None
 
@@ -143,6 +149,11 @@ class Page:
     def worst_first(self) -> list[ReportedTable]:
         """The tables by health; those that cannot be read come first, those not written last."""
         return sorted(self.tables, key=_health_rank)
+
+    @property
+    def run_sums(self) -> list[UpkeepSum]:
+        """The sums of the operations by kind."""
+        return sums_by_kind(self.runs)
 
     @property
     def due(self) -> list[ReportedTable]:

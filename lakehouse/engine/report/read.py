@@ -7,9 +7,10 @@ the report.
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from lakehouse.core.costs.compaction_history import account_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import is_news
 from lakehouse.core.delta.protocol import retention_ms_of
@@ -30,7 +31,14 @@ from lakehouse.core.report.page import (
     ReportedTable,
     points_of,
 )
+from lakehouse.core.report.upkeep import (
+    UpkeepRun,
+    compaction_runs,
+    failed_runs,
+    vacuum_runs,
+)
 from lakehouse.core.scheduling.ranking import Decision
+from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.clock import now_ms
@@ -43,6 +51,9 @@ from lakehouse.engine.report.inventory import InventoryOfPage
 from lakehouse.engine.report.stored_pages import earlier_values
 from lakehouse.runtime.dagster_files import read_dagster_records
 
+# The operations of a week are shown: most tables are compacted and vacuumed within one.
+_DAYS_SHOWN = 7
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LogFigures:
@@ -53,12 +64,16 @@ class _LogFigures:
     overdue_bytes: int | None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Journal:
-    """Facts of the journal and of quarantines, by table; unknown ones are absent."""
+    """Past vacuums, oldest first, and quarantined rows by table; unknown ones are absent."""
 
-    vacuums: dict[str, VacuumRecord | None] = field(default_factory=dict[str, VacuumRecord | None])
-    quarantined: dict[str, int | None] = field(default_factory=dict[str, int | None])
+    vacuums: dict[str, tuple[VacuumRecord, ...]]
+    quarantined: dict[str, int | None]
+
+    def last_vacuum(self, table: str) -> VacuumRecord | None:
+        """The newest vacuum of a table; `None` if none is known."""
+        return next(reversed(self.vacuums.get(table, ())), None)
 
 
 def read_page(
@@ -72,10 +87,14 @@ def read_page(
     inventory = InventoryOfPage(lake, now_ms=now)
     journal = _read_journal(lake, tables, inventory)
     figures = dict[str, _LogFigures]()
+    since_ms = now - _DAYS_SHOWN * DAY_MS
+    compacted = dict[str, list[UpkeepRun]]()
 
     def look(table: Table, facts: TableFacts) -> None:
         inventory.take(table.key, facts)
-        figures[table.key] = _figures(facts, journal.vacuums.get(table.key), now=now)
+        account = account_for(facts.history, prices=table.prices, on_s3=facts.snapshot.on_s3)
+        compacted[table.key] = compaction_runs(table.key, account.entries, since_ms=since_ms)
+        figures[table.key] = _figures(facts, journal.last_vacuum(table.key), now=now)
 
     fleet = read_fleet(lake, declared, tables, look=look)
     decisions = {each.table: each for each in fleet.decisions}
@@ -91,12 +110,20 @@ def read_page(
     attention += attention_to_checks(_failed_checks(records), tables)
     for table, found in zip(reported, fleet.tables, strict=True):
         pause = found.value.known.pause if found.value else None
-        last = journal.vacuums.get(table.table)
+        last = journal.last_vacuum(table.table)
         attention += attention_to_table(table, pause, now_ms=now)
         attention += attention_to_deletions(table.table, {} if last is None else last.failed)
+    runs = [run for of_table in compacted.values() for run in of_table]
+    for found in fleet.tables:
+        key = found.table.key
+        runs += vacuum_runs(key, journal.vacuums.get(key, ()), since_ms=since_ms)
+        tries = found.value.known.tries if found.value else ()
+        runs += failed_runs(key, tries, since_ms=since_ms)
     return Page(
         lake=lake.settings.root,
         created_ms=now,
+        since_ms=since_ms,
+        runs=tuple(sorted(runs, key=lambda run: -run.ended_ms)),
         attention=tuple(attention),
         tables=tuple(sorted(reported, key=lambda table: ranks[table.table])),
         stored=stored,
@@ -135,13 +162,11 @@ def _read_journal(lake: Lake, tables: Sequence[Table], inventory: InventoryOfPag
         inventory.take(key, facts)
         return 0 if facts is None else facts.snapshot.row_count
 
-    vacuums = look_at_each(
-        tables, lambda table: next(reversed(vacuum_records(lake.store, table.key)), None)
-    )
+    vacuums = look_at_each(tables, lambda table: vacuum_records(lake.store, table.key))
     landed = [table for table in tables if table.source is not None]
     quarantined = look_at_each(landed, quarantined_rows)
     return _Journal(
-        vacuums={each.table.key: each.value for each in vacuums if not each.error},
+        vacuums={each.table.key: each.value or () for each in vacuums if not each.error},
         quarantined={each.table.key: each.value for each in quarantined if not each.error},
     )
 
@@ -181,7 +206,7 @@ def _reported(
     found: Found[TableReading], figures: _LogFigures | None, decision: Decision, journal: _Journal
 ) -> ReportedTable:
     key, reading = found.table.key, found.value
-    vacuumed = journal.vacuums.get(key)
+    vacuumed = journal.last_vacuum(key)
     if reading is None or figures is None:
         return ReportedTable(
             table=key,

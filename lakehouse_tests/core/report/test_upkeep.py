@@ -1,0 +1,79 @@
+"""What ran, on the morning page: predicted against actual, and sums that leave out the unknown."""
+
+import json
+
+from lakehouse.core.costs.compaction_history import account_for
+from lakehouse.core.costs.figures import Figure
+from lakehouse.core.journal_records import CompactionTry
+from lakehouse.core.report.upkeep import compaction_runs, failed_runs, sums_by_kind, vacuum_runs
+from lakehouse.core.vacuum.facts import VacuumRecord
+from lakehouse_tests.log_builder import START_MS, LogBuilder
+
+PLAN = {
+    "reason": "MERGEABLE_FILES",
+    "sentence": "2 files merge into 1",
+    "files_removed": 2,
+    "files_added": 1,
+    "bytes_removed": 300,
+    "estimate": {"seconds": 3.0, "usd": 0.0001, "bytes_written": 290},
+}
+
+
+def history():
+    builder = LogBuilder().create().append([("a", 100, 1), ("b", 200, 2)])
+    # Version 2 is committed two minutes after the start, four seconds after its compaction began.
+    written = {"compaction": "m", "started_ms": START_MS + 2 * 60_000 - 4_000, "plan": PLAN}
+    builder.optimize(["a", "b"], into=("c", 280, 3), user_metadata=json.dumps(written))
+    builder.append([("d", 10, 1), ("e", 10, 1)]).optimize(["d", "e"], into=("f", 20, 2))
+    return builder.facts().history
+
+
+def vacuum(ended_ms: int, **fields) -> VacuumRecord:
+    numbers = {"version": 2, "predicted_files": 3, "predicted_bytes": 30, "predicted_requests": 0}
+    done = {"deleted_files": 3, "deleted_bytes": 30, "spared": 0, "seconds": 2.0, "usd": 0.5}
+    return VacuumRecord(
+        started_ms=ended_ms - 2_000,
+        ended_ms=ended_ms,
+        mode="LITE",
+        report="",
+        horizon_ms=0,
+        predicted_seconds=1.0,
+        predicted_usd=0.25,
+        **{**numbers, **done, **fields},
+    )
+
+
+def test_a_compaction_has_its_plan_s_sentence_and_only_missed_figures_are_wrong() -> None:
+    ours, others = compaction_runs("bronze/t", account_for(history()).entries, since_ms=0)
+    assert (ours.why, ours.seconds, ours.is_ok) == ("2 files merge into 1", 4.0, True)
+    assert [figure.name for figure in ours.wrong_figures] == ["bytes_added", "seconds", "usd"]
+    assert ours.figures[2] == Figure("bytes_added", 290, 280)
+    assert (others.why, others.figures, others.usd) == ("by another program", (), None)
+
+
+def test_operations_before_the_shown_days_are_left_out() -> None:
+    entries = account_for(history()).entries
+    late_ms = START_MS + 3 * 60_000
+    assert [run.why for run in compaction_runs("t", entries, since_ms=late_ms)] == [
+        "by another program"
+    ]
+    assert len(vacuum_runs("t", [vacuum(10), vacuum(20)], since_ms=20)) == 1
+    tries = [
+        CompactionTry(ended_ms=5, result="conflict", why="lost a race\nto another", seconds=1.5),
+        CompactionTry(ended_ms=5, result="succeeded"),
+        CompactionTry(ended_ms=4, result="failed"),
+    ]
+    [failed] = failed_runs("t", tries, since_ms=5)
+    assert (failed.why, failed.is_ok, failed.usd) == ("conflict: lost a race", False, None)
+
+
+def test_sums_name_what_has_no_price_and_average_the_errors() -> None:
+    runs = [
+        *vacuum_runs("t", [vacuum(10), vacuum(20, usd=0.25, failed={"x": "denied"})], since_ms=0),
+        *failed_runs("t", [CompactionTry(ended_ms=5, result="failed", seconds=1.5)], since_ms=0),
+    ]
+    vacuums, compactions = sums_by_kind(runs)
+    assert (vacuums.kind, vacuums.count, vacuums.failed_count) == ("vacuum", 2, 1)
+    assert (vacuums.seconds, vacuums.usd, vacuums.unknown_count) == (4.0, 0.75, 0)
+    assert dict(vacuums.errors) == {"files": 0.0, "bytes": 0.0, "seconds": 0.5, "usd": 0.25}
+    assert (compactions.usd, compactions.unknown_count, compactions.errors) == (0, 1, ())
