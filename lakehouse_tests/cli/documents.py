@@ -1,6 +1,6 @@
 """One JSON document of each command, from an example lake, without Spark."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,17 @@ from lakehouse.core.evolution.rebuild import (
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import AddedColumn
-from lakehouse.core.vacuum.facts import VacuumRecord
+from lakehouse.core.inventory.table_files import TableFiles
+from lakehouse.core.tiers.arithmetic import DEFAULT_TIER_PRICES
+from lakehouse.core.tiers.lifecycle_rules import tier_rule
+from lakehouse.core.tiers.plan import DeadFile, plan_tiers
+from lakehouse.core.units import DAY_MS
+from lakehouse.core.vacuum.facts import VacuumFacts, VacuumRecord
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
+from lakehouse.engine.tiers.apply import TierOutcome
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import plan
 from lakehouse.replay.play import Played
@@ -107,6 +113,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "quarantine_review": _quarantine_review(),
         "compact": _compaction(terminal),
         "vacuum": [_vacuum(folder / "vacuum")],
+        **_tiers(),
         "materialize": [run_document("bronze/orders", AssetRun(key=""), sentence="")],
         "rebuild": _rebuild(terminal),
         "evolve_plan": [_proposal(terminal).as_json()],
@@ -191,6 +198,27 @@ def _vacuum(home: Path) -> dict[str, Any]:
     zeros: dict[str, Any] = dict.fromkeys((field.name for field in fields(VacuumRecord)), 0)
     record = VacuumRecord(**zeros | {"requests": {}, "failed": {}})
     return VacuumOutcome(plan=planned, record=record).as_json()
+
+
+def _tiers() -> dict[str, Any]:
+    lines = LogBuilder(key="bronze/t").create().facts()
+    files = TableFiles(
+        table="bronze/t",
+        version=0,
+        retention_ms=100 * DAY_MS,
+        live={},
+        vectors={},
+        stones={},
+        removed_vectors={},
+    )
+    dead = [DeadFile(name="a", size_bytes=1024**3, modified_ms=0, days=100, age_days=0)]
+    facts = VacuumFacts(table_files=files, log=lines)
+    planned = plan_tiers(facts, dead, DEFAULT_TIER_PRICES, classes=("GLACIER_IR",), untag=["b"])
+    planned = replace(planned, rule_classes=("GLACIER_IR",))
+    outcome = TierOutcome(plan=planned, tagged={"a": 1}, requests={"PutObjectTagging": 1})
+    rule = tier_rule("", "GLACIER_IR")
+    done = {"tables": [outcome.as_json()], "rules": [rule], "installed": False}
+    return {"tiers_plan": {"tables": [planned.as_json()]}, "tiers_apply": done}
 
 
 def _played() -> Played:

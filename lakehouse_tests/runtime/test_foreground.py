@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,38 @@ def test_dagster_ends_before_the_server(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(foreground, quiet, lambda *_: None)
     assert run_all(replace(own_settings(tmp_path), port=free_port()), print) == 1
     assert order == ["server begins", "Dagster begins", "Dagster ends", "server ends"]
+
+
+def test_metrics_are_served_until_the_lake_stops_and_a_taken_port_only_costs_the_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in ("_spark", "_dagster"):
+        monkeypatch.setattr(foreground, part, lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(foreground, "_wait_for_page", lambda *_: None)
+    metrics_port, answers, said = free_port(), list[bool](), list[str]()
+
+    def watch(*_: object) -> None:
+        address = f"http://127.0.0.1:{metrics_port}/metrics"
+        wait_until("the metrics", lambda: b"lakehouse_build_info{" in read_or_nothing(address))
+        answers.append(True)
+
+    monkeypatch.setattr(foreground, "_watch", watch)
+    settings = replace(own_settings(tmp_path), port=free_port(), metrics_port=metrics_port)
+    assert run_all(settings, said.append) == 1
+    assert f"metrics at http://127.0.0.1:{metrics_port}/metrics" in said
+    assert answers == [True] and processes.port_is_free(metrics_port)
+    monkeypatch.setattr(foreground, "_watch", lambda *_: None)
+    with socket.create_server(("127.0.0.1", metrics_port)):
+        assert run_all(settings, said.append) == 1
+    taken = f"no metrics: port {metrics_port} is taken by another program. "
+    assert [text for text in said if text.startswith(taken)]
+
+
+def read_or_nothing(address: str) -> bytes:
+    """What the address answers, or nothing as long as it does not."""
+    with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=10) as answer:
+        return answer.read()
+    return b""
 
 
 def test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same(

@@ -114,8 +114,14 @@ def _judge(facts: AlertFacts, firing: AbstractSet[str], now_ms: int) -> dict[str
     for table, health in facts.scores.items():
         subject = f"health of {table}"
         judged[subject] = _of_health(table, health, was_sick=subject in firing)
-    for asset, done_ms in facts.done_ms.items():
-        judged[f"{asset} is late"] = _of_upkeep(asset, done_ms, now_ms)
+    upkeep = {asset: _of_upkeep(asset, ms, now_ms) for asset, ms in facts.done_ms.items()}
+    # Vacuums follow the inventory. If it is late, they would all be reported for the same cause.
+    inventory_is_late = any(
+        judgement.is_wrong for asset, judgement in upkeep.items() if asset.startswith("inventory/")
+    )
+    for asset, judgement in upkeep.items():
+        is_a_consequence = inventory_is_late and asset.startswith("vacuum/")
+        judged[f"{asset} is late"] = _Judgement(None) if is_a_consequence else judgement
     return judged
 
 

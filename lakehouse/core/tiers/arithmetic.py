@@ -91,3 +91,50 @@ def break_even_days(prices: TierPrices, storage_class: str, size_bytes: int) -> 
 
 def _storage_usd(usd_per_gb_month: float, size_bytes: float, days: float) -> float:
     return usd_per_gb_month * size_bytes / _GB * days / _DAYS_PER_MONTH
+
+
+_KIB = 1024
+# Source: Amazon S3 pricing, us-east-1, and "Understanding and managing storage classes".
+DEFAULT_TIER_PRICES = TierPrices(
+    standard_usd_per_gb_month=0.023,
+    usd_per_1000_gets=0.0004,
+    usd_per_1000_puts=0.005,
+    usd_per_1000_tag_months=0.001,
+    classes={
+        each.name: each
+        for each in (
+            ClassPrices(
+                name="STANDARD_IA",
+                usd_per_gb_month=0.0125,
+                usd_per_1000_transitions=0.01,
+                usd_per_gb_retrieved=0.01,
+                minimum_days=30,
+                minimum_bytes=128 * _KIB,
+            ),
+            ClassPrices(
+                name="GLACIER_IR",
+                usd_per_gb_month=0.004,
+                usd_per_1000_transitions=0.02,
+                usd_per_gb_retrieved=0.03,
+                minimum_days=90,
+                minimum_bytes=128 * _KIB,
+            ),
+            ClassPrices(
+                name="GLACIER",
+                usd_per_gb_month=0.0036,
+                usd_per_1000_transitions=0.03,
+                minimum_days=90,
+                overhead_bytes=32 * _KIB,
+                index_bytes=8 * _KIB,
+            ),
+            ClassPrices(
+                name="DEEP_ARCHIVE",
+                usd_per_gb_month=0.00099,
+                usd_per_1000_transitions=0.05,
+                minimum_days=180,
+                overhead_bytes=32 * _KIB,
+                index_bytes=8 * _KIB,
+            ),
+        )
+    },
+)

@@ -51,6 +51,7 @@ class TierRecord:
 
     - `tagged`: file name -> bytes. `untagged`: live files that carried the tag.
     - `predicted_usd`: with all fees, until the vacuum. `saved_usd`: less than without a move.
+    - `is_complete`: the run ended. Otherwise, only some of the files in `tagged` carry the tag.
     """
 
     started_ms: int
@@ -63,6 +64,7 @@ class TierRecord:
     predicted_usd: float = 0.0
     saved_usd: float = 0.0
     requests: Mapping[str, int] = field(default_factory=dict[str, int])
+    is_complete: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,8 @@ class TierPlan(Explained):
     - `break_even`: class -> size in bytes -> days after which a move pays (`None`: never).
     - `untag`: live files that carry the tag, since an older version was restored.
     - `left_count`: files that would also pay, but exceed the limit of one run.
+    - `rule_classes`: the classes of these files, and of those that were tagged before. Each needs a
+      lifecycle rule.
     """
 
     table: str
@@ -89,6 +93,7 @@ class TierPlan(Explained):
     break_even: Mapping[str, Mapping[int, int | None]]
     untag: tuple[str, ...] = ()
     left_count: int = 0
+    rule_classes: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -117,6 +122,7 @@ class TierPlan(Explained):
             "move_usd": round(self.move_usd, 9),
             "saved_usd": round(self.saved_usd, 9),
             "files_left": self.left_count,
+            "rule_classes": list(self.rule_classes),
             "break_even": [
                 {"storage_class": name, "bytes": size_bytes, "days": days}
                 for name, by_size in self.break_even.items()

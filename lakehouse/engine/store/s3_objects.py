@@ -80,11 +80,13 @@ def set_tag(store: S3Store, name: str, tag: str, value: str | None) -> bool:
         after[tag] = value
     if after == before:
         return False
+    target = {"Bucket": store.bucket, "Key": store.prefix + name}
     tag_set = [{"Key": each, "Value": text} for each, text in after.items()]
     with _translated(store, "put tags", name):
-        store.client.put_object_tagging(
-            Bucket=store.bucket, Key=store.prefix + name, Tagging={"TagSet": tag_set}
-        )
+        if tag_set:
+            store.client.put_object_tagging(**target, Tagging={"TagSet": tag_set})
+        else:
+            store.client.delete_object_tagging(**target)
     return True
 
 

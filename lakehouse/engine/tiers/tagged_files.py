@@ -20,9 +20,13 @@ _FOLDER = "_lakehouse/tiers"
 _KEPT_COUNT = 100
 
 
-def record_tiers(store: Store, table_key: str, record: TierRecord) -> None:
-    """Records the files of a run."""
-    name = f"{record.started_ms:015}-{uuid4().hex}.json"
+def record_name(started_ms: int) -> str:
+    """A new name for the record of a run."""
+    return f"{started_ms:015}-{uuid4().hex}.json"
+
+
+def record_tiers(store: Store, table_key: str, name: str, record: TierRecord) -> None:
+    """Records the files of a run, or replaces its record."""
     append_record(store, f"{_FOLDER}/{table_key}", name, asdict(record), kept_count=_KEPT_COUNT)
 
 
@@ -34,6 +38,17 @@ def tier_records(store: Store, table_key: str) -> tuple[TierRecord, ...]:
         with contextlib.suppress(ValueError, TypeError):
             records.append(TierRecord(**json.loads(data)))
     return tuple(records)
+
+
+def tagged_before(store: Store, table_key: str) -> dict[str, str]:
+    """The files that complete runs tagged and no later run untagged, with their class."""
+    tagged = dict[str, str]()
+    for record in tier_records(store, table_key):
+        for name in record.untagged:
+            tagged.pop(name, None)
+        if record.is_complete:
+            tagged |= dict.fromkeys(record.tagged, record.storage_class)
+    return tagged
 
 
 def tagged_again_live(store: Store, table_key: str, live: Collection[str]) -> dict[str, str]:

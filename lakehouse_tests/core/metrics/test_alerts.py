@@ -92,6 +92,12 @@ def test_upkeep_is_late_after_two_missed_days() -> None:
     assert "done last at 2023-11-12 20:13 UTC" in alerts[0].sentence
 
 
+def test_vacuums_that_wait_for_a_late_inventory_are_not_reported_next_to_it() -> None:
+    late = {"inventory/lake": NOW - 60 * HOUR, "vacuum/bronze/orders": NOW - 60 * HOUR}
+    alerts = next_alerts((), AlertFacts(done_ms=late), now_ms=NOW)
+    assert subjects(alerts) == ["inventory/lake is late"]
+
+
 def test_what_is_not_watched_any_more_is_over() -> None:
     alerts = delivered(next_alerts((), of_check(False), now_ms=NOW))
     assert message_of(next_alerts(alerts, AlertFacts(), now_ms=NOW), lake="/lake").endswith(

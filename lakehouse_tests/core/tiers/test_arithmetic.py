@@ -1,55 +1,18 @@
 """What a file costs in a class, and after how many days a move pays."""
 
+from pathlib import Path
+
 import pytest
 
 from lakehouse.core.tiers.arithmetic import (
-    ClassPrices,
-    TierPrices,
+    DEFAULT_TIER_PRICES,
     break_even_days,
     move_usd,
     stay_usd,
 )
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
-CLASSES = (
-    ClassPrices(
-        name="STANDARD_IA",
-        usd_per_gb_month=0.0125,
-        usd_per_1000_transitions=0.01,
-        minimum_days=30,
-        minimum_bytes=128 * KIB,
-    ),
-    ClassPrices(
-        name="GLACIER_IR",
-        usd_per_gb_month=0.004,
-        usd_per_1000_transitions=0.02,
-        minimum_days=90,
-        minimum_bytes=128 * KIB,
-    ),
-    ClassPrices(
-        name="GLACIER",
-        usd_per_gb_month=0.0036,
-        usd_per_1000_transitions=0.03,
-        minimum_days=90,
-        overhead_bytes=32 * KIB,
-        index_bytes=8 * KIB,
-    ),
-    ClassPrices(
-        name="DEEP_ARCHIVE",
-        usd_per_gb_month=0.00099,
-        usd_per_1000_transitions=0.05,
-        minimum_days=180,
-        overhead_bytes=32 * KIB,
-        index_bytes=8 * KIB,
-    ),
-)
-PRICES = TierPrices(
-    standard_usd_per_gb_month=0.023,
-    usd_per_1000_gets=0.0004,
-    usd_per_1000_puts=0.005,
-    usd_per_1000_tag_months=0.001,
-    classes={each.name: each for each in CLASSES},
-)
+PRICES = DEFAULT_TIER_PRICES
 
 
 def test_a_gibibyte_for_a_month_costs_its_price_and_a_move_all_its_fees() -> None:
@@ -97,3 +60,16 @@ def test_a_move_never_pays_at_a_week_s_retention_whatever_the_size(
 
 def test_a_file_below_the_class_s_minimum_never_pays() -> None:
     assert break_even_days(PRICES, "STANDARD_IA", 16 * KIB) is None
+
+
+@pytest.mark.parametrize("days", [8, 100])
+def test_the_page_s_example_has_the_figures_of_the_arithmetic(days: int) -> None:
+    page = Path(__file__).parents[3].joinpath("docs/tiers.md").read_text()
+    stay = stay_usd(PRICES, GIB, days=days)
+    moved = move_usd(PRICES, "GLACIER_IR", GIB, days=days, age_days=100)
+    assert f"| {stay:.6f} USD | {moved:.6f} USD |" in page
+    by_size = [
+        f"{name} after {break_even_days(PRICES, 'GLACIER_IR', size)}"
+        for name, size in (("16 MiB", 16 * MIB), ("1 MiB", MIB), ("128 KiB", 128 * KIB))
+    ]
+    assert all(each in " ".join(page.split()) for each in by_size)

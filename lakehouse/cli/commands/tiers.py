@@ -1,0 +1,181 @@
+"""`lakehouse tiers`: moves dead files into a cheaper storage class of S3, where that pays."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import complete_table, error_cell, open_declared, tell_errors
+from lakehouse.cli.output import (
+    bytes_text,
+    count_text,
+    json_option,
+    print_grid,
+    show,
+    write_json,
+)
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.text import count_of, size_text
+from lakehouse.core.tiers.arithmetic import DEFAULT_TIER_PRICES
+from lakehouse.core.tiers.plan import READ_AT_ONCE, TIER_CLASSES, TierPlan
+from lakehouse.engine.each_table import Found
+from lakehouse.engine.tiers import bucket_rule
+from lakehouse.engine.tiers.apply import TierOutcome, apply, plan
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+
+_EXAMPLE = "Example: lakehouse tiers {} bronze/weather"
+_class_option = click.option(
+    "--to",
+    "storage_class",
+    type=click.Choice(TIER_CLASSES, case_sensitive=False),
+    help="Use this class. Default: STANDARD_IA or GLACIER_IR, whichever saves more; files in the "
+    "other two must be restored before an older version can be read.",
+)
+
+
+@click.group("tiers", epilog=_EXAMPLE.format("plan"))
+def tiers_command() -> None:
+    """Move removed files that wait for the vacuum into a cheaper storage class, where that pays.
+
+    Only on S3. A file that the newest version needs is never moved.
+    """
+
+
+@tiers_command.command("plan", epilog=_EXAMPLE.format("plan"))
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
+@_class_option
+@json_option
+def plan_command(tables: tuple[str, ...], storage_class: str | None, as_json: bool) -> int:
+    """Show for each TABLE (default: all) what a move would cost and save. Nothing is changed."""
+    found, _ = _each(tables, plan, storage_class)
+    documents = [_document(each) for each in found]
+    write_json({"tables": documents}) if as_json else _print(documents)
+    return tell_errors(found)
+
+
+@tiers_command.command("apply", epilog=_EXAMPLE.format("apply"))
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
+@_class_option
+@click.option("--dry-run", is_flag=True, help="List every file that would be tagged, and tag none.")
+@click.option(
+    "--install-rule",
+    is_flag=True,
+    help="Add the lifecycle rule to the bucket. Rules of others stay. Default: print the rule.",
+)
+@json_option
+def apply_command(
+    tables: tuple[str, ...],
+    storage_class: str | None,
+    dry_run: bool,
+    install_rule: bool,
+    as_json: bool,
+) -> int:
+    """Tag the files of the plan of each TABLE (default: all), for a lifecycle rule that moves them.
+
+    Right before it is tagged, each file is checked against the newest version. Live files that
+    carry the tag, since an older version was restored, lose it.
+    """
+    found, lake = _each(tables, plan if dry_run else apply, storage_class)
+    documents = [_document(each) for each in found]
+    classes = sorted({name for each in documents for name in each.get("rule_classes", ())})
+    rules = [bucket_rule.rule_of(lake, each) for each in classes]
+    is_installed = install_rule and not dry_run
+    if is_installed:
+        for rule in rules:
+            bucket_rule.install_rule(lake, rule)
+    if as_json:
+        write_json({"tables": documents, "rules": rules, "installed": is_installed})
+        return tell_errors(found)
+    _print(documents)
+    for each in documents:
+        for name in each.get("paths", ()) if dry_run else ():
+            show(f"{each['table']}/{name}")
+        for name in each.get("untag", ()) if dry_run else ():
+            show(f"{each['table']}/{name} would lose the tag")
+    for rule in rules:
+        state = (
+            "is a rule of the bucket now"
+            if is_installed
+            else "has to be added to the bucket's rules, next to those of others; "
+            "--install-rule does it"
+        )
+        show(f"This rule {state}:")
+        for line in json.dumps(rule, indent=2).splitlines():
+            show(line)
+    return tell_errors(found)
+
+
+def _each(
+    tables: Sequence[str], act: Callable[..., TierPlan | TierOutcome | None], to: str | None
+) -> tuple[list[Found[TierPlan | TierOutcome]], Any]:
+    """The plan or outcome of each table; an error of one stops no other."""
+    opened = open_declared()
+    lake = opened.lake
+    if not lake.settings.on_s3:
+        raise Refused(
+            f"tiers: the lake {lake.settings.root} lies on a disk, which has no storage classes. "
+            "Use a lake on S3"
+        )
+    chosen = [table for table in opened.choose(tables) if tables or table.key not in lake.elsewhere]
+    facts = LakeFacts(lake, [*opened.tables.values()], wanted={table.key for table in chosen})
+    classes = (to,) if to else READ_AT_ONCE
+
+    def one(table: Table) -> Found[TierPlan | TierOutcome]:
+        try:
+            value = act(facts, table, DEFAULT_TIER_PRICES, classes=classes)
+            return Found(table=table, value=value)
+        except LakehouseError as error:
+            return Found(table=table, error=error)
+
+    return [one(table) for table in chosen], lake
+
+
+def _document(found: Found[TierPlan | TierOutcome]) -> dict[str, Any]:
+    if found.value is not None:
+        return found.value.as_json()
+    return {"table": found.table.key, "reason": found.reason, "sentence": found.sentence}
+
+
+def _print(documents: Sequence[Mapping[str, Any]]) -> None:
+    rows = [
+        (
+            each["table"],
+            each.get("storage_class", "-"),
+            count_text(each.get("files")),
+            bytes_text(each.get("bytes")),
+            f"{each['saved_usd']:.6f}" if "saved_usd" in each else "-",
+            each["sentence"] if "version" in each else _no_plan(each),
+        )
+        for each in documents
+    ]
+    heads = ("table", "class", "files", "bytes", "saves USD", "")
+    print_grid(heads, rows, numbers=heads[2:5])
+    for each in documents:
+        if each.get("dead_files"):
+            show(f"{each['table']}: {_break_even_text(each)}")
+        if each.get("files_left"):
+            show(f"{each['table']}: {count_of(each['files_left'], 'file')} wait for the next run")
+        if each.get("untag") and "untagged" not in each:
+            show(f"{each['table']}: {count_of(len(each['untag']), 'live file')} would be untagged")
+        if "actual_files" in each:
+            tagged = count_of(each["actual_files"], "file")
+            show(f"{each['table']}: {tagged} tagged, {len(each['untagged'])} untagged")
+        for name, why in each.get("spared", {}).items():
+            show(f"{each['table']}/{name} is not tagged: {why}")
+
+
+def _no_plan(document: Mapping[str, Any]) -> str:
+    is_error = document["reason"] != "NO_TABLE"
+    return error_cell(document["reason"].capitalize()) if is_error else document["sentence"]
+
+
+def _break_even_text(document: Mapping[str, Any]) -> str:
+    of_class = document["storage_class"]
+    points = [
+        f"{size_text(each['bytes'])} {'never' if each['days'] is None else each['days']}"
+        for each in document["break_even"]
+        if each["storage_class"] == of_class
+    ]
+    return f"days after which {of_class} pays, by size: {', '.join(points)}"

@@ -1,0 +1,251 @@
+"""Tags a table's dead files for a colder storage class, where that pays until the vacuum.
+
+1. The plan is made from the table's log and the newest inventory report, like a vacuum's.
+2. The journal records the files of the plan, so that no tagged file is unknown.
+3. Live files that carry the tag, since an older version was restored, lose it.
+4. Before each batch, it is checked whether other tables borrow its files, whether the files are as
+   they were listed, and last, in the table's own log, whether they are still removed. Then the
+   batch is tagged.
+5. After each batch, a newer version of the table is read. Files that it needs again lose the tag.
+6. The journal's record is replaced by one of what was done.
+
+S3 moves a tagged file when a lifecycle rule on the tag applies, about once a day.
+
+**Safety properties** (tests in `engine/tiers/test_apply.py`)
+- Only files of the plan are tagged, and never one that the newest version needs. A file that a
+  RESTORE brought back during a batch loses the tag before the run ends.
+- By default, a class is chosen whose files can be read at once, so even a tagged file that comes
+  back stays readable.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lakehouse.core.costs.figures import Figure, figures_as_json
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.protocol import unknown_features
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.tiers.arithmetic import TierPrices
+from lakehouse.core.tiers.lifecycle_rules import TIER_TAG
+from lakehouse.core.tiers.plan import (
+    READ_AT_ONCE,
+    DeadFile,
+    TierPlan,
+    TierRecord,
+    dead_files,
+    plan_tiers,
+    still_dead,
+)
+from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.store.s3_objects import s3_place, set_tag
+from lakehouse.engine.tiers.tagged_files import (
+    record_name,
+    record_tiers,
+    tagged_again_live,
+    tagged_before,
+)
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.log_state import has_newer_version
+from lakehouse.engine.vacuum.plan import VacuumInputs, gather
+
+_BATCH_FILES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierOutcome:
+    """What was done of a plan. `spared` maps files that were not tagged to the reason."""
+
+    plan: TierPlan
+    tagged: Mapping[str, int]
+    untagged: Sequence[str] = ()
+    spared: Mapping[str, str] = field(default_factory=dict[str, str])
+    requests: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan's JSON shape, plus what was done."""
+        figures = (
+            Figure("files", len(self.plan.files), len(self.tagged)),
+            Figure("bytes", self.plan.size_bytes, sum(self.tagged.values())),
+        )
+        return {
+            **self.plan.as_json(),
+            "figures": figures_as_json(figures),
+            "actual_files": len(self.tagged),
+            "actual_bytes": sum(self.tagged.values()),
+            "actual_requests": dict(self.requests),
+            "untagged": list(self.untagged),
+            "spared": dict(self.spared),
+        }
+
+
+def plan(
+    run: LakeFacts, table: Table, prices: TierPrices, *, classes: Sequence[str] = READ_AT_ONCE
+) -> TierPlan | None:
+    """The plan for a table's dead files; `None` if there is no table.
+
+    Raises:
+        Refused: the table is not on S3, no report covers it, or its files cannot be judged.
+    """
+    planned = _planned(run, table, prices, classes)
+    return planned and planned[1]
+
+
+def apply(
+    run: LakeFacts, table: Table, prices: TierPrices, *, classes: Sequence[str] = READ_AT_ONCE
+) -> TierOutcome | None:
+    """Tags the files of the plan, and untags live ones; `None` if there is no table.
+
+    Raises as `plan`.
+    """
+    planned = _planned(run, table, prices, classes)
+    if planned is None:
+        return None
+    inputs, tier_plan = planned
+    if not tier_plan.files and not tier_plan.untag:
+        return TierOutcome(plan=tier_plan, tagged={})
+    store = run.lake.store
+    before, started_ms, name = store.requests.copy(), now_ms(), record_name(now_ms())
+    record = TierRecord(
+        started_ms=started_ms,
+        ended_ms=started_ms,
+        storage_class=tier_plan.storage_class,
+        version=tier_plan.version,
+        tagged={each.name: each.size_bytes for each in tier_plan.files},
+        untagged=tier_plan.untag,
+        predicted_usd=tier_plan.move_usd,
+        saved_usd=tier_plan.saved_usd,
+    )
+    record_tiers(store, table.key, name, record)
+    tagging = _Tagging(run, inputs, tier_plan)
+    tagging.untag(tier_plan.untag)
+    for start in range(0, len(tier_plan.files), _BATCH_FILES):
+        tagging.tag(tier_plan.files[start : start + _BATCH_FILES])
+    outcome = TierOutcome(
+        plan=tier_plan,
+        tagged=tagging.tagged,
+        untagged=tuple(tagging.untagged),
+        spared=tagging.spared,
+        requests=dict(store.requests - before),
+    )
+    done = replace(
+        record,
+        is_complete=True,
+        ended_ms=now_ms(),
+        tagged=outcome.tagged,
+        untagged=outcome.untagged,
+        spared=outcome.spared,
+        requests=outcome.requests,
+    )
+    record_tiers(store, table.key, name, done)
+    return outcome
+
+
+class _Tagging:
+    """One run on one table. `spared` maps files that are not tagged to the reason."""
+
+    def __init__(self, run: LakeFacts, inputs: VacuumInputs, planned: TierPlan) -> None:
+        self._run, self._planned, self._facts = run, planned, inputs.facts
+        place = s3_place(run.lake.store, planned.table)
+        assert place is not None
+        self._store, self._folder = place
+        self.tagged: dict[str, int] = {}
+        self.untagged: list[str] = []
+        self.spared: dict[str, str] = {}
+
+    def tag(self, batch: Sequence[DeadFile]) -> None:
+        """Tags those files of a batch that are still dead. The log is read last."""
+        self._run.ask_before_deletion(self._planned.table)
+        self._facts = replace(self._facts, lent=self._run.lent, unplaced=self._run.unplaced)
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            are_same = [*pool.map(self._is_unchanged, batch)]
+        self._read_log()
+        same = [each for each, is_same in zip(batch, are_same, strict=True) if is_same]
+        allowed, spared = still_dead(self._facts, same, now_ms=now_ms())
+        changed = [each.name for each in batch if each not in same]
+        self.spared |= spared
+        self.spared |= dict.fromkeys(changed, "it is gone, or was written again since the report")
+        storage_class = self._planned.storage_class
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            done = [*pool.map(lambda each: self._set(each.name, storage_class), allowed)]
+        for each, is_there in zip(allowed, done, strict=True):
+            if is_there:
+                self.tagged[each.name] = each.size_bytes
+            else:
+                self.spared[each.name] = "it is gone"
+        if self._read_log():
+            files = self._facts.table_files
+            back = [name for name in self.tagged if name in files.live or name in files.vectors]
+            self.untag(back)
+            for name in back:
+                del self.tagged[name]
+                self.spared[name] = f"version {files.version} needs it again"
+
+    def untag(self, names: Sequence[str]) -> None:
+        """Removes the tag from live files."""
+        for name in names:
+            self._set(name, None)
+            self.untagged.append(name)
+
+    def _set(self, name: str, value: str | None) -> bool:
+        with suppress(FileNotFoundError):
+            set_tag(self._store, f"{self._folder}/{name}", TIER_TAG, value)
+            return True
+        return False
+
+    def _is_unchanged(self, each: DeadFile) -> bool:
+        table = self._planned.table
+        now = self._run.lake.store.stat(f"{table}/{each.name}")
+        if now is None or now.size_bytes != each.size_bytes:
+            return False
+        apart_ms = abs(now.modified_ms - each.modified_ms)
+        return apart_ms <= self._run.lake.times_apart_ms(table)
+
+    def _read_log(self) -> bool:
+        """Reads the table's log again if it has a newer version; returns whether it has."""
+        if not has_newer_version(self._run.lake, self._facts.log):
+            return False
+        log = self._run.log(self._planned.table)
+        if log is None:
+            raise Broken(
+                f"tiers of {self._planned.table}: its log has disappeared, so nothing more was "
+                "tagged. Restore the log, then run the command again"
+            )
+        self._facts = replace(self._facts, table_files=log.table_files, log=log.facts)
+        return True
+
+
+def _planned(
+    run: LakeFacts, table: Table, prices: TierPrices, classes: Sequence[str]
+) -> tuple[VacuumInputs, TierPlan] | None:
+    lake, key = run.lake, table.key
+    if not lake.on_s3(key):
+        raise Refused(
+            f"tiers of {key}: it lies on a disk, which has no storage classes. Use a table on S3"
+        )
+    inputs = gather(run, table)
+    if inputs is None:
+        return None
+    facts = inputs.facts
+    if inputs.rows is None:
+        raise Refused(
+            f"tiers of {key}: {facts.report_problem or 'there is no inventory report'}. Use "
+            "`lakehouse inventory scan` for a table of the lake; other tables are not covered"
+        )
+    if unknown := unknown_features(facts.log.snapshot.features):
+        raise Refused(
+            f"tiers of {key}: the table feature {unknown[0]} is unknown, and so are the files that "
+            "it needs. Use a newer release of this program"
+        )
+    now = now_ms()
+    objects = inputs.rows.below(f"{lake.store.prefix}{key}/")
+    known = tagged_before(lake.store, key)
+    dead = [each for each in dead_files(facts, objects, now_ms=now) if each.name not in known]
+    live = {*facts.table_files.live, *facts.table_files.vectors}
+    untag = [*tagged_again_live(lake.store, key, live)]
+    planned = plan_tiers(facts, dead, prices, classes=classes, untag=untag)
+    earlier = {*known.values(), *([planned.storage_class] if planned.files else [])}
+    return inputs, replace(planned, rule_classes=tuple(sorted(earlier)))

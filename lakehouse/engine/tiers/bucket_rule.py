@@ -1,0 +1,70 @@
+"""Installs the one lifecycle rule that moves tagged files into a storage class.
+
+**Safety properties** (tests in `engine/tiers/test_apply.py`)
+- All rules of others stay as they are, and so does S3's minimum size for transitions.
+- The former configuration is recorded before it is replaced: `_lakehouse/lifecycle/<bucket>/rules/`
+  keeps the newest. Afterwards, the configuration is read again and compared.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+from uuid import uuid4
+
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.tiers.lifecycle_rules import parse_rule, tier_rule
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.records import append_record
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import S3Store
+from lakehouse.engine.store.s3_objects import put_lifecycle, read_lifecycle, s3_place
+
+_FORMER_KEPT = 20
+
+
+def rule_of(lake: Lake, storage_class: str) -> dict[str, Any]:
+    """The lifecycle rule that moves the lake's tagged files into a class."""
+    return tier_rule(_lake_store(lake).prefix, storage_class)
+
+
+def install_rule(lake: Lake, rule: Mapping[str, Any]) -> bool:
+    """Adds a rule to the bucket's configuration; returns whether it was missing or different.
+
+    S3 replaces the whole configuration in one request, without a condition. So a change that
+    another program makes at the same moment is lost, and found by the comparison afterwards.
+
+    Raises:
+        Refused: a permission is missing.
+        Broken: the configuration is not as expected afterwards.
+    """
+    store = _lake_store(lake)
+    before = read_lifecycle(store)
+    if parse_rule(rule) in before.rules:
+        return False
+    folder = f"_lakehouse/lifecycle/{store.bucket}/rules"
+    name = f"{now_ms():015}-{uuid4().hex}.json"
+    former = json.loads(json.dumps(asdict(before), default=str))
+    append_record(lake.store, folder, name, former, kept_count=_FORMER_KEPT)
+    wanted = before.with_rule(rule)
+    put_lifecycle(store, wanted)
+    after = read_lifecycle(store)
+    foreign = [each for each in before.documents if each.get("ID") != rule["ID"]]
+    is_kept = all(each in after.documents for each in foreign)
+    if not is_kept or parse_rule(rule) not in after.rules:
+        raise Broken(
+            f"tiers: the lifecycle rules of s3://{store.bucket} are not those that were written. "
+            "Another program may have changed them at the same moment. Compare them with "
+            f"{folder}/{name}, which has the rules from before"
+        )
+    return True
+
+
+def _lake_store(lake: Lake) -> S3Store:
+    place = s3_place(lake.store, "_lakehouse")
+    if place is None:
+        raise Refused(
+            f"tiers: the lake {lake.settings.root} lies on a disk, which has no storage classes. "
+            "Use a lake on S3"
+        )
+    return place[0]
