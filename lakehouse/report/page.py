@@ -12,7 +12,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from lakehouse.core.report.page import Concern, Page
+from lakehouse.core.report.page import Page
+from lakehouse.core.report.values import Concern
 from lakehouse.core.text import count_of, printable, size_text, utc_text
 from lakehouse.core.units import MINUTE_MS
 from lakehouse.report.chart import share_bar, sparkline
@@ -44,6 +45,7 @@ def render_page(page: Page) -> str:
         "time": lambda ms: _or_unknown(ms, utc_text),
         "noun": count_of,
         "share": lambda share: _or_unknown(share, "{:.0%}".format),
+        "day": lambda ms: utc_text(ms)[:10],
         "ago": lambda ms: _ago(ms, page.created_ms),
         "name": _name,
         "mood": _mood,

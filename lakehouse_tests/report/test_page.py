@@ -4,10 +4,10 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from lakehouse.core.report.page import (
+from lakehouse.core.report.page import Page
+from lakehouse.core.report.values import (
     Attention,
     Concern,
-    Page,
     RecordsSize,
     ReportedTable,
     StoredBytes,

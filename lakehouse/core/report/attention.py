@@ -7,7 +7,7 @@ from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.inventory.report_age import allowed_hours
 from lakehouse.core.journal_records import Pause
 from lakehouse.core.reasons import Reason
-from lakehouse.core.report.page import Attention, Concern, ReportedTable, StoredBytes
+from lakehouse.core.report.values import Attention, Concern, ReportedTable, StoredBytes
 from lakehouse.core.text import count_of, first_names, size_text, utc_text
 from lakehouse.core.units import HOUR_MS
 

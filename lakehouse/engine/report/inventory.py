@@ -6,12 +6,12 @@ from dataclasses import replace
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.inventory.objects import KINDS, Part
-from lakehouse.core.inventory.reconcile import Reconciliation
+from lakehouse.core.inventory.objects import KINDS
+from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles
 from lakehouse.core.report.attention import attention_to_inventory, attention_to_missing
-from lakehouse.core.report.page import Attention, StoredBytes, StoredShare
+from lakehouse.core.report.values import Attention, StoredBytes, StoredShare
 from lakehouse.engine.inventory.reconcile_lake import (
     covered_files,
     known_report,
@@ -101,20 +101,31 @@ class InventoryOfPage:
 
 def _shares(found: Reconciliation) -> tuple[StoredShare, ...]:
     """Files and bytes of the lake by part and storage class, the largest first."""
-    sums = dict[tuple[Part | None, str], list[int]]()
+    sums = dict[tuple[str, str, str], list[int]]()
     every = [share for table in found.tables for share in table.shares]
     for share in (*every, *found.unclaimed):
-        cell = sums.setdefault((share.part, share.storage_class or _NO_CLASS), [0, 0])
+        cell = sums.setdefault((*_part(share), share.storage_class or _NO_CLASS), [0, 0])
         cell[0] += share.file_count
         cell[1] += share.size_bytes
     shares = [
         StoredShare(
-            part="outside all tables" if part is None else part.value,
-            kind="other" if part is None else _KIND_OF.get(part, "other"),
+            part=part,
+            kind=kind,
             storage_class=storage_class,
             file_count=file_count,
             size_bytes=size_bytes,
         )
-        for (part, storage_class), (file_count, size_bytes) in sums.items()
+        for (part, kind, storage_class), (file_count, size_bytes) in sums.items()
     ]
     return tuple(sorted(shares, key=lambda each: -each.size_bytes))
+
+
+def _part(share: UsageShare) -> tuple[str, str]:
+    """The part of these objects, and its kind."""
+    if share.part is not None:
+        return share.part.value, _KIND_OF.get(share.part, "other")
+    if share.folder.startswith("archive/"):
+        return "archived partitions", "archive"
+    if share.folder.startswith("_lakehouse/"):
+        return "journal, inventory reports and these pages", "other"
+    return "outside all tables", "other"

@@ -24,19 +24,14 @@ from lakehouse.core.report.attention import (
     attention_to_table,
     attention_to_undeclared,
 )
-from lakehouse.core.report.page import (
-    Attention,
-    Page,
-    RecordsSize,
-    ReportedTable,
-    points_of,
-)
+from lakehouse.core.report.page import Page
 from lakehouse.core.report.upkeep import (
     UpkeepRun,
     compaction_runs,
     failed_runs,
     vacuum_runs,
 )
+from lakehouse.core.report.values import Attention, RecordsSize, ReportedTable, points_of
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.facts import VacuumRecord
@@ -48,6 +43,7 @@ from lakehouse.engine.ingest.quarantine.entries import quarantine_key
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.report.inventory import InventoryOfPage
+from lakehouse.engine.report.retention import ArchivesOfPage
 from lakehouse.engine.report.stored_pages import earlier_values
 from lakehouse.runtime.dagster_files import read_dagster_records
 
@@ -84,7 +80,7 @@ def read_page(
     `dagster_home` is the folder of Dagster's records, if there is one.
     """
     now, tables = now_ms(), list(declared.values())
-    inventory = InventoryOfPage(lake, now_ms=now)
+    inventory, archives = InventoryOfPage(lake, now_ms=now), ArchivesOfPage(lake)
     journal = _read_journal(lake, tables, inventory)
     figures = dict[str, _LogFigures]()
     since_ms = now - _DAYS_SHOWN * DAY_MS
@@ -92,6 +88,7 @@ def read_page(
 
     def look(table: Table, facts: TableFacts) -> None:
         inventory.take(table.key, facts)
+        archives.take(table, facts)
         account = account_for(facts.history, prices=table.prices, on_s3=facts.snapshot.on_s3)
         compacted[table.key] = compaction_runs(table.key, account.entries, since_ms=since_ms)
         figures[table.key] = _figures(facts, journal.last_vacuum(table.key), now=now)
@@ -106,7 +103,8 @@ def read_page(
     unread = {each.table.key: str(each.error) for each in fleet.tables if each.error}
     stored, of_inventory = inventory.reconcile(tables, unread)
     records = _read_records(dagster_home)
-    attention = [*of_inventory, *_undeclared(lake, tables, fleet.tables)]
+    retained, of_archives = archives.retained(tables, now_ms=now)
+    attention = [*of_inventory, *of_archives, *_undeclared(lake, tables, fleet.tables)]
     attention += attention_to_checks(_failed_checks(records), tables)
     for table, found in zip(reported, fleet.tables, strict=True):
         pause = found.value.known.pause if found.value else None
@@ -126,6 +124,7 @@ def read_page(
         runs=tuple(sorted(runs, key=lambda run: -run.ended_ms)),
         attention=tuple(attention),
         tables=tuple(sorted(reported, key=lambda table: ranks[table.table])),
+        retained=tuple(retained),
         stored=stored,
         records=None if records is None else _records_size(lake, records, now=now),
     )

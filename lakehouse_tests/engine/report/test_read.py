@@ -8,7 +8,7 @@ import pytest
 
 from lakehouse import Append, Landing, Table, Vacuum
 from lakehouse.core.journal_records import Pause
-from lakehouse.core.report.page import Concern, ReportedTable
+from lakehouse.core.report.values import Concern, ReportedTable
 from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.clock import now_ms

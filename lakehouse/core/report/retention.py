@@ -1,0 +1,81 @@
+"""What leaves a table, and what is kept: archives, TTLs, pins, on the morning page."""
+
+from dataclasses import dataclass
+
+from lakehouse.core.archive.contents import ArchiveContents
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.report.values import Attention, Concern
+from lakehouse.core.text import count_of
+from lakehouse.core.vacuum.facts import Pin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainedTable:
+    """The rules of one table, what its archive holds, and the versions that are kept.
+
+    The archive's figures are `None` if it is unknown, or if there is none. `from_ms` and
+    `until_ms` are the times of its oldest and newest rows; `None` also for an empty archive.
+    """
+
+    table: str
+    rules: tuple[str, ...]
+    has_archive: bool
+    partition_count: int | None = None
+    row_count: int | None = None
+    size_bytes: int | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+    kept_versions: tuple[str, ...] = ()
+
+
+def retained_table(
+    table: Table, contents: ArchiveContents | None, pins: tuple[Pin, ...], *, now_ms: int
+) -> RetainedTable:
+    """The rules and contents of a table. `contents` is `None` if it has no archive, or unknown."""
+    partitions = () if contents is None else contents.partitions
+    return RetainedTable(
+        table=table.key,
+        rules=_rules(table),
+        has_archive=table.archive is not None or contents is not None,
+        partition_count=None if contents is None else len({each.partition for each in partitions}),
+        row_count=None if contents is None else contents.row_count,
+        size_bytes=None if contents is None else contents.size_bytes,
+        from_ms=min((each.start_ms for each in partitions), default=None),
+        until_ms=max((each.end_ms for each in partitions), default=None),
+        kept_versions=(
+            *(f"version {version}, by its declaration" for version in table.vacuum.keep_versions),
+            *(f"version {pin.version}, {pin.why}" for pin in pins if now_ms < pin.until_ms),
+        ),
+    )
+
+
+def attention_to_archive(table: str, contents: ArchiveContents | None) -> list[Attention]:
+    """What needs a person at an archive: an operation that was interrupted."""
+    operation = None if contents is None else contents.unapplied
+    if operation is None:
+        return []
+    sentence = (
+        f"operation {operation.number} on the archive ({operation.kind}) was interrupted. The next "
+        "run finishes it"
+    )
+    return [
+        Attention(
+            concern=Concern.ARCHIVE,
+            table=table,
+            sentence=sentence,
+            command=f"lakehouse archive run {table}",
+        )
+    ]
+
+
+def _rules(table: Table) -> tuple[str, ...]:
+    rules = list[str]()
+    if table.archive is not None:
+        older, kept = table.archive.older_than_days, table.archive.keep_days
+        rules.append(
+            f"partitions move to the archive after {count_of(older, 'day')}, which keeps them for "
+            f"{count_of(kept, 'day')}"
+        )
+    if table.ttl is not None:
+        rules.append(f"rows go {count_of(table.ttl.days, 'day')} after their {table.ttl.column}")
+    return tuple(rules)

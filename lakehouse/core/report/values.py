@@ -1,0 +1,141 @@
+"""The values on the morning page. `None` means unknown: the page says so, and never shows 0."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+# The most points of a table's line of file counts; more cannot be seen.
+_POINTS = 48
+
+
+class Concern(Enum):
+    """What needs a person, the most urgent first. The value is the heading on the page."""
+
+    UNREADABLE = "Logs that cannot be read"
+    MISSING_FILES = "Files that a table needs, but that are gone"
+    OVER_BUDGET = "Over budget"
+    FAILED_CHECK = "Failed checks"
+    ARCHIVE = "Archives with an interrupted operation"
+    BREAKER = "Compactions stopped after failures"
+    QUARANTINE = "Rejected records"
+    VACUUM_LATE = "Vacuums that are late"
+    INVENTORY_LATE = "Inventory that is late"
+    FAILED_DELETION = "Files that a vacuum could not delete"
+    UNDECLARED = "Tables that no declaration names"
+    PAUSED = "Paused by a person"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Something that needs a person: about which table, in a sentence, and the command that helps.
+
+    `table` is empty if it is about the whole lake.
+    """
+
+    concern: Concern
+    sentence: str
+    command: str = ""
+    table: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedTable:
+    """One table on the page.
+
+    - `problem`: why its log cannot be read; then most other values are unknown.
+    - `exists`: a declared table may not have been written yet.
+    - `file_counts`: points (ms, live files) as far as the log goes back, oldest first.
+    - `last_vacuum_ms`: when the newest vacuum ended.
+    - `overdue_bytes`: removed bytes that a vacuum should have deleted by now.
+    - `decision`: why the table would, or would not, be compacted now.
+    - `quarantined_rows`: `None` also for tables without a quarantine.
+    """
+
+    table: str
+    problem: str = ""
+    exists: bool = True
+    owner: str = ""
+    score: float | None = None
+    health: str = ""
+    file_count: int | None = None
+    small_file_count: int | None = None
+    size_bytes: int | None = None
+    row_count: int | None = None
+    file_counts: tuple[tuple[int, int], ...] = ()
+    last_write_ms: int | None = None
+    last_compaction_ms: int | None = None
+    last_vacuum_ms: int | None = None
+    overdue_bytes: int | None = None
+    is_due: bool = False
+    reason: str = ""
+    decision: str = ""
+    quarantined_rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredShare:
+    """Objects of one part and one storage class; `kind` groups parts (live, kept, old, log)."""
+
+    part: str
+    kind: str
+    storage_class: str
+    file_count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBytes:
+    """Where the bytes of the lake are, by the newest inventory.
+
+    `problem` says why there is no inventory.
+    """
+
+    report: str = ""
+    created_ms: int | None = None
+    shares: tuple[StoredShare, ...] = ()
+    problem: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """All bytes in the inventory."""
+        return sum(each.size_bytes for each in self.shares)
+
+    @property
+    def by_kind(self) -> dict[str, int]:
+        """Bytes by kind."""
+        return _sums((each.kind, each.size_bytes) for each in self.shares)
+
+    @property
+    def by_class(self) -> dict[str, int]:
+        """Bytes by storage class."""
+        return _sums((each.storage_class, each.size_bytes) for each in self.shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsSize:
+    """The size of Dagster's own records, and their size when the page of `before_ms` was made."""
+
+    size_bytes: int
+    run_count: int | None = None
+    before_bytes: int | None = None
+    before_ms: int | None = None
+
+    @property
+    def grown_bytes(self) -> int | None:
+        """The growth since that page; `None` if no earlier page has the size."""
+        return None if self.before_bytes is None else self.size_bytes - self.before_bytes
+
+
+def points_of(times_ms: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The file counts after each commit, thinned to what a small line can show."""
+    points = list(zip(times_ms, counts, strict=True))
+    step = max(1, -(-len(points) // _POINTS))
+    return tuple(reversed(points[::-1][::step]))
+
+
+def _sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """The sum of each name, the largest first."""
+    found = dict[str, int]()
+    for name, number in pairs:
+        found[name] = found.get(name, 0) + number
+    return dict(sorted(found.items(), key=lambda each: -each[1]))

@@ -1,0 +1,63 @@
+"""Reads archives and pins for the morning page."""
+
+from collections.abc import Mapping, Sequence
+
+from lakehouse.core.archive.contents import ArchiveContents
+from lakehouse.core.archive.records import APP_ID
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.errors import LakehouseError
+from lakehouse.core.report.retention import RetainedTable, attention_to_archive, retained_table
+from lakehouse.core.report.values import Attention, Concern
+from lakehouse.engine.archive.records import archive_contents
+from lakehouse.engine.each_table import look_at_each
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.vacuum.kept_versions import pins
+
+
+class ArchivesOfPage:
+    """The archives of tables whose logs are read for other parts of the page."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._contents = dict[str, ArchiveContents]()
+        self._problems = dict[str, str]()
+
+    def take(self, table: Table, facts: TableFacts) -> None:
+        """Reads the archive of a table that has one."""
+        if table.archive is None and APP_ID not in facts.snapshot.transactions:
+            return
+        try:
+            self._contents[table.key] = archive_contents(self._lake, facts)
+        except LakehouseError as error:
+            self._problems[table.key] = str(error)
+
+    def retained(
+        self, tables: Sequence[Table], *, now_ms: int
+    ) -> tuple[list[RetainedTable], list[Attention]]:
+        """The tables with an archive, a TTL or kept versions, and what needs a person there."""
+        pinned = [table for table in tables if table.vacuum.readers]
+        found = look_at_each(pinned, lambda table: pins(self._lake.store, table.key))
+        unread_pins = {each.table.key: str(each.error) for each in found if each.error}
+        of_readers = {each.table.key: each.value or () for each in found}
+        retained = list[RetainedTable]()
+        attention = list[Attention]()
+        for table in tables:
+            contents = self._contents.get(table.key)
+            attention += attention_to_archive(table.key, contents)
+            shown = retained_table(table, contents, of_readers.get(table.key, ()), now_ms=now_ms)
+            if shown.rules or shown.kept_versions or shown.has_archive:
+                retained.append(shown)
+        return retained, [*attention, *_unreadable({**self._problems, **unread_pins})]
+
+
+def _unreadable(problems: Mapping[str, str]) -> list[Attention]:
+    return [
+        Attention(
+            concern=Concern.UNREADABLE,
+            table=key,
+            sentence=problem,
+            command=f"lakehouse archive list {key}",
+        )
+        for key, problem in problems.items()
+    ]
