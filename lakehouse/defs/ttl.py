@@ -5,6 +5,7 @@ no change for tables downstream, so the table itself gets an observation, as aft
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -18,8 +19,8 @@ from lakehouse.defs.keys import pool_of, table_key, ttl_key
 from lakehouse.defs.metadata.runs import figures_table
 from lakehouse.defs.metadata.table import type_of_metadata
 from lakehouse.defs.resources import open_session
-from lakehouse.defs.run_ownership import asked_by_person
 from lakehouse.defs.upkeep_times import TTL_CRON
+from lakehouse.defs.vacuum import BY_ITSELF
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
@@ -56,7 +57,7 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
             if why := _left_alone(context, table, lake, config):
                 context.log.info(why)
                 return
-            session = open_session(context, getattr(context.resources, resource))
+            session = partial(open_session, context, getattr(context.resources, resource))
             outcome = run(lake, session, table, owner=f"run {context.run.run_id}")
         facts = lake.facts(table.key)
         if outcome.commits and facts is not None:
@@ -80,7 +81,7 @@ def _left_alone(
     pause = Journal(lake.store).pause_of(table.key)
     if config.anyway or pause is None or not pause.holds(now_ms()):
         return ""
-    if not asked_by_person(context.run.tags):
+    if BY_ITSELF in context.run.tags:
         return f"{table.key}: {pause.explanation.sentence}"
     raise Refused(
         f"TTL of {table.key}: {pause.explanation.sentence}. To delete its rows all the same, use "

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DELETED = "deleted"
 # The tag of runs that an automation condition requested. Source: dagster 1.13,
 # dagster/_core/storage/tags.py
-_BY_ITSELF = "dagster/from_automation_condition"
+BY_ITSELF = "dagster/from_automation_condition"
 _FACTS: dict[tuple[str, str], "LakeFacts"] = {}  # key: run id and root of the lake
 
 
@@ -146,7 +146,7 @@ def _left_alone(
         if not config.anyway:
             refuse_vacuum(facts.lake, table)
     except Refused as held:
-        if _BY_ITSELF in context.run.tags:
+        if BY_ITSELF in context.run.tags:
             return str(held)
         raise
     return ""

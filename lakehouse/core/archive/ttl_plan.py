@@ -162,6 +162,8 @@ def plan_ttl(table: Table, ttl: Ttl, facts: TtlFacts, *, rates: Rates, now_ms: i
     if cutoff_ms is not None and column.type == "date":
         cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
     expired, straddling = files_by_age(facts, cutoff_ms)
+    if column.name in snapshot.partition_columns:
+        straddling = ()  # what is not expired has a later date, or none
     steps = tuple(plan_steps(table, facts, column, expired, straddling))
     kept_nulls = [facts.bounds_of(file).null_count for file in snapshot.files]
     work = MergeWork(

@@ -1,7 +1,8 @@
 """Deletes the rows of a table that are past their time.
 
-1. The table's lock is taken. A compaction that was not verified is verified now.
-2. The plan is made from the log, with the cutoff that all of its steps use.
+1. The plan is made from the log. If no row is past its time, nothing follows.
+2. The table's lock is taken. A compaction that was not verified is verified now. The plan is made
+   again, with the cutoff that all of its steps use.
 3. Each step is one DELETE, whose commit carries the plan's figures and the cutoff. After a step
    that changes only the log, its commit is compared with the plan.
 4. Predicted rows are compared with those that the commits record.
@@ -16,6 +17,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -60,8 +62,14 @@ def plan(lake: Lake, table: Table) -> TtlPlan | None:
     return None if facts is None else _plan(lake, table, declared, facts)
 
 
-def run(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = None) -> TtlOutcome:
-    """Deletes the rows that are past their time. A plan without steps is not an error.
+def run(
+    lake: Lake,
+    open_spark: "Callable[[], SparkSession]",
+    table: Table,
+    *,
+    owner: str | None = None,
+) -> TtlOutcome:
+    """Deletes the rows that are past their time; opens no Spark session if there are none.
 
     Raises:
         Refused: the table has no TTL or does not exist, does not allow deletions, or a commit of
@@ -70,22 +78,24 @@ def run(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = 
             is gone. The next run continues.
         Broken: a step removed a file that its plan does not name.
     """
-    declared = _ttl_of(table)
     what = f"TTL of {table.key}"
+    started = time.monotonic()
+    planned = plan(lake, table)
+    if planned is None:
+        raise Refused(f"{what}: there is no table yet. Use lakehouse materialize {table.key} first")
+    if not planned.steps:
+        return TtlOutcome(plan=planned, commits=(), seconds=0.0, prices=table.prices)
+    spark = open_spark()
     refuse_unsafe_commits(lake, spark, table, asked=what)
     session = TableSession(lake=lake, spark=spark, table=table)
-    started = time.monotonic()
     with (
         translated(table.key, operation="TTL"),
         hold(lake, spark, table.key, owner=owner or what),
     ):
         verify_left(lake, spark, table.key)
         facts = lake.facts(table.key)
-        if facts is None:
-            raise Refused(
-                f"{what}: there is no table yet. Use lakehouse materialize {table.key} first"
-            )
-        planned, mark = _plan(lake, table, declared, facts), uuid4().hex
+        assert facts is not None
+        planned, mark = _plan(lake, table, _ttl_of(table), facts), uuid4().hex
         with session_confs.session_confs(spark, session_confs.READ_WHOLE):
             for step in planned.steps:
                 retry_conflicts(partial(_carry_out, session, planned, step, mark))

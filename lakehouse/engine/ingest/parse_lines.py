@@ -49,6 +49,7 @@ _STAGED_NAMES = {
 _PARSED = "_parsed"
 _MISSING = "required field "
 _EMPTY = "partition field "
+LATE = "its partition is in the table's archive"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # The range of a DATE or TIMESTAMP. Spark writes any year; Python and other readers support only
 # these.
@@ -152,6 +153,7 @@ def is_of_the_declaration(reason: "Column") -> "Column":
         reason.isin(NOT_JSON, UNFIT)
         | reason.startswith(_MISSING)
         | reason.startswith(_EMPTY)
+        | reason.startswith(LATE)
         | reason.startswith(UNKNOWN)
         | reason.startswith(TWO_NAMES)
     )

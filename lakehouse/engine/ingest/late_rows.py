@@ -1,0 +1,69 @@
+"""Refuses landed rows of partitions that the table's archive has left behind (`late="refuse"`)."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from lakehouse.core.archive.partition_times import partition_spans
+from lakehouse.core.archive.records import APP_ID
+from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
+from lakehouse.engine.archive.records import archive_operations
+from lakehouse.engine.ingest.parse_lines import LATE, REASON
+from lakehouse.engine.lake import TableSession
+from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.statements import partition_predicate, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def with_late_rows_refused(session: TableSession, rows: "DataFrame") -> "DataFrame":
+    """Parsed records, where those of partitions that ended by the archive's cutoff are refused.
+
+    The cutoff is that of the newest operation that is applied to the table. The caller holds the
+    table's lock, so it stays the same until the batch is written.
+    """
+    facts = session.lake.facts(session.key)
+    if facts is None:
+        return rows
+    snapshot = facts.snapshot
+    applied_number = snapshot.transactions.get(APP_ID, 0)
+    cutoffs_ms = [
+        operation.cutoff_ms
+        for operation in archive_operations(session.lake.store, session.key)
+        if operation.kind == "archive"
+        and operation.table_id == snapshot.table_id
+        and operation.number <= applied_number
+    ]
+    if not cutoffs_ms:
+        return rows
+    late = _late_partitions(snapshot, rows, cutoff_ms=max(cutoffs_ms))
+    if not late:
+        return rows
+    cutoff = datetime.fromtimestamp(max(cutoffs_ms) / 1_000, tz=UTC)
+    why = (
+        f'{LATE}, whose cutoff is {cutoff:%Y-%m-%d %H:%M} UTC. Use Archive(late="append"), then '
+        f"lakehouse quarantine retry {session.key}"
+    )
+    is_late = F.expr(partition_predicate(snapshot.columns, late))
+    return rows.withColumn(REASON, F.coalesce(REASON, F.when(is_late, why)))
+
+
+def _late_partitions(
+    snapshot: Snapshot, rows: "DataFrame", *, cutoff_ms: int
+) -> list[type_of_partition]:
+    """The partitions of the rows that ended by the cutoff.
+
+    The table's own partitions show how long each of them is.
+    """
+    names = snapshot.partition_columns
+    texts = [F.col(quote(name)).cast("string") for name in names]
+    landed = rows.where(f"{REASON} IS NULL").select(*texts).distinct().collect()
+    partitions = {tuple(zip(names, row, strict=True)) for row in landed}
+    known = {file.partition for file in snapshot.files}
+    spans = partition_spans(snapshot.table, snapshot.columns, partitions | known)
+    ended = [
+        partition
+        for partition in partitions
+        if (span := spans[partition]) is not None and span.end_ms <= cutoff_ms
+    ]
+    return sorted(ended, key=str)
