@@ -171,6 +171,7 @@ class Settings:
         "lakehouse.tables", "the dotted name of the package that declares the tables", _MODULE
     )
     adopted: Path = _setting("adopted.toml", "a file that lists adopted tables", _path)
+    prices: Path = _setting("prices.toml", "a file with prices of your own", _path)
     replay: bool = _setting(
         "on",
         "on or off: whether the demo's year of flights is played into the landing area",

@@ -11,6 +11,7 @@ from lakehouse.core.declaration.module_tables import module_tables
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
+from lakehouse.engine.costs.price_book import with_own_prices
 from lakehouse.engine.store import real_address
 
 
@@ -28,11 +29,12 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
             f"{settings.adopted}: {both[0]} is also declared in {settings.tables}. Use another key."
         )
     try:
-        return checked({**declared, **adopted}, settings)
+        tables = checked({**declared, **adopted}, settings)
     except Refused as error:
         raise Refused(
             f"{error} (adopted tables are in {settings.adopted} or {settings.tables})"
         ) from error
+    return with_own_prices(tables, settings)
 
 
 def address_of(table: Table, settings: Settings) -> str:

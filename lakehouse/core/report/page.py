@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
+from lakehouse.core.costs.operations import UpkeepOperation, UpkeepSum, sums_by_kind
 from lakehouse.core.reasons import Reason
 from lakehouse.core.report.retention import RetainedTable
-from lakehouse.core.report.upkeep import UpkeepRun, UpkeepSum, sums_by_kind
 from lakehouse.core.report.values import (
     Attention,
     Concern,
@@ -28,7 +28,7 @@ class Page:
     since_ms: int = 0
     attention: tuple[Attention, ...] = ()
     tables: tuple[ReportedTable, ...] = ()
-    runs: tuple[UpkeepRun, ...] = ()
+    runs: tuple[UpkeepOperation, ...] = ()
     retained: tuple[RetainedTable, ...] = ()
     stored: StoredBytes = field(default_factory=StoredBytes)
     records: RecordsSize | None = None

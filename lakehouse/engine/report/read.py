@@ -11,6 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakehouse.core.costs.compaction_history import account_for
+from lakehouse.core.costs.operations import (
+    UpkeepOperation,
+    compactions_of,
+    failed_compactions,
+    moves_of,
+    vacuums_of,
+)
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import is_news
 from lakehouse.core.delta.protocol import retention_ms_of
@@ -25,12 +32,6 @@ from lakehouse.core.report.attention import (
     attention_to_undeclared,
 )
 from lakehouse.core.report.page import Page
-from lakehouse.core.report.upkeep import (
-    UpkeepRun,
-    compaction_runs,
-    failed_runs,
-    vacuum_runs,
-)
 from lakehouse.core.report.values import Attention, RecordsSize, ReportedTable, points_of
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.core.units import DAY_MS
@@ -84,13 +85,16 @@ def read_page(
     journal = _read_journal(lake, tables, inventory)
     figures = dict[str, _LogFigures]()
     since_ms = now - _DAYS_SHOWN * DAY_MS
-    compacted = dict[str, list[UpkeepRun]]()
+    in_log = dict[str, list[UpkeepOperation]]()
 
     def look(table: Table, facts: TableFacts) -> None:
         inventory.take(table.key, facts)
         archives.take(table, facts)
         account = account_for(facts.history, prices=table.prices, on_s3=facts.snapshot.on_s3)
-        compacted[table.key] = compaction_runs(table.key, account.entries, since_ms=since_ms)
+        in_log[table.key] = [
+            *compactions_of(table.key, account.entries, table.prices, since_ms=since_ms),
+            *moves_of(table.key, facts.history, table.prices, since_ms=since_ms),
+        ]
         figures[table.key] = _figures(facts, journal.last_vacuum(table.key), now=now)
 
     fleet = read_fleet(lake, declared, tables, look=look)
@@ -111,12 +115,13 @@ def read_page(
         last = journal.last_vacuum(table.table)
         attention += attention_to_table(table, pause, now_ms=now)
         attention += attention_to_deletions(table.table, {} if last is None else last.failed)
-    runs = [run for of_table in compacted.values() for run in of_table]
+    runs = [run for of_table in in_log.values() for run in of_table]
     for found in fleet.tables:
         key = found.table.key
-        runs += vacuum_runs(key, journal.vacuums.get(key, ()), since_ms=since_ms)
+        prices = found.table.prices
+        runs += vacuums_of(key, journal.vacuums.get(key, ()), prices, since_ms=since_ms)
         tries = found.value.known.tries if found.value else ()
-        runs += failed_runs(key, tries, since_ms=since_ms)
+        runs += failed_compactions(key, tries, prices, since_ms=since_ms)
     return Page(
         lake=lake.settings.root,
         created_ms=now,

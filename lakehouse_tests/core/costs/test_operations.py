@@ -1,11 +1,18 @@
-"""What ran, on the morning page: predicted against actual, and sums that leave out the unknown."""
+"""The operations of upkeep: predicted against actual, and sums that leave out the unknown."""
 
 import json
 
 from lakehouse.core.costs.compaction_history import account_for
 from lakehouse.core.costs.figures import Figure
+from lakehouse.core.costs.operations import (
+    compactions_of,
+    failed_compactions,
+    moves_of,
+    sums_by_kind,
+    vacuums_of,
+)
+from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.journal_records import CompactionTry
-from lakehouse.core.report.upkeep import compaction_runs, failed_runs, sums_by_kind, vacuum_runs
 from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 
@@ -28,6 +35,13 @@ def history():
     return builder.facts().history
 
 
+def moved():
+    builder = LogBuilder().create().append([("a", 100, 1)])
+    note = json.dumps({"rows_moved": "ttl"})
+    builder.commit("DELETE", builder._remove("a", data_change=True), user_metadata=note)
+    return builder.facts().history
+
+
 def vacuum(ended_ms: int, **fields) -> VacuumRecord:
     numbers = {"version": 2, "predicted_files": 3, "predicted_bytes": 30, "predicted_requests": 0}
     done = {"deleted_files": 3, "deleted_bytes": 30, "spared": 0, "seconds": 2.0, "usd": 0.5}
@@ -44,7 +58,9 @@ def vacuum(ended_ms: int, **fields) -> VacuumRecord:
 
 
 def test_a_compaction_has_its_plan_s_sentence_and_only_missed_figures_are_wrong() -> None:
-    ours, others = compaction_runs("bronze/t", account_for(history()).entries, since_ms=0)
+    ours, others = compactions_of(
+        "bronze/t", account_for(history()).entries, DEFAULT_PRICES, since_ms=0
+    )
     assert (ours.why, ours.seconds, ours.is_ok) == ("2 files merge into 1", 4.0, True)
     assert [figure.name for figure in ours.wrong_figures] == ["bytes_added", "seconds", "usd"]
     assert ours.figures[2] == Figure("bytes_added", 290, 280)
@@ -54,26 +70,28 @@ def test_a_compaction_has_its_plan_s_sentence_and_only_missed_figures_are_wrong(
 def test_operations_before_the_shown_days_are_left_out() -> None:
     entries = account_for(history()).entries
     late_ms = START_MS + 3 * 60_000
-    assert [run.why for run in compaction_runs("t", entries, since_ms=late_ms)] == [
+    assert [run.why for run in compactions_of("t", entries, DEFAULT_PRICES, since_ms=late_ms)] == [
         "by another program"
     ]
-    assert len(vacuum_runs("t", [vacuum(10), vacuum(20)], since_ms=20)) == 1
+    assert len(vacuums_of("t", [vacuum(10), vacuum(20)], DEFAULT_PRICES, since_ms=20)) == 1
     tries = [
         CompactionTry(ended_ms=5, result="conflict", why="lost a race\nto another", seconds=1.5),
         CompactionTry(ended_ms=5, result="succeeded"),
         CompactionTry(ended_ms=4, result="failed"),
     ]
-    [failed] = failed_runs("t", tries, since_ms=5)
-    assert (failed.why, failed.is_ok, failed.usd) == ("conflict: lost a race", False, None)
+    [failed] = failed_compactions("t", tries, DEFAULT_PRICES, since_ms=5)
+    assert (failed.why, failed.is_ok) == ("conflict: lost a race", False)
+    assert failed.usd == 1.5 * 2 / 3600 * 0.11
 
 
 def test_sums_name_what_has_no_price_and_average_the_errors() -> None:
+    some = [vacuum(10), vacuum(20, usd=0.25, failed={"x": "denied"})]
     runs = [
-        *vacuum_runs("t", [vacuum(10), vacuum(20, usd=0.25, failed={"x": "denied"})], since_ms=0),
-        *failed_runs("t", [CompactionTry(ended_ms=5, result="failed", seconds=1.5)], since_ms=0),
+        *vacuums_of("t", some, DEFAULT_PRICES, since_ms=0),
+        *moves_of("t", moved(), DEFAULT_PRICES, since_ms=0),
     ]
-    vacuums, compactions = sums_by_kind(runs)
+    vacuums, expired = sums_by_kind(runs)
     assert (vacuums.kind, vacuums.count, vacuums.failed_count) == ("vacuum", 2, 1)
     assert (vacuums.seconds, vacuums.usd, vacuums.unknown_count) == (4.0, 0.75, 0)
     assert dict(vacuums.errors) == {"files": 0.0, "bytes": 0.0, "seconds": 0.5, "usd": 0.25}
-    assert (compactions.usd, compactions.unknown_count, compactions.errors) == (0, 1, ())
+    assert (expired.kind, expired.usd, expired.unknown_count, expired.errors) == ("ttl", 0, 1, ())

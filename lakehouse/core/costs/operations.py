@@ -1,0 +1,213 @@
+"""The operations of upkeep that ended: predicted and actual figures, cost, and sums by kind."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, cast
+
+from lakehouse.core.costs.compaction_estimate import price
+from lakehouse.core.costs.compaction_history import Entry
+from lakehouse.core.costs.figures import Figure
+from lakehouse.core.declaration.prices import Prices
+from lakehouse.core.delta.commits import ROWS_MOVED, Commit, Commits, moves_rows, written_in
+from lakehouse.core.journal_records import CompactionTry
+from lakehouse.core.vacuum.facts import VacuumRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepOperation:
+    """One operation of upkeep that ended. `None` means unknown.
+
+    - `operation_id`: identifies it among the operations of its table and kind.
+    - `reason`: the name of the plan's reason; `why`: its sentence, or the error of a failure.
+    - `seconds`, `vcpu_seconds`, `requests` (by method) and `usd` are actual figures.
+    - `run_id`: the Dagster run.
+    """
+
+    table: str
+    kind: str
+    operation_id: str
+    ended_ms: int
+    is_ok: bool
+    why: str
+    reason: str = ""
+    seconds: float | None = None
+    vcpu_seconds: float | None = None
+    requests: Mapping[str, int] | None = None
+    usd: float | None = None
+    figures: tuple[Figure, ...] = ()
+    run_id: str = ""
+
+    @property
+    def started_ms(self) -> int | None:
+        """When it began."""
+        return None if self.seconds is None else self.ended_ms - round(self.seconds * 1000)
+
+    @property
+    def wrong_figures(self) -> list[Figure]:
+        """The figures that were not as predicted."""
+        return [each for each in self.figures if each.predicted != each.actual]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepSum:
+    """All operations of one kind. Sums count what is known; `unknown_count` have no price.
+
+    `errors` are the mean errors of predictions as shares of the actual figures, by figure.
+    """
+
+    kind: str
+    count: int
+    failed_count: int
+    seconds: float
+    usd: float
+    unknown_count: int
+    errors: tuple[tuple[str, float], ...]
+
+
+def compactions_of(
+    table: str, entries: Iterable[Entry], prices: Prices, *, since_ms: int
+) -> list[UpkeepOperation]:
+    """The compactions in a table's log since a time; those of others have no prediction."""
+    return [
+        _compaction(table, each, prices)
+        for each in entries
+        if each.compaction.committed_ms >= since_ms
+    ]
+
+
+def failed_compactions(
+    table: str, tries: Iterable[CompactionTry], prices: Prices, *, since_ms: int
+) -> list[UpkeepOperation]:
+    """The compactions that failed, or lost to another writer, since a time."""
+    return [
+        UpkeepOperation(
+            table=table,
+            kind="compaction",
+            operation_id=f"failed-{each.ended_ms}",
+            ended_ms=each.ended_ms,
+            is_ok=False,
+            why=f"{each.result}: {each.why.strip().partition(chr(10))[0]}",
+            seconds=each.seconds,
+            vcpu_seconds=each.seconds * prices.vcpus,
+            usd=price(prices, seconds=each.seconds),
+            run_id=each.run,
+        )
+        for each in tries
+        if each.result != "succeeded" and each.ended_ms >= since_ms
+    ]
+
+
+def vacuums_of(
+    table: str, records: Iterable[VacuumRecord], prices: Prices, *, since_ms: int
+) -> list[UpkeepOperation]:
+    """The vacuums in the journal since a time."""
+    return [_vacuum(table, each, prices) for each in records if each.ended_ms >= since_ms]
+
+
+def moves_of(
+    table: str, history: Commits, prices: Prices, *, since_ms: int
+) -> list[UpkeepOperation]:
+    """The commits of archive and TTL that moved rows out of the table, or back, since a time."""
+    return [
+        _move(table, commit, prices)
+        for commit in history.commits
+        if moves_rows(commit) and commit.committed_ms >= since_ms
+    ]
+
+
+def sums_by_kind(operations: Sequence[UpkeepOperation]) -> list[UpkeepSum]:
+    """The sums of each kind, the most expensive kind first."""
+    kinds = dict[str, list[UpkeepOperation]]()
+    for each in operations:
+        kinds.setdefault(each.kind, []).append(each)
+    return sorted((_sum(kind, of_kind) for kind, of_kind in kinds.items()), key=_by_price)
+
+
+def _sum(kind: str, runs: Sequence[UpkeepOperation]) -> UpkeepSum:
+    errors = dict[str, list[float]]()
+    for figure in (figure for run in runs for figure in run.figures):
+        if figure.error is not None:
+            errors.setdefault(figure.name, []).append(figure.error)
+    return UpkeepSum(
+        kind=kind,
+        count=len(runs),
+        failed_count=sum(not run.is_ok for run in runs),
+        seconds=sum(run.seconds or 0.0 for run in runs),
+        usd=sum(run.usd or 0.0 for run in runs),
+        unknown_count=sum(run.usd is None for run in runs),
+        errors=tuple((name, fmean(shares)) for name, shares in errors.items()),
+    )
+
+
+def _by_price(total: UpkeepSum) -> tuple[float, int]:
+    return -total.usd, -total.count
+
+
+def _compaction(table: str, entry: Entry, prices: Prices) -> UpkeepOperation:
+    run, predicted = entry.compaction, entry.compaction.predicted
+    figures = [
+        Figure(name, getattr(predicted, name, None), getattr(run, name))
+        for name in ("files_removed", "files_added", "bytes_added", "seconds")
+    ]
+    figures.append(Figure("usd", None if predicted is None else predicted.usd, entry.usd))
+    return UpkeepOperation(
+        table=table,
+        kind="compaction",
+        operation_id=f"version-{run.version}",
+        ended_ms=run.committed_ms,
+        is_ok=True,
+        why="by another program" if predicted is None else predicted.sentence,
+        reason="" if predicted is None else predicted.reason,
+        seconds=run.seconds,
+        vcpu_seconds=None if run.seconds is None else run.seconds * prices.vcpus,
+        usd=entry.usd,
+        figures=() if predicted is None else tuple(figures),
+    )
+
+
+def _vacuum(table: str, record: VacuumRecord, prices: Prices) -> UpkeepOperation:
+    failed = f"; {len(record.failed)} could not be deleted" if record.failed else ""
+    return UpkeepOperation(
+        table=table,
+        kind="vacuum",
+        operation_id=f"started-{record.started_ms}",
+        ended_ms=record.ended_ms,
+        is_ok=not record.failed,
+        why=f"{record.deleted_files} files that no version needs, mode {record.mode}{failed}",
+        reason="VACUUM_DUE" if record.predicted_files else "NOTHING_PAST",
+        seconds=record.seconds,
+        vcpu_seconds=record.seconds * prices.vcpus,
+        requests=dict(record.requests),
+        usd=record.usd,
+        figures=(
+            Figure("files", record.predicted_files, record.deleted_files),
+            Figure("bytes", record.predicted_bytes, record.deleted_bytes),
+            Figure("requests", record.predicted_requests, sum(record.requests.values())),
+            Figure("seconds", round(record.predicted_seconds, 3), round(record.seconds, 3)),
+            Figure("usd", record.predicted_usd, record.usd),
+        ),
+        run_id=record.run,
+    )
+
+
+def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
+    """A commit of archive, restore or TTL. Its time counts from `started_ms` in its metadata."""
+    written = written_in(commit)
+    kind, started_ms, plan = written[ROWS_MOVED], written.get("started_ms"), written.get("plan")
+    seconds = None
+    if isinstance(started_ms, int) and started_ms <= commit.committed_ms:
+        seconds = (commit.committed_ms - started_ms) / 1000
+    figures = cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
+    return UpkeepOperation(
+        table=table,
+        kind=kind,
+        operation_id=f"version-{commit.version}",
+        ended_ms=commit.committed_ms,
+        is_ok=True,
+        why=str(figures.get("sentence", f"{kind} by version {commit.version}")),
+        reason=str(figures.get("reason", "")),
+        seconds=seconds,
+        vcpu_seconds=None if seconds is None else seconds * prices.vcpus,
+        usd=None if seconds is None else price(prices, seconds=seconds),
+    )

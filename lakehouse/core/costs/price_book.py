@@ -1,0 +1,162 @@
+"""The price book: what compute, requests and stored bytes cost in one region, with sources."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+from lakehouse.core.declaration.prices import Prices
+from lakehouse.core.errors import Refused
+from lakehouse.core.text import nearest_words
+from lakehouse.core.tiers.arithmetic import ClassPrices, TierPrices
+
+# The class of objects whose report names none, and of the files of a disk.
+DEFAULT_CLASS = "STANDARD"
+_REQUESTS = (
+    "usd_per_1000_puts",
+    "usd_per_1000_gets",
+    "usd_per_1000_deletes",
+    "usd_per_million_listed",
+    "usd_per_1000_tag_months",
+)
+_OF_CLASS = tuple(each.name for each in fields(ClassPrices) if each.name != "name")
+# section -> the names in it, the first ones required.
+_SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "compute": ("usd_per_vcpu_hour",),
+    "requests": _REQUESTS,
+}
+_WHOLE = ("minimum_days", "minimum_bytes", "overhead_bytes", "index_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceBook:
+    """The prices of one region, in USD. `classes` are the storage classes of S3, by name.
+
+    `sources` names where the prices of each section come from.
+    """
+
+    region: str
+    as_of: str
+    usd_per_vcpu_hour: float
+    usd_per_1000_puts: float
+    usd_per_1000_gets: float
+    usd_per_1000_deletes: float
+    usd_per_million_listed: float
+    usd_per_1000_tag_months: float
+    classes: Mapping[str, ClassPrices]
+    sources: Mapping[str, str]
+
+    @property
+    def prices(self) -> Prices:
+        """The prices of a table that declares none."""
+        return Prices(
+            usd_per_vcpu_hour=self.usd_per_vcpu_hour,
+            usd_per_1000_puts=self.usd_per_1000_puts,
+            usd_per_1000_gets=self.usd_per_1000_gets,
+            region=self.region,
+            as_of=self.as_of,
+        )
+
+    @property
+    def tiers(self) -> TierPrices:
+        """The prices on which a move to another storage class depends."""
+        return TierPrices(
+            standard_usd_per_gb_month=self.classes[DEFAULT_CLASS].usd_per_gb_month,
+            usd_per_1000_gets=self.usd_per_1000_gets,
+            usd_per_1000_puts=self.usd_per_1000_puts,
+            usd_per_1000_tag_months=self.usd_per_1000_tag_months,
+            classes={name: each for name, each in self.classes.items() if name != DEFAULT_CLASS},
+        )
+
+    def usd_per_gb_month(self, storage_class: str) -> float | None:
+        """The price of a storage class; `None` if the book does not have it."""
+        found = self.classes.get(storage_class)
+        return None if found is None else found.usd_per_gb_month
+
+
+def parse_price_book(
+    packaged: Mapping[str, Any], own: Mapping[str, Any] | None = None, *, name: str = ""
+) -> PriceBook:
+    """The book of the region in force; entries of the user's `own` file replace packaged ones.
+
+    `name` is the user's file, for messages.
+
+    Raises:
+        Refused: a name is unknown, a price is not a number from 0 on, or one is missing.
+    """
+    own = {} if own is None else own
+    region = str(own.get("region", packaged["region"]))
+    if unknown := [each for each in own if each not in ("region", "as_of", region)]:
+        raise Refused(
+            f"{name}: {unknown[0]!r} is unknown. Use as_of, region, and a table for the region"
+            f" {region}, like [{region}.requests]."
+        )
+    prices = _merged(packaged.get(region, {}), own.get(region, {}), f"{name}: {region}")
+    numbers, sources = dict[str, float](), dict[str, str]()
+    for section, names in _SECTIONS.items():
+        where = f"{name}: {region}.{section}"
+        table = _checked(prices.pop(section, {}), names, where)
+        numbers |= {each: _number(table, each, where) for each in names}
+        sources[section] = str(table.get("source", ""))
+    classes = dict[str, ClassPrices]()
+    for storage_class, table in prices.pop("storage", {}).items():
+        where = f"{name}: {region}.storage.{storage_class}"
+        classes[storage_class] = _class_prices(storage_class, table, where)
+        sources[storage_class] = str(table.get("source", ""))
+    if unknown := [*prices]:
+        raise Refused(f"{name}: {region}.{unknown[0]} is unknown. Use compute, requests, storage.")
+    if DEFAULT_CLASS not in classes:
+        raise Refused(f"{name}: {region}.storage.{DEFAULT_CLASS} is missing. Add its prices.")
+    return PriceBook(
+        region=region,
+        as_of=str(own.get("as_of", packaged["as_of"])),
+        classes=classes,
+        sources=sources,
+        **cast("dict[str, Any]", numbers),
+    )
+
+
+def _merged(packaged: Any, own: Any, where: str) -> dict[str, Any]:
+    """Both tables; of an entry in both, the user's own one counts."""
+    if not isinstance(own, Mapping):
+        raise Refused(f"{where} is {own!r}. Use a table.")
+    merged = dict[str, Any](packaged)
+    for key, value in cast("Mapping[str, Any]", own).items():
+        before: Any = merged.get(key, {})
+        is_table = isinstance(value, Mapping) and isinstance(before, Mapping)
+        merged[key] = _merged(before, value, f"{where}.{key}") if is_table else value
+    return merged
+
+
+def _class_prices(name: str, table: Any, where: str) -> ClassPrices:
+    values = _checked(table, _OF_CLASS, where)
+    numbers = dict(_numbers(values, where))
+    if "usd_per_gb_month" not in numbers:
+        raise Refused(f"{where}.usd_per_gb_month is missing. Add the price of a GB and month.")
+    whole = {each: int(number) for each, number in numbers.items() if each in _WHOLE}
+    return ClassPrices(name=name, **cast("dict[str, Any]", numbers | whole))
+
+
+def _numbers(table: Mapping[str, Any], where: str) -> Iterator[tuple[str, float]]:
+    for each in table:
+        if each != "source":
+            yield each, _number(table, each, where)
+
+
+def _checked(table: Any, names: tuple[str, ...], where: str) -> Mapping[str, Any]:
+    if not isinstance(table, Mapping):
+        raise Refused(f"{where} is {table!r}. Use a table.")
+    values = cast("Mapping[str, Any]", table)
+    for each in values:
+        if each not in (*names, "source"):
+            near = nearest_words(each, names) or names
+            raise Refused(f"{where}.{each} is unknown. Use {' or '.join(near)}.")
+    return values
+
+
+def _number(table: Mapping[str, Any], name: str, where: str) -> float:
+    value = table.get(name)
+    if value is None:
+        raise Refused(f"{where}.{name} is missing. Add it, in USD.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise Refused(f"{where}.{name} is {value!r}. Use a number from 0 on.")
+    return float(value)

@@ -1,0 +1,52 @@
+"""Loads the price book: the packaged one, with the user's own prices over it."""
+
+import tomllib
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from lakehouse.core.costs.price_book import PriceBook, parse_price_book
+from lakehouse.core.declaration.prices import DEFAULT_PRICES
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import Settings
+
+
+def load_price_book(settings: Settings) -> PriceBook:
+    """The price book in force. Without a file of the user, the packaged one.
+
+    Raises:
+        Refused: the user's file cannot be read, or is invalid.
+    """
+    return parse_price_book(_packaged(), _own(settings.prices), name=str(settings.prices))
+
+
+def with_own_prices(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
+    """The tables; those that declare no prices get the user's own, if there is such a file."""
+    if not settings.prices.exists():
+        return tables
+    prices = replace(load_price_book(settings).prices, vcpus=DEFAULT_PRICES.vcpus)
+    return {
+        key: replace(table, prices=prices) if table.prices == DEFAULT_PRICES else table
+        for key, table in tables.items()
+    }
+
+
+@cache
+def _packaged() -> dict[str, Any]:
+    return tomllib.loads(
+        files("lakehouse.engine.costs").joinpath("prices.toml").read_text(encoding="utf-8")
+    )
+
+
+def _own(path: Path) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise Refused(
+            f"{path} cannot be read ({error}). Use TOML in UTF-8 (LAKEHOUSE_PRICES names it)."
+        ) from error

@@ -1,0 +1,40 @@
+"""Reads the operations of upkeep of a lake: from the tables' logs, and from the journal."""
+
+from collections.abc import Sequence
+
+from lakehouse.core.costs.compaction_history import account_for
+from lakehouse.core.costs.operations import (
+    UpkeepOperation,
+    compactions_of,
+    failed_compactions,
+    moves_of,
+    vacuums_of,
+)
+from lakehouse.core.declaration.table import Table
+from lakehouse.engine.adoption.find_tables import facts_of
+from lakehouse.engine.each_table import Found, look_at_each
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.lake import Lake
+
+
+def read_operations(
+    lake: Lake, tables: Sequence[Table], *, since_ms: int
+) -> list[Found[list[UpkeepOperation]]]:
+    """The operations of each table that ended since a time, as far as its log and journal go back.
+
+    A table that cannot be read has its error instead.
+    """
+
+    def look(table: Table) -> list[UpkeepOperation]:
+        facts, key, prices = facts_of(lake, table), table.key, table.prices
+        found = list[UpkeepOperation]()
+        if facts is not None:
+            account = account_for(facts.history, prices=prices, on_s3=facts.snapshot.on_s3)
+            found += compactions_of(key, account.entries, prices, since_ms=since_ms)
+            found += moves_of(key, facts.history, prices, since_ms=since_ms)
+        found += failed_compactions(key, Journal(lake.store).tries(key), prices, since_ms=since_ms)
+        found += vacuums_of(key, vacuum_records(lake.store, key), prices, since_ms=since_ms)
+        return sorted(found, key=lambda each: each.ended_ms)
+
+    return look_at_each(tables, look)

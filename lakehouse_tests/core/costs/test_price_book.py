@@ -1,0 +1,63 @@
+"""The price book: the packaged prices are those of the defaults, and a user's file is checked."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakehouse.engine.costs
+from lakehouse.core.costs.price_book import parse_price_book
+from lakehouse.core.declaration.prices import DEFAULT_PRICES
+from lakehouse.core.errors import Refused
+
+PACKAGED: dict[str, Any] = tomllib.loads(
+    (Path(lakehouse.engine.costs.__file__).parent / "prices.toml").read_text()
+)
+
+
+def test_the_defaults_of_a_table_are_the_book_s_prices() -> None:
+    assert parse_price_book(PACKAGED).prices == DEFAULT_PRICES
+
+
+def test_every_price_names_its_source() -> None:
+    book = parse_price_book(PACKAGED)
+    assert {"compute", "requests", *book.classes} == set(book.sources)
+    assert all(book.sources.values())
+
+
+def test_a_class_that_the_book_lacks_has_no_price() -> None:
+    book = parse_price_book(PACKAGED)
+    assert book.usd_per_gb_month("STANDARD_IA") == 0.0125
+    assert book.usd_per_gb_month("EXPRESS_ONEZONE") is None
+    assert "STANDARD" not in book.tiers.classes
+
+
+def test_own_prices_replace_single_entries_and_keep_the_others() -> None:
+    own = {"as_of": "2027-01", "us-east-1": {"storage": {"STANDARD": {"usd_per_gb_month": 0.02}}}}
+    book = parse_price_book(PACKAGED, own)
+    assert (book.as_of, book.usd_per_gb_month("STANDARD")) == ("2027-01", 0.02)
+    assert book.usd_per_gb_month("GLACIER") == 0.0036
+
+
+def test_another_region_needs_all_its_prices() -> None:
+    own = {"region": "eu-north-1", "eu-north-1": {"compute": {"usd_per_vcpu_hour": 0.2}}}
+    with pytest.raises(Refused, match=r"own: eu-north-1.requests.usd_per_1000_puts is missing"):
+        parse_price_book(PACKAGED, own, name="own")
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"eu-west-1": {}}, "own: 'eu-west-1' is unknown"),
+        ({"us-east-1": 3}, "own: us-east-1 is 3. Use a table"),
+        ({"us-east-1": {"disk": {}}}, "us-east-1.disk is unknown"),
+        ({"us-east-1": {"compute": {"usd_per_hour": 1}}}, "usd_per_hour is unknown. Use usd_per_v"),
+        ({"us-east-1": {"compute": {"usd_per_vcpu_hour": -1}}}, "is -1. Use a number from 0"),
+        ({"us-east-1": {"storage": {"NEW": {}}}}, "NEW.usd_per_gb_month is missing"),
+        ({"us-east-1": {"storage": {"NEW": 1}}}, "storage.NEW is 1. Use a table"),
+    ],
+)
+def test_a_faulty_book_is_refused_by_name(own: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        parse_price_book(PACKAGED, own, name="own")
