@@ -9,6 +9,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ import pytest
 import yaml
 
 from lakehouse.core.inventory.checks import Load
+from lakehouse.core.vacuum.facts import VacuumRecord
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.vacuums import record_vacuum
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal, write_example_tables
 from lakehouse_tests.conftest import free_port, wait_until
@@ -56,6 +60,11 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
     load = Load(report="scan/x", created_ms=1_700_000_000_000, object_count=1, size_bytes=1)
     LogBuilder(store, "inventory/local").create().commit("WRITE", user_metadata=load.as_text())
     store.put(f"_lakehouse/vacuums/silver/orders/{1_700_000_000_000:015}-{'a' * 32}.json", b"{}")
+    required = [each for each in fields(VacuumRecord) if each.default is each.default_factory]
+    zeros = {each.name: 0 for each in required}  # both defaults are missing
+    known = {"mode": "FULL", "report": "", "predicted_files": 3, "deleted_files": 2}
+    times = {"started_ms": now_ms() - 2_000, "ended_ms": now_ms()}
+    record_vacuum(store, "bronze/orders", VacuumRecord(**{**zeros, **known, **times}))  # type: ignore[arg-type]
     LogBuilder(store, "gold/totals").create()
     (terminal.root / "gold/totals/_delta_log" / f"{0:020}.json").write_text("{ damaged")
     terminal.json("pause", "bronze/orders")

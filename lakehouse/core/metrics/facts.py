@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.scheduling.health import Health
 
 
@@ -15,6 +16,7 @@ class MeasuredTable:
     - `decision`: the name of the reason why it would, or would not, be compacted now.
     - `last_vacuum_ms`: when its newest vacuum began.
     - `archived_bytes`: the size of its archive.
+    - `operations`: its upkeep that ended within the last days, oldest first.
     - `budget_usd_per_month`: the declared budget.
     """
 
@@ -27,6 +29,7 @@ class MeasuredTable:
     last_vacuum_ms: int | None = None
     quarantined_rows: int | None = None
     archived_bytes: int | None = None
+    operations: tuple[UpkeepOperation, ...] | None = None
     is_paused: bool | None = None
     budget_usd_per_month: float | None = None
 

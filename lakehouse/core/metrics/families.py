@@ -2,16 +2,24 @@
 
 A value that is unknown is absent, and never 0. No label holds a run, a file or a partition, so the
 number of series grows with the number of tables only.
+
+Logs and journals forget old operations. So counters count since midnight UTC: every day they start
+again, as after a restart, which `rate` and `increase` allow for. Neither a cleanup of logs nor a
+restart of this program makes them wrong.
 Source: https://prometheus.io/docs/practices/naming/ and .../instrumenting/writing_exporters/
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
+from lakehouse.core.units import DAY_MS
 
 _TABLE = ("table", "layer")
+# Every table may have these.
+_KINDS = ("compaction", "vacuum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +123,11 @@ METRICS: tuple[Metric, ...] = (
 
 def samples_of(lake: MeasuredLake) -> Iterator[Sample]:
     """The values of all metrics, in no particular order; unknown values are absent."""
+    midnight_ms = lake.read_ms - lake.read_ms % DAY_MS
     for table in lake.tables:
         yield from _of_table(table)
+        if table.operations is not None:
+            yield from _of_operations(table.table, table.operations, midnight_ms)
     if lake.dagster is not None:
         yield from _of_records(lake.dagster)
     yield from _known(INVENTORY, (), _seconds(lake.inventory_ms))
@@ -160,6 +171,28 @@ def _of_table(table: MeasuredTable) -> Iterator[Sample]:
     yield Sample(HEALTH_SCORE, labels, health.score)
     yield Sample(LOG_COMMITS, labels, health.log.commit_count)
     yield from _known(LAST_WRITE, labels, _seconds(health.committed_ms))
+
+
+def _of_operations(
+    table: str, operations: Sequence[UpkeepOperation], midnight_ms: int
+) -> Iterator[Sample]:
+    """Counts since midnight, and the newest predictions.
+
+    Zeros of expected kinds are included, since `increase` ignores the first value of a series.
+    """
+    labels = labels_of(table)
+    for kind in sorted({*_KINDS, *(each.kind for each in operations)}):
+        of_kind = [each for each in operations if each.kind == kind]
+        today = [each for each in of_kind if each.ended_ms >= midnight_ms]
+        ok_count = sum(each.is_ok for each in today)
+        yield Sample(OPERATIONS, (*labels, kind, "succeeded"), ok_count)
+        yield Sample(OPERATIONS, (*labels, kind, "failed"), len(today) - ok_count)
+        seconds = [each.seconds for each in today if each.seconds is not None]
+        yield Sample(DURATION, (*labels, kind), sum(seconds), len(seconds))
+        yield Sample(COST, (*labels, kind), sum(each.usd or 0.0 for each in today))
+        newest = next((each for each in reversed(of_kind) if each.figures), None)
+        for figure in newest.figures if newest else ():
+            yield from _known(PREDICTION_ERROR, (*labels, kind, figure.name), figure.error)
 
 
 def _of_records(records: DagsterRecords) -> Iterator[Sample]:

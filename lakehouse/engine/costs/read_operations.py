@@ -11,6 +11,7 @@ from lakehouse.core.costs.operations import (
     vacuums_of,
 )
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.journal.journal import Journal
@@ -28,13 +29,19 @@ def read_operations(
 
     def look(table: Table) -> list[UpkeepOperation]:
         facts, key, prices = facts_of(lake, table), table.key, table.prices
-        found = list[UpkeepOperation]()
-        if facts is not None:
-            account = account_for(facts.history, prices=prices, on_s3=facts.snapshot.on_s3)
-            found += compactions_of(key, account.entries, prices, since_ms=since_ms)
-            found += moves_of(key, facts.history, prices, since_ms=since_ms)
+        found = [] if facts is None else operations_in_log(table, facts, since_ms=since_ms)
         found += failed_compactions(key, Journal(lake.store).tries(key), prices, since_ms=since_ms)
         found += vacuums_of(key, vacuum_records(lake.store, key), prices, since_ms=since_ms)
         return sorted(found, key=lambda each: each.ended_ms)
 
     return look_at_each(tables, look)
+
+
+def operations_in_log(table: Table, facts: TableFacts, *, since_ms: int) -> list[UpkeepOperation]:
+    """The operations in a table's log that ended since a time, without those in the journal."""
+    key, prices = table.key, table.prices
+    account = account_for(facts.history, prices=prices, on_s3=facts.snapshot.on_s3)
+    return [
+        *compactions_of(key, account.entries, prices, since_ms=since_ms),
+        *moves_of(key, facts.history, prices, since_ms=since_ms),
+    ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from uuid import uuid4
 
@@ -29,14 +30,27 @@ def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
     Damaged records are omitted, after which the next vacuum lists storage again.
     """
     names = names_by_table(store, _FOLDER, table_key).get(table_key, [])[-_READ_COUNT:]
+    return _read(store, names)
+
+
+def recent_vacuums(
+    store: Store, *, since_ms: int
+) -> dict[str, tuple[int, tuple[VacuumRecord, ...]]]:
+    """When the newest vacuum of each table began, and its vacuums that began since a time.
+
+    All tables are listed at once, and older records are not read.
+    """
+    found = dict[str, tuple[int, tuple[VacuumRecord, ...]]]()
+    for table, names in names_by_table(store, _FOLDER).items():
+        recent = [name for name in names if recorded_ms(name) >= since_ms]
+        found[table] = recorded_ms(names[-1]), _read(store, recent)
+    return found
+
+
+def _read(store: Store, names: Sequence[str]) -> tuple[VacuumRecord, ...]:
+    """The records, without damaged ones."""
     records = list[VacuumRecord]()
     for data in store.read_many(names):
         with contextlib.suppress(ValueError, TypeError):
             records.append(VacuumRecord(**json.loads(data)))
     return tuple(records)
-
-
-def last_vacuums_ms(store: Store) -> dict[str, int]:
-    """When the newest vacuum of each table began, from one listing."""
-    names = names_by_table(store, _FOLDER)
-    return {table: recorded_ms(of_table[-1]) for table, of_table in names.items()}

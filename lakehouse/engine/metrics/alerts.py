@@ -74,7 +74,8 @@ def _post(url: str, text: str) -> str:
     An error's own text may hold the address, so only its kind is returned.
     """
     try:
-        request = urllib.request.Request(  # noqa: S310 (the setting takes http:// and https:// only)
+        # The setting accepts http:// and https:// only.
+        request = urllib.request.Request(  # noqa: S310
             url,
             data=json.dumps({"text": text}).encode(),
             headers={"Content-Type": "application/json"},

@@ -3,16 +3,19 @@
 What cannot be read is unknown, and named by a metric of its own. It never fails the rest.
 """
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lakehouse.core.archive.records import APP_ID as ARCHIVE_APP_ID
+from lakehouse.core.costs.operations import UpkeepOperation, failed_compactions, vacuums_of
 from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
@@ -20,14 +23,22 @@ from lakehouse.core.errors import LakehouseError
 from lakehouse.core.inventory.checks import loads_of
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
 from lakehouse.core.metrics.families import Sample, samples_of
+from lakehouse.core.units import DAY_MS
+from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.archive.records import archive_contents
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.costs.read_operations import operations_in_log
 from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key, quarantined_count
-from lakehouse.engine.journal.vacuums import last_vacuums_ms
+from lakehouse.engine.journal.vacuums import recent_vacuums
 from lakehouse.engine.lake import Lake
 from lakehouse.runtime.dagster_files import read_dagster_records
+
+# Counters count today's operations. Older ones show predictions, and the kinds to expect.
+_OPERATIONS_MS = 7 * DAY_MS
+
+_LOG = logging.getLogger(__name__)
 
 type_of_value = TypeVar("type_of_value")
 
@@ -36,6 +47,22 @@ def read_samples(lake: Lake, tables: Iterable[Table], *, dagster_home: Path | No
     """The values of all metrics of a lake now. `dagster_home` holds Dagster's records, if any."""
     declared = {table.key: table for table in tables}
     return list(samples_of(_measure(lake, declared, dagster_home)))
+
+
+@dataclass(slots=True)
+class _Facts:
+    """Facts about the tables by key, next to what `read_fleet` reads. Unknown ones are absent.
+
+    - `archived`: bytes of each archive, `None` if it cannot be read.
+    - `vacuums`: when the newest one began, and the newest records; `None` if unknown for all.
+    """
+
+    since_ms: int
+    in_log: dict[str, list[UpkeepOperation]] = field(default_factory=dict[str, Any])
+    archived: dict[str, int | None] = field(default_factory=dict[str, Any])
+    quarantined_rows: dict[str, int | None] = field(default_factory=dict[str, Any])
+    decisions: dict[str, str] = field(default_factory=dict[str, Any])
+    vacuums: Mapping[str, tuple[int, tuple[VacuumRecord, ...]]] | None = None
 
 
 def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | None) -> MeasuredLake:
@@ -52,41 +79,23 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
         sources[name] = True
         return value
 
-    tables = list(declared.values())
-    archived = dict[str, int | None]()
-
-    def look(table: Table, facts: TableFacts) -> None:
-        if facts.snapshot.transactions.get(ARCHIVE_APP_ID):
-            archived[table.key] = None
-            with suppress(LakehouseError):
-                archived[table.key] = archive_contents(lake, facts).size_bytes
-
-    fleet = read_fleet(lake, declared, tables, look=look)
-    decisions = {each.table: each.reason.name for each in fleet.decisions}
-    vacuums_ms = read("vacuums", lambda: last_vacuums_ms(lake.store)) or {}
-    landed = [table for table in tables if table.source is not None]
+    facts = _Facts(read_ms - _OPERATIONS_MS)
+    fleet = read_fleet(lake, declared, [*declared.values()], look=partial(_look, lake, facts))
+    landed = [table for table in declared.values() if table.source is not None]
     quarantines = look_at_each(landed, lambda table: quarantined_count(lake, table.key))
-    rows = {each.table.key: each.value for each in quarantines}
-    measured = [
-        _measured(
-            each,
-            decision=decisions.get(each.table.key, ""),
-            last_vacuum_ms=(
-                vacuums_ms.get(each.table.key) if each.table.vacuum.mode == "automatic" else None
-            ),
-            quarantined_rows=rows.get(each.table.key),
-            archived_bytes=archived.get(each.table.key),
-        )
-        for each in fleet.tables
-    ]
+    facts.quarantined_rows = {each.table.key: each.value for each in quarantines}
+    facts.decisions = {each.table: each.reason.name for each in fleet.decisions}
+    facts.vacuums = read("vacuums", lambda: recent_vacuums(lake.store, since_ms=facts.since_ms))
     unreadable = [quarantine_key(each.table.key) for each in quarantines if each.error]
-    unreadable += [f"archive/{key}" for key, size_bytes in archived.items() if size_bytes is None]
-    measured += [MeasuredTable(table=key, is_readable=False) for key in unreadable]
+    unreadable += [f"archive/{key}" for key, size in facts.archived.items() if size is None]
     records = None
     if dagster_home is not None:
         records = read("dagster", lambda: read_dagster_records(dagster_home))
     return MeasuredLake(
-        tables=tuple(measured),
+        tables=(
+            *(_measured(each, facts, now_ms=read_ms) for each in fleet.tables),
+            *(MeasuredTable(table=key, is_readable=False) for key in unreadable),
+        ),
         version=version("lakehouse"),
         read_ms=read_ms,
         inventory_ms=read("inventory", lambda: _last_inventory_ms(lake)),
@@ -96,29 +105,50 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
     )
 
 
-def _measured(
-    found: Found[TableReading],
-    *,
-    decision: str,
-    last_vacuum_ms: int | None,
-    quarantined_rows: int | None,
-    archived_bytes: int | None,
-) -> MeasuredTable:
+def _look(lake: Lake, facts: _Facts, table: Table, of_log: TableFacts) -> None:
+    """Takes what the metrics need of a table's log."""
+    facts.in_log[table.key] = operations_in_log(table, of_log, since_ms=facts.since_ms)
+    if of_log.snapshot.transactions.get(ARCHIVE_APP_ID):
+        facts.archived[table.key] = None
+        with suppress(LakehouseError):
+            facts.archived[table.key] = archive_contents(lake, of_log).size_bytes
+
+
+def _measured(found: Found[TableReading], facts: _Facts, *, now_ms: int) -> MeasuredTable:
     key, reading = found.table.key, found.value
     if reading is None:
         return MeasuredTable(table=key, is_readable=found.error is None)
+    try:
+        return _existing(found.table, reading, facts, now_ms=now_ms)
+    except Exception:  # an odd record of one table must not hide the others
+        _LOG.exception("the metrics of %s cannot be read", key)
+        return MeasuredTable(table=key, is_readable=False)
+
+
+def _existing(table: Table, reading: TableReading, facts: _Facts, *, now_ms: int) -> MeasuredTable:
+    key = table.key
     pause = reading.known.pause
+    last_vacuum_ms, operations = None, None
+    if facts.vacuums is not None:
+        last_vacuum_ms, records = facts.vacuums.get(key, (None, ()))
+        ended = [
+            *facts.in_log[key],
+            *vacuums_of(key, records, table.prices, since_ms=facts.since_ms),
+            *failed_compactions(key, reading.known.tries, table.prices, since_ms=facts.since_ms),
+        ]
+        operations = tuple(sorted(ended, key=lambda each: each.ended_ms))
     return MeasuredTable(
         table=key,
         is_readable=True,
         exists=True,
         health=reading.health,
-        decision=decision,
+        decision=facts.decisions.get(key, ""),
         last_compaction_ms=reading.known.state.last_compaction_ms,
-        last_vacuum_ms=last_vacuum_ms,
-        quarantined_rows=quarantined_rows,
-        archived_bytes=archived_bytes,
-        is_paused=pause is not None and pause.holds(now_ms()),
+        last_vacuum_ms=last_vacuum_ms if table.vacuum.mode == "automatic" else None,
+        quarantined_rows=facts.quarantined_rows.get(key),
+        archived_bytes=facts.archived.get(key),
+        operations=operations,
+        is_paused=pause is not None and pause.holds(now_ms),
     )
 
 

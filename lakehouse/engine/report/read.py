@@ -10,12 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakehouse.core.costs.compaction_history import account_for
 from lakehouse.core.costs.operations import (
     UpkeepOperation,
-    compactions_of,
     failed_compactions,
-    moves_of,
     vacuums_of,
 )
 from lakehouse.core.declaration.table import Table
@@ -38,6 +35,7 @@ from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.costs.read_operations import operations_in_log
 from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key
@@ -90,11 +88,7 @@ def read_page(
     def look(table: Table, facts: TableFacts) -> None:
         inventory.take(table.key, facts)
         archives.take(table, facts)
-        account = account_for(facts.history, prices=table.prices, on_s3=facts.snapshot.on_s3)
-        in_log[table.key] = [
-            *compactions_of(table.key, account.entries, table.prices, since_ms=since_ms),
-            *moves_of(table.key, facts.history, table.prices, since_ms=since_ms),
-        ]
+        in_log[table.key] = operations_in_log(table, facts, since_ms=since_ms)
         figures[table.key] = _figures(facts, journal.last_vacuum(table.key), now=now)
 
     fleet = read_fleet(lake, declared, tables, look=look)

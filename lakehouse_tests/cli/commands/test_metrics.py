@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import urllib.request
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from lakehouse.core.archive.records import APP_ID as ARCHIVE
 from lakehouse.core.archive.records import ArchivedFile, ArchiveOperation, RecordedPartition
 from lakehouse.core.inventory.checks import Load
 from lakehouse.core.metrics.families import FILES, METRICS, Sample
+from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.archive.records import record_operation
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.vacuums import record_vacuum
 from lakehouse.engine.metrics.exposition import LakeCollector, serve
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal, type_of_story
@@ -147,6 +151,41 @@ def test_a_journal_or_an_inventory_that_cannot_be_read_is_named(told: Terminal) 
     found = values(told)
     assert found["lakehouse_source_readable", "inventory"] == 0
     assert found["lakehouse_source_readable", "vacuums"] == 1
+
+
+def test_counters_are_of_this_day_from_log_and_journal(told: Terminal) -> None:
+    """The example's compaction is of an earlier year; a vacuum ended right now, and failed in part."""
+    required = [each for each in fields(VacuumRecord) if each.default is each.default_factory]
+    zeros = {each.name: 0 for each in required}  # both defaults are missing
+    known = {"mode": "FULL", "report": "", "predicted_files": 3, "deleted_files": 2, "usd": 0.5}
+    times = {"started_ms": now_ms() - 2_000, "ended_ms": now_ms(), "seconds": 2.0}
+    record = VacuumRecord(**{**zeros, **known, **times, "failed": {"a": "denied"}})  # type: ignore[arg-type]
+    record_vacuum(DiskStore(told.root), "silver/orders", record)
+    found = values(told)
+    of_vacuum = {
+        name.removeprefix("lakehouse_"): value
+        for (name, labels), value in found.items()
+        if labels == "silver/orders,vacuum"
+    }
+    assert of_vacuum == {
+        "operation_duration_seconds_count": 1,
+        "operation_duration_seconds_sum": 2,
+        "cost_usd_total": 0.5,
+    }
+    outcomes = [
+        found["lakehouse_operations_total", f"silver/orders,{kind},{outcome}"]
+        for kind in ("compaction", "vacuum")
+        for outcome in ("succeeded", "failed")
+    ]
+    # Labels are in the order of their names: operation, outcome.
+    assert outcomes == [0, 0, 0, 1]
+    error = found["lakehouse_operation_prediction_error_ratio", "silver/orders,files,vacuum"]
+    assert error == 0.5
+    odd = replace(record, started_ms=now_ms(), requests=7)  # type: ignore[arg-type]
+    record_vacuum(DiskStore(told.root), "silver/orders", odd)
+    found = values(told)
+    assert found["lakehouse_table_readable", "silver/orders"] == 0
+    assert found["lakehouse_table_readable", "bronze/orders"] == 1
 
 
 def test_no_label_names_a_run_a_file_or_a_partition_and_every_name_has_one_prefix() -> None:

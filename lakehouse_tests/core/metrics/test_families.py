@@ -7,8 +7,18 @@ from typing import Any
 
 import yaml
 
+from lakehouse.core.costs.figures import Figure
+from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
-from lakehouse.core.metrics.families import METRICS, samples_of
+from lakehouse.core.metrics.families import (
+    COST,
+    DURATION,
+    METRICS,
+    OPERATIONS,
+    PREDICTION_ERROR,
+    samples_of,
+)
+from lakehouse.core.units import DAY_MS
 from lakehouse_tests.test_docs import is_command
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "observability"
@@ -68,4 +78,44 @@ def test_a_table_without_facts_has_only_what_is_known_of_it() -> None:
         ("lakehouse_metrics_read_timestamp_seconds", ()): 1.5,
         ("lakehouse_metrics_read_seconds", ()): 0.25,
         ("lakehouse_build_info", ("1",)): 1,
+    }
+
+
+def test_operations_count_since_midnight_and_the_newest_prediction_stays() -> None:
+    """The day of `read_ms` is the second one. Expected kinds have zeros, and unknown figures none."""
+
+    def operation(kind: str, ended_ms: int, **known: Any) -> UpkeepOperation:
+        known = {"is_ok": True, **known}
+        return UpkeepOperation(
+            table="gold/t", kind=kind, operation_id="", ended_ms=ended_ms, why="", **known
+        )
+
+    predicted = (Figure("files", 3, 4), Figure("usd", None, 1.0))
+    operations = (
+        operation("ttl", DAY_MS - 1, seconds=5.0, usd=1.0),
+        operation("compaction", DAY_MS - 1, seconds=7.0, usd=2.0, figures=predicted),
+        operation("compaction", DAY_MS, seconds=2.0, usd=0.25),
+        operation("compaction", DAY_MS + 1, is_ok=False, usd=0.5),
+    )
+    table = MeasuredTable(table="gold/t", is_readable=True, exists=True, operations=operations)
+    lake = MeasuredLake(tables=(table,), version="1", read_ms=DAY_MS + 2, seconds=0.0)
+    found = {
+        (each.metric.name.removeprefix("lakehouse_"), *each.labels[2:]): (each.value, each.count)
+        for each in samples_of(lake)
+        if each.metric in (OPERATIONS, DURATION, COST, PREDICTION_ERROR)
+    }
+    assert found == {
+        ("operations_total", "compaction", "succeeded"): (1, 0),
+        ("operations_total", "compaction", "failed"): (1, 0),
+        ("operations_total", "ttl", "succeeded"): (0, 0),
+        ("operations_total", "ttl", "failed"): (0, 0),
+        ("operations_total", "vacuum", "succeeded"): (0, 0),
+        ("operations_total", "vacuum", "failed"): (0, 0),
+        ("operation_duration_seconds", "compaction"): (2.0, 1),
+        ("operation_duration_seconds", "ttl"): (0, 0),
+        ("operation_duration_seconds", "vacuum"): (0, 0),
+        ("cost_usd_total", "compaction"): (0.75, 0),
+        ("cost_usd_total", "ttl"): (0, 0),
+        ("cost_usd_total", "vacuum"): (0, 0),
+        ("operation_prediction_error_ratio", "compaction", "files"): (0.25, 0),
     }
