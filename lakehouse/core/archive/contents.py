@@ -42,6 +42,8 @@ class ArchiveContents:
     """What a table's archive holds, as of one version of the table.
 
     - `partitions`: in the order in which they were archived.
+    - `moved`: the partitions that were moved and not restored since, whether or not their files
+      still exist.
     - `restored_ms`: when a partition was last restored into its table.
     - `unapplied`: the operation that was recorded, but is not part of this version.
     - `last_number`: the number of the newest operation, 0 if there was none.
@@ -49,6 +51,7 @@ class ArchiveContents:
     """
 
     partitions: tuple[ArchivedPartition, ...] = ()
+    moved: frozenset[type_of_partition] = frozenset()
     restored_ms: Mapping[type_of_partition, int] = field(
         default_factory=dict[type_of_partition, int]
     )
@@ -81,6 +84,7 @@ def fold_archive(operations: Iterable[ArchiveOperation], snapshot: Snapshot) -> 
     applied_number = snapshot.transactions.get(APP_ID, 0)
     held: dict[tuple[int, type_of_partition], ArchivedPartition] = {}
     restored_ms = dict[type_of_partition, int]()
+    moved = set[type_of_partition]()
     left = set[str]()
     unapplied: ArchiveOperation | None = None
     for operation in in_order:
@@ -91,14 +95,18 @@ def fold_archive(operations: Iterable[ArchiveOperation], snapshot: Snapshot) -> 
             continue
         if operation.kind == "archive":
             held |= {(operation.number, each.partition): each for each in _archived(operation)}
+            moved |= {each.values for each in operation.partitions}
             left |= operation.sources
             continue
         held = _without({file.archived for file in operation.files}, held)
         if operation.kind == "restore":
-            restored_ms |= {each.values: operation.created_ms for each in operation.partitions}
+            restored = {each.values for each in operation.partitions}
+            restored_ms |= dict.fromkeys(restored, operation.created_ms)
+            moved -= restored
     _refuse_brought_back(snapshot, left)
     return ArchiveContents(
         partitions=tuple(held.values()),
+        moved=frozenset(moved),
         restored_ms=restored_ms,
         unapplied=unapplied,
         last_number=in_order[-1].number if in_order else 0,

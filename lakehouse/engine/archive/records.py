@@ -2,8 +2,12 @@
 
 A record is never changed once its operation is applied, and is kept for good: together with the
 table's transaction id, all of a table's records say what its archive holds.
+
+A file `unverified` next to them names the operation whose commit has yet to be compared with its
+record. It is written before the commit, and deleted with the comparison.
 """
 
+import json
 from collections.abc import Iterable
 
 from lakehouse.core.archive.contents import ArchiveContents, fold_archive, refuse_undone
@@ -15,7 +19,7 @@ from lakehouse.core.archive.records import (
 )
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine.journal.records import damaged
+from lakehouse.engine.journal.records import damaged, encoded
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 
@@ -73,9 +77,53 @@ def record_operation(store: Store, table_key: str, operation: ArchiveOperation) 
         )
 
 
-def withdraw_operation(store: Store, table_key: str, operation: ArchiveOperation) -> None:
-    """Deletes the record of an operation that is not applied. The caller holds the table's lock."""
-    store.delete([_name(table_key, operation.number)])
+def withdraw_unapplied(lake: Lake, table_key: str, contents: ArchiveContents) -> None:
+    """Deletes what a killed run left of an operation that is not applied. The lock is held.
+
+    The copies go first, and the record last, so that this is repeated if it is killed.
+    """
+    operation = contents.unapplied
+    if operation is None:
+        return
+    if operation.kind == "archive":
+        in_use = {file.archived for each in contents.partitions for file in each.files}
+        lake.store.delete(sorted({file.archived for file in operation.files} - in_use))
+        clear_rewritten(lake, table_key)
+    lake.store.delete([_name(table_key, operation.number)])
+
+
+def staged_folder(table_key: str) -> str:
+    """Where rows that were written again wait until they are copied into the archive."""
+    return f"{ARCHIVES}/{table_key}/staged"
+
+
+def clear_rewritten(lake: Lake, table_key: str) -> None:
+    """Deletes the files that were written again for a table's archive."""
+    folder = staged_folder(table_key)
+    lake.store.delete([file.name for file in lake.store.list(folder)])
+    lake.store.remove_empty_folders(folder)
+
+
+def expect_commit(store: Store, table_key: str, operation: ArchiveOperation, version: int) -> None:
+    """Records that the operation's commit, after `version`, must be verified."""
+    note = {"number": operation.number, "version": version}
+    store.put(_note(table_key), encoded(note))
+
+
+def expected_commit(store: Store, table_key: str) -> tuple[int, int] | None:
+    """The operation whose commit must be verified, and the version before that commit."""
+    try:
+        note = json.loads(store.read(_note(table_key)))
+        return int(note["number"]), int(note["version"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(_note(table_key), error) from error
+
+
+def settle_commit(store: Store, table_key: str) -> None:
+    """Records that no commit of the table's archive has to be verified."""
+    store.delete([_note(table_key)])
 
 
 def refuse_archived(lake: Lake, facts: TableFacts, *, asked: str) -> None:
@@ -89,6 +137,10 @@ def refuse_archived(lake: Lake, facts: TableFacts, *, asked: str) -> None:
             f"{asked}: partitions of {key} are in its archive, and would not be part of the result."
             f" Use `lakehouse archive restore {key} --into-source` first"
         )
+
+
+def _note(table_key: str) -> str:
+    return f"{ARCHIVES}/{table_key}/unverified"
 
 
 def _name(table_key: str, number: int) -> str:

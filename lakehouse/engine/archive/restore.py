@@ -40,7 +40,7 @@ from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.archive.read import archived_rows, rows_by_file
-from lakehouse.engine.archive.records import archive_contents, record_operation, withdraw_operation
+from lakehouse.engine.archive.records import archive_contents, record_operation, withdraw_unapplied
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction, write_frame
@@ -125,15 +125,15 @@ def _planned(lake: Lake, table: Table, request: RestoreRequest, facts: TableFact
 
 def _settle(lake: Lake, facts: TableFacts) -> None:
     """Withdraws a restore that was killed before its commit. Refuses if a move was interrupted."""
-    table, unapplied = facts.snapshot.table, archive_contents(lake, facts).unapplied
-    if unapplied is None:
+    table, contents = facts.snapshot.table, archive_contents(lake, facts)
+    if contents.unapplied is None:
         return
-    if unapplied.kind != "restore":
+    if contents.unapplied.kind != "restore":
         raise Refused(
             f"restore of {table}: a run of its archive was interrupted. Use `lakehouse archive run"
             f" {table}` first, which finishes it"
         )
-    withdraw_operation(lake.store, table, unapplied)
+    withdraw_unapplied(lake, table, contents)
 
 
 def _into_new_table(

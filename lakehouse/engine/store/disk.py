@@ -9,6 +9,7 @@
 """
 
 import errno
+import hashlib
 import os
 import shutil
 import stat
@@ -98,6 +99,21 @@ class DiskStore(Store):
                 raise FileNotFoundError(
                     errno.ENOENT, os.strerror(errno.ENOENT), str(path)
                 ) from error
+
+    def read_end(self, name: str, count: int) -> bytes:
+        """See `Store.read_end`."""
+        path = self.root / checked_name(name)
+        self._check_inside(path)
+        with _translated(path, "read"), path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - count))
+            return file.read()
+
+    def checksum(self, stored: StoredFile) -> str:
+        """See `Store.checksum`. The file is never in memory as a whole."""
+        path = self.root / checked_name(stored.name)
+        self._check_inside(path)
+        with _translated(path, "read"), path.open("rb") as file:
+            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""

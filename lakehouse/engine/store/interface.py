@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Protocol
 
 from lakehouse.core.errors import Refused
@@ -76,6 +77,17 @@ class Store(Protocol):
         """The whole content of one file; raises FileNotFoundError if it does not exist."""
         ...
 
+    def read_end(self, name: str, count: int) -> bytes:
+        """The last `count` bytes of one file, or all if it has fewer; raises as `read`."""
+        return self.read(name)[-count:]
+
+    def checksum(self, stored: StoredFile) -> str:
+        """A checksum of a file's content, as the store knows it best; its prefix names the method.
+
+        On S3, it is the ETag that `stored` has.
+        """
+        return f"sha256:{sha256(self.read(stored.name)).hexdigest()}"
+
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """The contents of many files, in the order of `names`; raises as `read`.
 
@@ -98,8 +110,8 @@ class Store(Protocol):
         """Copies a file, as it was listed, to another name; replaces a file of that name.
 
         Returns the ETag of the copy, or an empty text if the store has none. The copy appears
-        complete or not at all. S3 copies by itself, at most `MAX_COPY_BYTES`; a disk keeps the
-        file's time.
+        complete or not at all. S3 copies by itself, at most `MAX_COPY_BYTES`, into the storage
+        class that `source` names; a disk keeps the file's time.
 
         Raises:
             FileNotFoundError: the file does not exist.

@@ -82,6 +82,16 @@ class MountedStore(Store):
         _, store, there = self._find(name)
         return store.read(there)
 
+    def read_end(self, name: str, count: int) -> bytes:
+        """See `Store.read_end`."""
+        _, store, there = self._find(name)
+        return store.read_end(there, count)
+
+    def checksum(self, stored: StoredFile) -> str:
+        """See `Store.checksum`."""
+        _, store, there = self._find(stored.name)
+        return store.checksum(replace(stored, name=there))
+
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
         found = [self._find(name) for name in names]

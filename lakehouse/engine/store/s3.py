@@ -142,6 +142,17 @@ class S3Store(Store):
         with self._translated("read", key):
             return self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
 
+    def read_end(self, name: str, count: int) -> bytes:
+        """See `Store.read_end`."""
+        key = self._key(name)
+        with self._translated("read", key):
+            answer = self.client.get_object(Bucket=self.bucket, Key=key, Range=f"bytes=-{count}")
+            return answer["Body"].read()
+
+    def checksum(self, stored: StoredFile) -> str:
+        """See `Store.checksum`."""
+        return f"etag:{stored.etag}"
+
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
         with ThreadPoolExecutor(max_workers=READERS) as readers:

@@ -120,8 +120,8 @@ def put_conditionally(
 def copy_unchanged(client: Any, bucket: str, prefix: str, source: StoredFile, key: str) -> str:
     """Copies an object below `prefix` within its bucket, if it is still as it was listed.
 
-    Returns the ETag of the copy. The copy has the storage class of the original; by default it
-    would be S3 Standard.
+    Returns the ETag of the copy. The copy has the storage class that `source` names, or S3 Standard
+    if it names none.
 
     Raises:
         Transient: the object was written again since.

@@ -1,0 +1,118 @@
+"""Which files leave with a partition, whether they can be copied, and their names in the archive.
+
+The archive lies at `archive/<layer>/<table>/`, with a folder for each partition column, as Spark
+names them. Its files are plain Parquet, without deletion vectors and with the table's column names.
+"""
+
+import posixpath
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+from lakehouse.core.delta.partition_values import (
+    by_name,
+    type_of_typed_partition,
+    typed_partition,
+)
+from lakehouse.core.delta.paths import name_in_table
+from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
+
+ARCHIVE = "archive"
+# With these, the names or types of columns come from the log, so that other readers of Parquet
+# would not find them in the files.
+_MAPPING, _UNMAPPED = "delta.columnMapping.mode", ("none", "")
+_WIDENED = frozenset({"typeWidening", "typeWidening-preview"})
+# Source: AWS, CopyObject: "up to 5 GB in size in a single atomic action"; S3 counts in powers of 2.
+_MOST_COPIED_BYTES = 5 * 1024**3
+# The characters that Spark escapes in the names of partition folders.
+# Source: apache/spark v4.2.0, ExternalCatalogUtils.scala, charToEscape
+_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+def typed_in(snapshot: Snapshot, partition: type_of_partition) -> type_of_typed_partition:
+    """The values of a partition of this table, as a WHERE clause compares them."""
+    return typed_partition(partition, by_name(snapshot.columns))
+
+
+def files_by_partition(
+    snapshot: Snapshot, partitions: Iterable[type_of_partition] | None = None
+) -> dict[type_of_typed_partition, tuple[DataFile, ...]]:
+    """A table's files by typed partition: all, or those that a DELETE of `partitions` removes."""
+    found = {file.partition for file in snapshot.files}
+    typed = {each: typed_in(snapshot, each) for each in found}
+    wanted = None if partitions is None else {typed_in(snapshot, each) for each in partitions}
+    groups = defaultdict[type_of_typed_partition, list[DataFile]](list)
+    for file in snapshot.files:
+        if wanted is None or typed[file.partition] in wanted:
+            groups[typed[file.partition]].append(file)
+    return {
+        each: tuple(sorted(files, key=lambda file: file.path)) for each, files in groups.items()
+    }
+
+
+def why_rewritten(files: Iterable[DataFile], snapshot: Snapshot, *, is_elsewhere: bool) -> str:
+    """Why a partition's files cannot be copied as they are; empty if they can.
+
+    `is_elsewhere`: the table lies outside the lake.
+    """
+    if is_elsewhere:
+        return "the table lies outside the lake"
+    if snapshot.properties.get(_MAPPING, "").lower() not in _UNMAPPED:
+        return "its columns have other names in the files (column mapping)"
+    if not _WIDENED.isdisjoint(snapshot.features):
+        return "types of its columns were widened"
+    for file in files:
+        if file.deletion_vector is not None:
+            return "rows of its files are deleted (deletion vectors)"
+        if name_in_table(file.path) is None:
+            return "files of it lie outside the table"
+        if snapshot.on_s3 and file.size_bytes > _MOST_COPIED_BYTES:
+            return "S3 copies no file above 5 GiB"
+    return ""
+
+
+def partition_folder(values: type_of_partition) -> str:
+    """The folders of a partition as Spark names them, like `day=2026-01-31/hour=5`."""
+    return "/".join(
+        f"{_escaped(name)}={_NULL_FOLDER if value in (None, '') else _escaped(value or '')}"
+        for name, value in values
+    )
+
+
+def values_in_folders(folders: Iterable[str]) -> type_of_partition:
+    """The pairs of column and value in the names of partition folders."""
+    pairs = (folder.partition("=") for folder in folders)
+    return tuple(
+        (unquote(name), None if value == _NULL_FOLDER else unquote(value))
+        for name, _, value in pairs
+    )
+
+
+class ArchivedNames:
+    """Free names in the archive of a table, for the files of one operation.
+
+    A file keeps its own name, unless that name is taken or begins in a way that readers skip.
+    """
+
+    def __init__(self, table_key: str, number: int, taken: Iterable[str]) -> None:
+        self._table_key, self._number = table_key, number
+        self._taken = {*taken}
+
+    def name_for(self, values: type_of_partition, source: str) -> str:
+        """The name for a file of a partition, which is now taken."""
+        folder = f"{ARCHIVE}/{self._table_key}/{partition_folder(values)}"
+        last = posixpath.basename(source)
+        if last.startswith(("_", ".")):
+            last = f"file{last}"
+        name, count = f"{folder}/{last}", 0
+        while name in self._taken:
+            count += 1
+            name = f"{folder}/{self._number}-{count}-{last}"
+        self._taken.add(name)
+        return name
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)

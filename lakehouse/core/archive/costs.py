@@ -1,0 +1,134 @@
+"""What it costs to move files into an archive, and what that saves."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.declaration.prices import Prices
+from lakehouse.core.delta.protocol import retention_ms_of
+from lakehouse.core.delta.snapshot import DataFile
+from lakehouse.core.units import DAY_MS, HOUR_MS
+
+_GIB = 1024**3
+_MONTH_DAYS = 30
+# A vacuum of the inventory's day deletes what is past its retention, at most a day later.
+_UNTIL_VACUUM_MS = DAY_MS
+# Source: AWS, "S3 pricing", us-east-1, November 2026.
+_USD_PER_GIB_MONTH = {
+    "STANDARD": 0.023,
+    "STANDARD_IA": 0.0125,
+    "ONEZONE_IA": 0.01,
+    "INTELLIGENT_TIERING": 0.023,
+    "GLACIER_IR": 0.004,
+}
+_USD_PER_1000_COPIES = {"STANDARD_IA": 0.01, "ONEZONE_IA": 0.01, "GLACIER_IR": 0.02}
+# S3 charges smaller objects in these classes as if they had this size.
+# Source: AWS, "Amazon S3 Storage Classes"
+_LEAST_BYTES = {"STANDARD_IA": 128 * 1024, "ONEZONE_IA": 128 * 1024, "GLACIER_IR": 128 * 1024}
+# Measured with the tests' tables: a copy and its comparison, the DELETE with the reading of the
+# log, and the rate at which Spark writes rows again.
+_SECONDS_PER_FILE = 0.02
+_COPIED_BYTES_PER_SECOND = 100 * 1024 * 1024
+_REWRITTEN_BYTES_PER_SECOND = 10 * 1024 * 1024
+_STATEMENT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveEstimate:
+    """What a run is predicted to cost.
+
+    - `usd`: machine and requests.
+    - `usd_of_both_copies`: storage of the moved files in the table, until a vacuum deletes them.
+      `kept_ms` is that time, `None` if the table's retention is unknown.
+    - `usd_per_month_saved`: storage of the moved files, less that of their copies. On a disk, all
+      amounts for storage and requests are 0.
+    """
+
+    seconds: float
+    requests: Mapping[str, int]
+    usd: float
+    usd_of_both_copies: float
+    usd_per_month_saved: float
+    kept_ms: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures, as a plan's JSON has them."""
+        return {
+            "seconds": round(self.seconds, 3),
+            "requests": dict(self.requests),
+            "usd": round(self.usd, 9),
+            "usd_of_both_copies": round(self.usd_of_both_copies, 9),
+            "usd_per_month_saved": round(self.usd_per_month_saved, 9),
+        }
+
+
+def estimate_move(
+    prices: Prices,
+    partitions: Sequence[tuple[Sequence[DataFile], bool]],
+    storage_class: str,
+    properties: Mapping[str, str],
+) -> ArchiveEstimate:
+    """The estimate for partitions: their files, and whether Spark writes them again.
+
+    `storage_class` is empty on a disk. `properties` are the table's.
+    """
+    retention_ms = retention_ms_of(properties)
+    kept_ms = None if retention_ms is None else retention_ms + _UNTIL_VACUUM_MS
+    if not partitions:
+        return ArchiveEstimate(
+            seconds=0,
+            requests={},
+            usd=0,
+            usd_of_both_copies=0,
+            usd_per_month_saved=0,
+            kept_ms=kept_ms,
+        )
+    files = [file for each, _ in partitions for file in each]
+    size_bytes = sum(file.size_bytes for file in files)
+    rewritten_bytes = sum(
+        file.size_bytes for each, is_rewritten in partitions if is_rewritten for file in each
+    )
+    # On S3, the bytes of a copy do not pass through this machine.
+    copied_bytes = 0 if storage_class else size_bytes
+    seconds = (
+        _STATEMENT_SECONDS
+        + len(files) * _SECONDS_PER_FILE
+        + copied_bytes / _COPIED_BYTES_PER_SECOND
+        + rewritten_bytes / _REWRITTEN_BYTES_PER_SECOND
+    )
+    usd = seconds * prices.vcpus * prices.usd_per_vcpu_hour * 1_000 / HOUR_MS
+    if not storage_class:
+        return ArchiveEstimate(
+            seconds=seconds,
+            requests={},
+            usd=usd,
+            usd_of_both_copies=0,
+            usd_per_month_saved=0,
+            kept_ms=kept_ms,
+        )
+    # Per file: before and after the copy, two looks at each; the copy; and its footer.
+    requests = {
+        "HeadObject": 4 * len(files),
+        "CopyObject": len(files),
+        "GetObject": len(files),
+        "PutObject": 1,
+        "ListObjectsV2": 2,
+    }
+    per_copy = _USD_PER_1000_COPIES.get(storage_class, prices.usd_per_1000_puts)
+    usd += requests["CopyObject"] * per_copy / 1_000
+    usd += (requests["PutObject"] + requests["ListObjectsV2"]) * prices.usd_per_1000_puts / 1_000
+    gets = requests["HeadObject"] + requests["GetObject"]
+    usd += gets * prices.usd_per_1000_gets / 1_000
+    least_bytes = _LEAST_BYTES.get(storage_class, 0)
+    charged_bytes = sum(max(file.size_bytes, least_bytes) for file in files)
+    table_usd = size_bytes / _GIB * _USD_PER_GIB_MONTH["STANDARD"]
+    archive_usd = charged_bytes / _GIB * _USD_PER_GIB_MONTH[storage_class]
+    kept_days = 0 if kept_ms is None else kept_ms / DAY_MS
+    return ArchiveEstimate(
+        seconds=seconds,
+        requests=requests,
+        usd=usd,
+        usd_of_both_copies=table_usd * kept_days / _MONTH_DAYS,
+        usd_per_month_saved=table_usd - archive_usd,
+        kept_ms=kept_ms,
+    )

@@ -1,0 +1,300 @@
+"""Plans an archive run: which partitions leave the table, how, at what cost, and why.
+
+A partition leaves if it ended at the cutoff or before. The cutoff is `Archive.older_than_days`
+before now or before the newest row. For the newest row, the start of the newest partition counts,
+and at most the present: a row with a time in the future must not empty the table.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.archive.archived_files import (
+    files_by_partition,
+    partition_folder,
+    typed_in,
+    why_rewritten,
+)
+from lakehouse.core.archive.contents import ArchiveContents
+from lakehouse.core.archive.costs import ArchiveEstimate, estimate_move
+from lakehouse.core.archive.partition_times import Span, partition_spans
+from lakehouse.core.declaration.archive import Archive
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.partition_values import by_name, is_changed_by_rewrite
+from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
+from lakehouse.core.errors import Refused
+from lakehouse.core.reasons import Explained, Explanation, Reason
+from lakehouse.core.text import count_of, first_names, size_text
+from lakehouse.core.units import DAY_MS
+
+_APPEND_ONLY = "delta.appendOnly"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveFacts:
+    """A table and its archive, as of one version.
+
+    `read_whole_by` are the derived tables that each of their runs computes from all rows.
+    `is_elsewhere`: the table lies outside the lake.
+    """
+
+    snapshot: Snapshot
+    contents: ArchiveContents
+    read_whole_by: tuple[str, ...] = ()
+    is_elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingPartition:
+    """A partition that leaves the table.
+
+    `rewritten` says why Spark has to write its rows again; it is empty if the files are copied.
+    `is_late`: rows that arrived after the partition had been archived.
+    """
+
+    values: type_of_partition
+    span: Span
+    files: tuple[DataFile, ...]
+    rewritten: str = ""
+    is_late: bool = False
+
+    @property
+    def row_count(self) -> int | None:
+        """The number of rows that are not deleted; `None` if the log lacks statistics."""
+        known = [file.row_count for file in self.files if file.row_count is not None]
+        deleted_count = sum(file.deleted_row_count for file in self.files)
+        return sum(known) - deleted_count if len(known) == len(self.files) else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the files in the table."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def text(self) -> str:
+        """Like `event_date=2026-01-31/event_hour=5`."""
+        return partition_folder(self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivePlan(Explained):
+    """What an archive run moves, with what is predicted.
+
+    - `number`: of the operation that the run records, or finishes.
+    - `bytes_leave_ms`: when the table's retention ends, so that a vacuum may delete the moved
+      files; `None` if the retention is unknown.
+    """
+
+    table: str
+    version: int
+    number: int
+    cutoff_ms: int
+    archive: Archive
+    partitions: tuple[LeavingPartition, ...]
+    estimate: ArchiveEstimate
+    bytes_leave_ms: int | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def file_count(self) -> int:
+        """The number of files that leave the table."""
+        return sum(len(each.files) for each in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the files that leave the table."""
+        return sum(each.size_bytes for each in self.partitions)
+
+    @property
+    def row_count(self) -> int | None:
+        """The number of rows; `None` if the log lacks statistics."""
+        return _row_count(self.partitions)
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented JSON shape."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "number": self.number,
+            "cutoff_ms": self.cutoff_ms,
+            "storage_class": self.archive.storage_class,
+            "partitions": [
+                {
+                    "values": dict(each.values),
+                    "rows": each.row_count,
+                    "files": len(each.files),
+                    "bytes": each.size_bytes,
+                    "rewritten": each.rewritten,
+                    "late": each.is_late,
+                }
+                for each in self.partitions
+            ],
+            "files": self.file_count,
+            "bytes": self.size_bytes,
+            "rows": self.row_count,
+            **self.estimate.as_json(),
+            "bytes_leave_ms": self.bytes_leave_ms,
+            "reason": self.reason.name,
+            "sentence": self.sentence,
+            "notes": list(self.notes),
+        }
+
+
+def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePlan:
+    """The plan of an archive run.
+
+    An operation that a killed run left is planned again, with its number and its cutoff.
+
+    Raises:
+        Refused: the table declares no archive, or its old rows cannot leave as whole files.
+    """
+    archive, snapshot, contents = table.archive, facts.snapshot, facts.contents
+    if archive is None:
+        raise Refused(f"archive of {table.key}: it declares none. Use Table(archive=Archive(…))")
+    _refuse_rewrites(snapshot)
+    partitions = {file.partition for file in snapshot.files}
+    spans = partition_spans(table.key, snapshot.columns, partitions | contents.moved)
+    live = {each: spans[each] for each in partitions}
+    cutoff_ms = _cutoff_ms(archive, live, contents, now_ms)
+    old, notes = list[LeavingPartition](), _Notes(archive)
+    moved = {typed_in(snapshot, each) for each in contents.moved}
+    restored_ms = {typed_in(snapshot, each): ms for each, ms in contents.restored_ms.items()}
+    for typed, files in files_by_partition(snapshot).items():
+        span = live[files[0].partition]
+        if span is None or span.end_ms > cutoff_ms:
+            continue
+        partition = LeavingPartition(
+            values=files[0].partition,
+            span=span,
+            files=files,
+            rewritten=why_rewritten(files, snapshot, is_elsewhere=facts.is_elsewhere),
+            is_late=typed in moved,
+        )
+        if is_changed_by_rewrite(partition.values, by_name(snapshot.columns)):
+            notes.unnamed.append(partition.text)
+        elif restored_ms.get(typed, 0) + archive.older_than_days * DAY_MS > now_ms:
+            notes.restored.append(partition.text)
+        elif partition.is_late and archive.late != "append":
+            notes.kept_late.append(partition.text)
+        else:
+            old.append(partition)
+    leaving = sorted(old, key=lambda each: (each.span, str(each.values)))
+    estimate = estimate_move(
+        table.prices,
+        [(each.files, bool(each.rewritten)) for each in leaving],
+        archive.storage_class if snapshot.on_s3 else "",
+        snapshot.properties,
+    )
+    return ArchivePlan(
+        table=table.key,
+        version=snapshot.version,
+        number=contents.last_number + (contents.unapplied is None),
+        cutoff_ms=cutoff_ms,
+        archive=archive,
+        partitions=tuple(leaving),
+        estimate=estimate,
+        bytes_leave_ms=None if estimate.kept_ms is None else now_ms + estimate.kept_ms,
+        notes=(*notes.of(leaving), *_notes_of_facts(facts, live, leaving)),
+        explanation=_explanation(leaving, cutoff_ms),
+    )
+
+
+def _cutoff_ms(
+    archive: Archive,
+    spans: Mapping[type_of_partition, Span | None],
+    contents: ArchiveContents,
+    now_ms: int,
+) -> int:
+    unfinished = contents.unapplied
+    if unfinished is not None and unfinished.kind == "archive":
+        return unfinished.cutoff_ms
+    newest_ms = max((span.start_ms for span in spans.values() if span is not None), default=now_ms)
+    clock_ms = min(newest_ms, now_ms) if archive.clock == "newest_row" else now_ms
+    return clock_ms - archive.older_than_days * DAY_MS
+
+
+def _refuse_rewrites(snapshot: Snapshot) -> None:
+    """Refuses a table from which rows cannot be deleted, or not as whole files."""
+    if snapshot.files and not snapshot.partition_columns:
+        raise Refused(
+            f"archive of {snapshot.table}: it has no partitions, so its files may hold rows from"
+            f" before and after the cutoff, like {first_names([snapshot.files[0].path])}. Either"
+            " partition the table by a date, or remove Table(archive=…)"
+        )
+    if snapshot.properties.get(_APPEND_ONLY, "false").lower() == "true":
+        raise Refused(
+            f"archive of {snapshot.table}: its property {_APPEND_ONLY} is true, so Delta deletes no"
+            " row. Either set it to false, or remove Table(archive=…)"
+        )
+
+
+def _explanation(leaving: Sequence[LeavingPartition], cutoff_ms: int) -> Explanation:
+    if not leaving:
+        return Reason.NOTHING_PAST_THE_CUTOFF.explain(what="partition", cutoff=cutoff_ms)
+    row_count = _row_count(leaving)
+    rows = "" if row_count is None else f"{row_count:,} rows in "
+    files = count_of(sum(len(each.files) for each in leaving), "file")
+    size = size_text(sum(each.size_bytes for each in leaving))
+    partitions = count_of(len(leaving), "partition")
+    verb = "moves" if len(leaving) == 1 else "move"
+    return Reason.PAST_THE_CUTOFF.explain(
+        what=f"{partitions} ({rows}{files}, {size}) {verb} to the archive", cutoff=cutoff_ms
+    )
+
+
+def _row_count(partitions: Sequence[LeavingPartition]) -> int | None:
+    known = [each.row_count for each in partitions if each.row_count is not None]
+    return sum(known) if len(known) == len(partitions) else None
+
+
+class _Notes:
+    """Collects old partitions that do not leave, and says why."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self.kept_late = list[str]()
+        self.restored = list[str]()
+        self.unnamed = list[str]()
+
+    def of(self, leaving: Sequence[LeavingPartition]) -> Iterable[str]:
+        """The notes, also on the partitions that leave."""
+        if late := [each.text for each in leaving if each.is_late]:
+            yield f"late rows join the archive: {first_names(late)}"
+        if self.kept_late:
+            yield (
+                f"late rows stay in the table (Archive.late is {self._archive.late!r}):"
+                f" {first_names(self.kept_late)}"
+            )
+        if self.restored:
+            yield (
+                f"restored partitions stay in the table for {self._archive.older_than_days} days"
+                f" after their restore: {first_names(self.restored)}"
+            )
+        if self.unnamed:
+            yield f"partitions with an empty text stay in the table: {first_names(self.unnamed)}"
+        reasons = defaultdict[str, list[str]](list)
+        for each in leaving:
+            if each.rewritten:
+                reasons[each.rewritten].append(each.text)
+        for why, names in reasons.items():
+            yield f"Spark writes the rows of {first_names(names)} again: {why}"
+
+
+def _notes_of_facts(
+    facts: ArchiveFacts,
+    spans: Mapping[type_of_partition, Span | None],
+    leaving: Sequence[LeavingPartition],
+) -> Iterable[str]:
+    if (unapplied := facts.contents.unapplied) is not None:
+        end = "is finished first" if unapplied.kind == "archive" else "is withdrawn first"
+        yield f"operation {unapplied.number} ({unapplied.kind}), which was killed, {end}"
+    if facts.read_whole_by and leaving:
+        yield (
+            f"{first_names(facts.read_whole_by)} read the table whole, and lose these rows with"
+            " their next run"
+        )
+    if timeless := [partition_folder(each) for each, span in spans.items() if span is None]:
+        yield f"partitions without a time stay in the table: {first_names(sorted(timeless))}"
+    if leaving and not facts.snapshot.on_s3:
+        yield "the archive is on this disk: Archive.storage_class has no effect"

@@ -1,0 +1,194 @@
+"""Splits the rows of a bill by the bytes that each table stores. The parts sum up to each row.
+
+The bill is a FOCUS export, such as that of AWS. A row for a storage class is split by the bytes in
+that class, any other row by all bytes.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import ROUND_DOWN, Decimal
+from typing import Any
+
+from lakehouse.core.costs.focus import COLUMNS, COSTS, DIGITS, EXACT, FOCUS_COLUMNS, SPLIT
+from lakehouse.core.errors import Refused
+
+# A part of the usage types in AWS's bills -> storage class. Other TimedStorage is of STANDARD.
+# Source: Amazon S3 user guide, "Understanding your AWS billing and usage reports for Amazon S3".
+_USAGE_CLASSES = {
+    "TimedStorage-SIA": "STANDARD_IA",
+    "TimedStorage-ZIA": "ONEZONE_IA",
+    "TimedStorage-GIR": "GLACIER_IR",
+    "TimedStorage-Glacier": "GLACIER",
+    "TimedStorage-GDA": "DEEP_ARCHIVE",
+    "TimedStorage-INT": "INTELLIGENT_TIERING",
+}
+_STORAGE = re.compile(r"TimedStorage(?:-[A-Za-z]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredWeight:
+    """Bytes that a table stores in one class, as the ledger has them for one day."""
+
+    day: date
+    table: str
+    owner: str
+    part: str
+    storage_class: str
+    size_bytes: int
+
+
+def split(amount: Decimal, weights: Sequence[int], *, digits: int = DIGITS) -> list[Decimal]:
+    """Parts of `amount` in proportion to the weights, by largest remainder.
+
+    The parts have at most `digits` decimal places and sum up to exactly `amount`, which has no
+    more. The sum of the weights must be above 0.
+    """
+    total = sum(weights)
+    units = int(amount.scaleb(digits, EXACT).to_integral_value(ROUND_DOWN, EXACT))
+    sign = -1 if units < 0 else 1
+    floors = [abs(units) * weight // total for weight in weights]
+    remainders = [abs(units) * weight % total for weight in weights]
+    left = abs(units) - sum(floors)
+    order = sorted(range(len(weights)), key=lambda place: (-remainders[place], place))
+    for place in order[:left]:
+        floors[place] += 1
+    return [Decimal(sign * count).scaleb(-digits, EXACT) for count in floors]
+
+
+def select_rows(
+    bill: Iterable[Mapping[str, Any]], *, resource: str, name: str
+) -> list[Mapping[str, Any]]:
+    """The rows of a bill whose ResourceId names the resource, such as a bucket.
+
+    Raises:
+        Refused: the bill has none, or its columns are not those of FOCUS.
+    """
+    of_resource = re.compile(rf"(?:^|[:/]){re.escape(resource)}(?:$|/)")
+    rows = [row for row in bill if of_resource.search(str(row.get("ResourceId") or ""))]
+    if not rows:
+        raise Refused(
+            f"{name}: no row has a ResourceId that names {resource!r}. Use a FOCUS export with"
+            " resource ids, or name the resource with --resource."
+        )
+    for column in (*COSTS, "ChargePeriodStart", "ChargePeriodEnd", "BillingCurrency"):
+        if any(row.get(column) in (None, "") for row in rows):
+            raise Refused(f"{name}: the column {column} is missing or empty. Use a FOCUS export.")
+    return rows
+
+
+def allocated_rows(
+    rows: Iterable[Mapping[str, Any]], stored: Sequence[StoredWeight], *, bill: str
+) -> list[dict[str, Any]]:
+    """The rows of a bill, each split by the bytes stored in its period.
+
+    Raises:
+        Refused: no inventory is known for the period of a row.
+    """
+    by_day = dict[date, list[StoredWeight]]()
+    for each in stored:
+        by_day.setdefault(each.day, []).append(each)
+    return [part for row in rows for part in _split_row(row, by_day, bill)]
+
+
+def _split_row(
+    row: Mapping[str, Any], by_day: Mapping[date, Sequence[StoredWeight]], bill: str
+) -> list[dict[str, Any]]:
+    known = {name: _typed(name, row[name]) for name in FOCUS_COLUMNS if name in row}
+    start, end = known["ChargePeriodStart"], known["ChargePeriodEnd"]
+    weights = _weights(row, [each for day in _days(by_day, start, end) for each in by_day[day]])
+    if not weights:
+        raise Refused(
+            f"{bill}: costs/chargeback knows no stored bytes for {start:%Y-%m-%d}. Run the"
+            " inventory and costs/chargeback for that time, or leave these rows out."
+        )
+    keys = sorted(weights)
+    sizes = [weights[key] for key in keys]
+    ratios = split(Decimal(1), sizes, digits=12)
+    amounts = {name: split(known[name], sizes) for name in SPLIT if known.get(name) is not None}
+    billed_class = _billed_class(row)
+    method = "lakehouse/stored-bytes-of-class" if billed_class else "lakehouse/stored-bytes"
+    found = list[dict[str, Any]]()
+    for place, (table, owner, part, storage_class) in enumerate(keys):
+        details = {
+            "AllocatedRatio": float(ratios[place]),
+            "UsageUnit": "Byte-Days",
+            "UsageQuantity": sizes[place],
+        }
+        layer = table.partition("/")[0]
+        found.append(
+            {
+                **dict.fromkeys(COLUMNS),
+                **known,
+                **{name: parts[place] for name, parts in amounts.items()},
+                "AllocatedMethodId": method,
+                "AllocatedMethodDetails": json.dumps({"Elements": [details]}),
+                "AllocatedResourceId": table or "(outside all tables)",
+                "AllocatedResourceName": table or "objects outside all tables",
+                "AllocatedTags": json.dumps({"owner": owner, "layer": layer}),
+                "x_mode": "allocated",
+                "x_day": start.date(),
+                "x_table": table,
+                "x_layer": layer,
+                "x_owner": owner,
+                "x_kind": "storage" if billed_class else "requests",
+                "x_part": part,
+                "x_storage_class": storage_class,
+                "x_report": bill,
+                "x_is_closed": True,
+            }
+        )
+    return found
+
+
+def _weights(
+    row: Mapping[str, Any], stored: Sequence[StoredWeight]
+) -> dict[tuple[str, str, str, str], int]:
+    """Bytes by table, owner, part and class, of the class that the row bills if it has any."""
+    billed_class = _billed_class(row)
+    of_class = [each for each in stored if each.storage_class == billed_class]
+    weights = dict[tuple[str, str, str, str], int]()
+    for each in of_class or stored:
+        if each.size_bytes > 0:
+            key = (each.table, each.owner, each.part, each.storage_class)
+            weights[key] = weights.get(key, 0) + each.size_bytes
+    return weights
+
+
+def _days(by_day: Mapping[date, object], start: datetime, end: datetime) -> list[date]:
+    """The known days in a period; without one, the latest day before it."""
+    days = [day for day in by_day if start.date() <= day and _begins_before(day, end)]
+    before = sorted(day for day in by_day if day < start.date())
+    return sorted(days) or before[-1:]
+
+
+def _begins_before(day: date, end: datetime) -> bool:
+    return datetime(day.year, day.month, day.day, tzinfo=end.tzinfo) < end
+
+
+def _billed_class(row: Mapping[str, Any]) -> str:
+    """The storage class that a row bills; an empty text for requests and transfers."""
+    text = " ".join(str(row.get(name) or "") for name in ("x_UsageType", "SkuMeter", "SkuId"))
+    usage = _STORAGE.search(text)
+    if usage is None:
+        return ""
+    known = (name for part, name in _USAGE_CLASSES.items() if usage[0].startswith(part))
+    return next(known, "STANDARD")
+
+
+def _typed(column: str, value: Any) -> Any:
+    """The value of a FOCUS column in the type of the table. Exports may be CSV or Parquet."""
+    if value is None or value == "":
+        return None
+    match FOCUS_COLUMNS[column]:
+        case "Decimal":
+            return Decimal(str(value))
+        case "Date/Time":
+            time = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+            return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        case "JSON" if not isinstance(value, str):
+            return json.dumps(dict(value), default=str)
+        case _:
+            return str(value)

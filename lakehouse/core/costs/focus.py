@@ -1,0 +1,269 @@
+"""The columns of `costs/chargeback`: all of FOCUS 1.3's Cost and Usage, and custom ones.
+
+Source: FinOps Open Cost and Usage Specification 1.3, "Cost and Usage". Custom columns come last and
+begin with `x_`, as its section "Column Handling" asks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from json import dumps
+from typing import Any, Literal
+
+FOCUS_VERSION = "1.3"
+type_of_column = Literal["String", "Decimal", "Date/Time", "JSON"]
+
+_TEXTS = (
+    "AllocatedMethodId",
+    "AllocatedResourceId",
+    "AllocatedResourceName",
+    "AvailabilityZone",
+    "BillingAccountId",
+    "BillingAccountName",
+    "BillingAccountType",
+    "BillingCurrency",
+    "CapacityReservationId",
+    "CapacityReservationStatus",
+    "ChargeCategory",
+    "ChargeClass",
+    "ChargeDescription",
+    "ChargeFrequency",
+    "CommitmentDiscountCategory",
+    "CommitmentDiscountId",
+    "CommitmentDiscountName",
+    "CommitmentDiscountStatus",
+    "CommitmentDiscountType",
+    "CommitmentDiscountUnit",
+    "ConsumedUnit",
+    "HostProviderName",
+    "InvoiceId",
+    "InvoiceIssuerName",
+    "PricingCategory",
+    "PricingCurrency",
+    "PricingUnit",
+    "ProviderName",
+    "PublisherName",
+    "RegionId",
+    "RegionName",
+    "ResourceId",
+    "ResourceName",
+    "ResourceType",
+    "ServiceCategory",
+    "ServiceName",
+    "ServiceProviderName",
+    "ServiceSubcategory",
+    "SkuId",
+    "SkuMeter",
+    "SkuPriceId",
+    "SubAccountId",
+    "SubAccountName",
+    "SubAccountType",
+)
+# The costs of a charge. An allocation splits them, and every quantity.
+COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
+SPLIT = (
+    *COSTS,
+    "CommitmentDiscountQuantity",
+    "ConsumedQuantity",
+    "PricingCurrencyEffectiveCost",
+    "PricingQuantity",
+)
+_PRICES = (
+    "ContractedUnitPrice",
+    "ListUnitPrice",
+    "PricingCurrencyContractedUnitPrice",
+    "PricingCurrencyListUnitPrice",
+)
+_TIMES = ("BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart")
+_DOCUMENTS = (
+    "AllocatedMethodDetails",
+    "AllocatedTags",
+    "ContractApplied",
+    "SkuPriceDetails",
+    "Tags",
+)
+
+
+def _focus_columns() -> dict[str, type_of_column]:
+    columns: dict[str, type_of_column] = {
+        **dict.fromkeys(_TEXTS, "String"),
+        **dict.fromkeys((*SPLIT, *_PRICES), "Decimal"),
+        **dict.fromkeys(_TIMES, "Date/Time"),
+        **dict.fromkeys(_DOCUMENTS, "JSON"),
+    }
+    return {name: columns[name] for name in sorted(columns)}
+
+
+# Name -> type, in the order of the table.
+FOCUS_COLUMNS: Mapping[str, type_of_column] = _focus_columns()
+# Name -> type as Spark spells it.
+# - x_mode: estimated (from prices) or allocated (from a bill).
+# - x_part: the part of an inventory, or the kind of an operation.
+# - x_report: the inventory behind a row, or the bill.
+# - x_is_closed: the row was written after its day had ended. Such rows are never rewritten.
+CUSTOM_COLUMNS: Mapping[str, str] = {
+    "x_mode": "STRING",
+    "x_day": "DATE",
+    "x_table": "STRING",
+    "x_layer": "STRING",
+    "x_owner": "STRING",
+    "x_kind": "STRING",
+    "x_part": "STRING",
+    "x_storage_class": "STRING",
+    "x_bytes": "BIGINT",
+    "x_report": "STRING",
+    "x_is_closed": "BOOLEAN",
+}
+# Bills have up to 18 decimal places; 20 places are left for the whole number.
+DIGITS = 18
+# Sums of money are exact with as many digits as a decimal of Spark has, and some to spare.
+EXACT = Context(prec=60)
+_SPARK_TYPES: Mapping[type_of_column, str] = {
+    "String": "STRING",
+    "Decimal": f"DECIMAL(38, {DIGITS})",
+    "Date/Time": "TIMESTAMP",
+    "JSON": "STRING",
+}
+COLUMNS: Mapping[str, str] = {
+    **{name: _SPARK_TYPES[kind] for name, kind in FOCUS_COLUMNS.items()},
+    **CUSTOM_COLUMNS,
+}
+
+type_of_kind = Literal["storage", "compute", "requests"]
+# kind -> service category, subcategory and name, as AWS spells them where it has the service.
+_SERVICES: Mapping[type_of_kind, tuple[str, str, str]] = {
+    "storage": ("Storage", "Object Storage", "Amazon Simple Storage Service"),
+    "requests": ("Storage", "Object Storage", "Amazon Simple Storage Service"),
+    "compute": ("Compute", "Other (Compute)", "Table upkeep"),
+}
+_PROVIDER = "AWS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FocusCharge:
+    """A priced quantity of one day. `table` is empty for bytes that belong to no table.
+
+    - `part`: the part of the inventory, or the kind of the operation.
+    - `sku`: what the price is for, like `storage/STANDARD`.
+    - `size_bytes`: the stored bytes; `None` if the charge is not for storage.
+    - `is_correction`: the charge corrects one of a closed day, and may be negative.
+    """
+
+    day: date
+    table: str
+    owner: str
+    kind: type_of_kind
+    part: str
+    sku: str
+    quantity: Decimal
+    unit: str
+    unit_price: Decimal
+    storage_class: str = ""
+    size_bytes: int | None = None
+    report: str = ""
+    is_correction: bool = False
+
+    @property
+    def layer(self) -> str:
+        """The table's layer, or an empty text."""
+        return self.table.partition("/")[0]
+
+    @property
+    def usd(self) -> Decimal:
+        """The cost, exact to `DIGITS` decimal places."""
+        return rounded(EXACT.multiply(self.quantity, self.unit_price))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeAccount:
+    """What the rows of one lake have in common: its address, and the prices' region and month."""
+
+    address: str
+    region: str
+    prices_as_of: str
+
+
+def rounded(value: Decimal) -> Decimal:
+    """The value with as many decimal places as the table stores."""
+    return value.quantize(Decimal(1).scaleb(-DIGITS), context=EXACT)
+
+
+def estimated_row(charge: FocusCharge, account: LakeAccount, *, is_closed: bool) -> dict[str, Any]:
+    """The row of an estimated charge, with a value for every column."""
+    start = midnight(charge.day)
+    month = midnight(charge.day.replace(day=1))
+    category, subcategory, service = _SERVICES[charge.kind]
+    usd, price = charge.usd, charge.unit_price
+    tags = {"layer": charge.layer, "owner": charge.owner}
+    known = {
+        "BillingAccountId": account.address,
+        "BillingAccountName": account.address,
+        "BillingAccountType": "Lake",
+        "BillingCurrency": "USD",
+        "BillingPeriodStart": month,
+        "BillingPeriodEnd": next_month(month),
+        "ChargeCategory": "Usage",
+        "ChargeClass": "Correction" if charge.is_correction else None,
+        "ChargeDescription": _description(charge),
+        "ChargeFrequency": "Usage-Based",
+        "ChargePeriodStart": start,
+        "ChargePeriodEnd": start + timedelta(days=1),
+        "ConsumedQuantity": charge.quantity,
+        "ConsumedUnit": charge.unit,
+        "HostProviderName": _PROVIDER,
+        "InvoiceIssuerName": _PROVIDER,
+        "PricingCategory": "Standard",
+        "PricingCurrency": "USD",
+        "PricingQuantity": charge.quantity,
+        "PricingUnit": charge.unit,
+        "ProviderName": _PROVIDER,
+        "PublisherName": _PROVIDER,
+        "RegionId": account.region,
+        "RegionName": account.region,
+        "ResourceId": f"{account.address}/{charge.table}" if charge.table else account.address,
+        "ResourceName": charge.table or account.address,
+        "ResourceType": "Delta table" if charge.table else "Objects outside all tables",
+        "ServiceCategory": category,
+        "ServiceName": service,
+        "ServiceProviderName": _PROVIDER,
+        "ServiceSubcategory": subcategory,
+        "SkuId": charge.sku,
+        "SkuMeter": charge.kind,
+        "SkuPriceId": f"{account.region}/{account.prices_as_of}/{charge.sku}",
+        "SubAccountId": charge.layer or None,
+        "SubAccountName": charge.layer or None,
+        "SubAccountType": "Layer" if charge.layer else None,
+        "Tags": dumps({name: value for name, value in tags.items() if value}),
+        **dict.fromkeys((*COSTS, "PricingCurrencyEffectiveCost"), usd),
+        **dict.fromkeys(_PRICES, price),
+        "x_mode": "estimated",
+        "x_day": charge.day,
+        "x_table": charge.table,
+        "x_layer": charge.layer,
+        "x_owner": charge.owner,
+        "x_kind": charge.kind,
+        "x_part": charge.part,
+        "x_storage_class": charge.storage_class,
+        "x_bytes": charge.size_bytes,
+        "x_report": charge.report,
+        "x_is_closed": is_closed,
+    }
+    return {**dict.fromkeys(COLUMNS), **known}
+
+
+def midnight(day: date) -> datetime:
+    """The start of a day, in UTC."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def next_month(month: datetime) -> datetime:
+    """The start of the month after the one that begins at `month`."""
+    return (month + timedelta(days=31)).replace(day=1)
+
+
+def _description(charge: FocusCharge) -> str:
+    what = f"{charge.kind} of {charge.table or 'objects outside all tables'}: {charge.part}"
+    of_class = f", {charge.storage_class}" if charge.storage_class else ""
+    correction = ", corrected by a later inventory" if charge.is_correction else ""
+    return f"{what}{of_class}{correction}"

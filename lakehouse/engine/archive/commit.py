@@ -1,0 +1,114 @@
+"""The commit by which partitions leave a table: checked before, and compared afterwards."""
+
+import json
+
+from lakehouse.core.archive.archived_files import files_by_partition
+from lakehouse.core.archive.plan import ArchivePlan
+from lakehouse.core.archive.records import APP_ID, ArchiveOperation
+from lakehouse.core.delta.commits import ROWS_MOVED
+from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.errors import Broken
+from lakehouse.core.text import first_names
+from lakehouse.engine.archive.records import (
+    archive_operations,
+    expect_commit,
+    expected_commit,
+    settle_commit,
+)
+from lakehouse.engine.delta_log import history_since
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.spark import session_confs, statements
+
+
+def has_files_of(lake: Lake, facts: TableFacts, operation: ArchiveOperation) -> bool:
+    """Whether a DELETE of the partitions would remove the recorded files, as they were recorded.
+
+    A commit that gave one of them a deletion vector has deleted rows that the archive has.
+    """
+    snapshot = facts.snapshot
+    partitions = [each.values for each in operation.partitions]
+    now = {
+        file.path for files in files_by_partition(snapshot, partitions).values() for file in files
+    }
+    if snapshot.table_id != operation.table_id or now != operation.sources:
+        return False
+    history = history_since(lake.store, facts.history, operation.version)
+    commits = history.between(operation.version, snapshot.version)
+    return commits is not None and not any(
+        path in operation.sources
+        for commit in commits
+        for path in (*commit.added_paths, *commit.removed_paths)
+    )
+
+
+def delete_partitions(
+    session: TableSession, operation: ArchiveOperation, planned: ArchivePlan, facts: TableFacts
+) -> None:
+    """Removes the partitions from the table of `facts` in one commit, which must be verified."""
+    snapshot = facts.snapshot
+    predicate = statements.partition_predicate(
+        snapshot.columns, [each.values for each in operation.partitions]
+    )
+    figures = {
+        "number": operation.number,
+        "started_ms": operation.created_ms,
+        "cutoff_ms": operation.cutoff_ms,
+        "rows": operation.row_count,
+        "files": len(operation.sources),
+        "bytes": operation.size_bytes,
+        "seconds": round(planned.estimate.seconds, 3),
+        "usd": round(planned.estimate.usd, 9),
+        "sentence": planned.sentence,
+    }
+    metadata = json.dumps({ROWS_MOVED: "archive", "archive": figures}, separators=(",", ":"))
+    confs = {
+        session_confs.TRANSACTION_APP: APP_ID,
+        session_confs.TRANSACTION_VERSION: str(operation.number),
+        session_confs.USER_METADATA: metadata,
+    }
+    expect_commit(session.lake.store, session.key, operation, snapshot.version)
+    with session_confs.session_confs(session.spark, confs):
+        session.spark.sql(statements.delete_rows(snapshot.uri, [predicate]))
+
+
+def verify_delete(lake: Lake, table_key: str) -> int | None:
+    """Compares the last unverified commit, if there is one, with its record; returns its version.
+
+    Raises:
+        Broken: it removed other files than recorded. The next run goes on.
+    """
+    expected = expected_commit(lake.store, table_key)
+    facts = None if expected is None else lake.facts(table_key)
+    if expected is None or facts is None:
+        return None
+    number, version = expected
+    if facts.snapshot.transactions.get(APP_ID, 0) < number:
+        settle_commit(lake.store, table_key)
+        return None
+    [operation] = [
+        each for each in archive_operations(lake.store, table_key) if each.number == number
+    ]
+    history = history_since(lake.store, facts.history, version)
+    commits = [each for each in history.commits if each.applications.get(APP_ID) == number]
+    settle_commit(lake.store, table_key)
+    if not commits:
+        raise Broken(
+            f"archive of {table_key}: the log no longer has the commit of operation {number}, so it"
+            " cannot be verified. Compare the rows of table and archive with their source"
+        )
+    commit = commits[-1]
+    removed = {*commit.removed_paths}
+    if extra := sorted(removed - operation.sources):
+        raise Broken(
+            f"archive of {table_key}: version {commit.version} also removed {len(extra)} file(s)"
+            f" that another program had just added, like {first_names(extra, most=1)}. Their rows"
+            f" are in version {commit.version - 1} only. Append them to the table again, before a"
+            " vacuum deletes these files"
+        )
+    if removed != operation.sources or commit.added_paths:
+        raise Broken(
+            f"archive of {table_key}: version {commit.version} removed {len(removed)} of"
+            f" {len(operation.sources)} files and added {len(commit.added_paths)}. Compare it with"
+            f" operation {number} of the archive"
+        )
+    return commit.version

@@ -1,0 +1,169 @@
+"""Copies files into an archive, and compares the copies with their originals.
+
+On a disk, the content is read before and after the copy, and its SHA-256 is compared. S3 copies by
+itself, and only an object that still has the ETag that was listed. The size of each copy, and the
+row count in its footer, are compared in both cases.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from lakehouse.core.archive.records import ArchivedFile, ArchiveOperation
+from lakehouse.core.delta.paths import name_in_table
+from lakehouse.core.errors import Broken
+from lakehouse.core.text import first_names
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import LOCAL, Store
+
+_AT_ONCE = 16
+# Nearly all footers are smaller than this.
+_FOOTER_BYTES = 64 * 1024
+_LENGTH_BYTES = 8  # of the footer: four bytes, then `PAR1`
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file to copy: its name in the lake, and what is known about it.
+
+    `path` is recorded as the source. `row_count` is `None` if the log lacks it.
+    """
+
+    path: str
+    name: str
+    archived: str
+    size_bytes: int
+    row_count: int | None
+
+
+def stored_name(table_key: str, path: str) -> str:
+    """The name in the lake of a file with this path in its table's log."""
+    name = name_in_table(path)
+    assert name is not None, f"{path} lies outside {table_key}"
+    return f"{table_key}/{name}"
+
+
+def measured(store: Store, sources: Sequence[SourceFile]) -> list[ArchivedFile]:
+    """The files to record, with their checksums, and with row counts from footers if necessary.
+
+    Raises:
+        Broken: a file is missing, or has another size than the log says.
+    """
+    return _in_parallel(lambda source: _measured(store, source), sources)
+
+
+def copy_files(lake: Lake, table_key: str, operation: ArchiveOperation) -> None:
+    """Copies the files of an operation that are not in the archive yet."""
+
+    def copy(file: ArchivedFile) -> None:
+        store, name = lake.store, source_name(table_key, file)
+        copied = store.stat(file.archived)
+        if copied is not None and copied.size_bytes == file.size_bytes:
+            return  # an earlier run copied it: a copy appears complete or not at all
+        original = store.stat(name)
+        if original is None:
+            raise Broken(f"archive of {table_key}: {name} is missing. Check the table")
+        if store.bucket != LOCAL:
+            original = replace(original, storage_class=operation.storage_class)
+        store.copy(original, file.archived)
+
+    _in_parallel(copy, operation.files)
+
+
+def compare_copies(lake: Lake, table_key: str, operation: ArchiveOperation) -> None:
+    """Compares size, content and row count of each copy with the record.
+
+    Raises:
+        Broken: some differ. These copies are deleted, so that the next run copies them again.
+    """
+    found = _in_parallel(lambda file: _difference(lake.store, file), operation.files)
+    differing = {
+        file.archived: why for file, why in zip(operation.files, found, strict=True) if why
+    }
+    if differing:
+        lake.store.delete(differing)
+        first = min(differing)
+        raise Broken(
+            f"archive of {table_key}: {len(differing)} copies differ from their files, like"
+            f" {first_names([first])}: {differing[first]}. The table is unchanged, and these copies"
+            " are deleted. Check the storage, and run it again"
+        )
+
+
+def row_count_in_footer(store: Store, name: str) -> int:
+    """The number of rows that a Parquet file's footer states.
+
+    Raises:
+        Broken: the file has no readable footer.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    end = store.read_end(name, _FOOTER_BYTES)
+    needed = int.from_bytes(end[-_LENGTH_BYTES:-4], "little") + _LENGTH_BYTES
+    if needed > len(end) and len(end) == _FOOTER_BYTES:
+        end = store.read_end(name, needed)
+    try:
+        return pq.read_metadata(pa.BufferReader(end)).num_rows
+    except (pa.ArrowInvalid, OSError) as error:
+        raise Broken(f"{name} is no readable Parquet file ({error}). Check the storage") from error
+
+
+def source_name(table_key: str, file: ArchivedFile) -> str:
+    """The name in the lake of the file that is copied."""
+    if file.source.startswith("_lakehouse/"):
+        return file.source  # Spark wrote it
+    return stored_name(table_key, file.source)
+
+
+def _measured(store: Store, source: SourceFile) -> ArchivedFile:
+    stored = store.stat(source.name)
+    if stored is None or stored.size_bytes != source.size_bytes:
+        found = "missing" if stored is None else f"{stored.size_bytes} bytes long"
+        raise Broken(
+            f"archive: {source.name} is {found}, and the log says {source.size_bytes} bytes. Check"
+            " the table"
+        )
+    row_count = source.row_count
+    return ArchivedFile(
+        source=source.path,
+        archived=source.archived,
+        size_bytes=source.size_bytes,
+        row_count=row_count_in_footer(store, source.name) if row_count is None else row_count,
+        checksum=store.checksum(stored),
+    )
+
+
+def _difference(store: Store, file: ArchivedFile) -> str:
+    """How the copy differs from the record; empty if it does not."""
+    stored = store.stat(file.archived)
+    if stored is None:
+        return "it is missing"
+    if stored.size_bytes != file.size_bytes:
+        return f"it has {stored.size_bytes} bytes instead of {file.size_bytes}"
+    checksum = store.checksum(stored)
+    # ETags of encrypted objects, or of those that were uploaded in parts, change with a copy.
+    if checksum != file.checksum and not checksum.startswith("etag:"):
+        return f"its content has the checksum {checksum} instead of {file.checksum}"
+    try:
+        row_count = row_count_in_footer(store, file.archived)
+    except Broken as error:
+        return str(error)
+    if row_count != file.row_count:
+        return f"it has {row_count} rows instead of {file.row_count}"
+    return ""
+
+
+def _in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return [*pool.map(work, items)]
+
+
+def requests_since(store: Store, before: Mapping[str, int]) -> dict[str, int]:
+    """The S3 requests of a store since it had counted `before`."""
+    counted = {name: count - before.get(name, 0) for name, count in store.requests.items()}
+    return {name: count for name, count in counted.items() if count}

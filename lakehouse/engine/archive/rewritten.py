@@ -1,0 +1,82 @@
+"""Writes the rows of partitions again, as plain Parquet, before they are copied into the archive.
+
+The files lie below `_lakehouse/archives/<layer>/<name>/staged/` until their operation is applied.
+The rows of each partition are counted and hashed, in the table and in the new files.
+
+Source: apache/spark v4.2.0, InMemoryFileIndex: files in hidden folders are read if the path that is
+given lies within them.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakehouse.core.archive.archived_files import ArchivedNames, typed_in, values_in_folders
+from lakehouse.core.archive.plan import LeavingPartition
+from lakehouse.core.delta.partition_values import type_of_typed_partition
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.errors import Broken
+from lakehouse.engine.archive.copies import SourceFile
+from lakehouse.engine.archive.records import clear_rewritten, staged_folder
+from lakehouse.engine.lake import TableSession
+from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.frames import content_hash, literal_path, table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# A row count, and the sums of the two halves of each row's hash.
+RowSums = dict[tuple[object, ...], tuple[int, int, int]]
+
+
+def stage_rewritten(
+    session: TableSession,
+    snapshot: Snapshot,
+    partitions: Sequence[LeavingPartition],
+    names: ArchivedNames,
+) -> dict[type_of_typed_partition, list[SourceFile]]:
+    """Writes the rows of these partitions, compares them, and returns the files by partition.
+
+    Raises:
+        Broken: the written rows differ from those of the table.
+    """
+    clear_rewritten(session.lake, session.key)
+    columns = snapshot.columns
+    predicate = statements.partition_predicate(columns, [each.values for each in partitions])
+    rows = table_at(session.spark, snapshot, within=[predicate])
+    folder = staged_folder(session.key)
+    uri = f"{session.lake.settings.spark_root}/{folder}"
+    rows.write.partitionBy(*snapshot.partition_columns).mode("overwrite").parquet(uri)
+    written = session.spark.read.schema(rows.schema).parquet(literal_path(uri))
+    if _sums(rows, snapshot) != _sums(written, snapshot):
+        raise Broken(
+            f"archive of {session.key}: the rows that Spark wrote again differ from those of"
+            f" version {snapshot.version}. The table is unchanged. Check it, and try again"
+        )
+    by_partition = {typed_in(snapshot, each.values): each for each in partitions}
+    found: dict[type_of_typed_partition, list[SourceFile]] = {each: [] for each in by_partition}
+    for file in session.lake.store.list(folder):
+        *folders, last = file.name.removeprefix(f"{folder}/").split("/")
+        if not folders or last.startswith(("_", ".")):
+            continue
+        typed = typed_in(snapshot, values_in_folders(folders))
+        source = SourceFile(
+            path=file.name,
+            name=file.name,
+            archived=names.name_for(by_partition[typed].values, last),
+            size_bytes=file.size_bytes,
+            row_count=None,
+        )
+        found[typed].append(source)
+    return found
+
+
+def _sums(rows: "DataFrame", snapshot: Snapshot) -> RowSums:
+    """The row count and the sums of hashes of each partition."""
+    keys = [statements.quote(name) for name in snapshot.partition_columns]
+    fields = [field for field in rows.schema.fields if field.name not in snapshot.partition_columns]
+    hashed = rows.select(*keys, content_hash(fields).alias("_hash"))
+    high = F.sum(F.shiftright("_hash", 32))
+    low = F.sum(F.col("_hash").bitwiseAND(F.lit(0xFFFFFFFF)))
+    sums = hashed.groupBy(*keys).agg(F.count(F.lit(1)), high, low).collect()
+    return {tuple(row[: len(keys)]): tuple(row[len(keys) :]) for row in sums}

@@ -1,0 +1,243 @@
+"""One archive run: old partitions move from a table to Parquet files below `archive/`.
+
+1. The table's lock is taken. A compaction, or a commit of an archive, that a killed run did not
+   verify is verified now.
+2. The log is read at its newest version, and the plan is made. An operation that a killed run
+   recorded keeps its number and its cutoff. A plan that moves nothing ends here.
+3. Rows that cannot be copied as they are stored (deleted rows, renamed columns) are written again
+   next to the archive, and compared (`rewritten`).
+4. The operation is recorded, with each file, its rows and its checksum.
+5. The files are copied into the archive, and the copies are compared with the record (`copies`).
+6. The newest version is read again: the files of these partitions must be exactly those of the
+   record. If a compaction or a late row changed them, steps 2 to 5 are repeated.
+7. One DELETE removes the partitions. It reads no data: its condition has partition columns alone.
+   Its commit carries the operation's number as its transaction id, and so the rows leave the table
+   and join the archive in the same commit.
+8. The log is read: the commit must have removed exactly these files, and added none.
+
+**Safety properties** (tests in `test_run.py`, `test_run_kills.py`; `long/test_archive.py`)
+- A row is in the table or in the archive, and never in both or neither, for a reader of any version
+  and whenever a run is killed: a copy counts only from the commit of its operation on.
+- Nothing is deleted from storage but copies whose operation is not applied. The vacuum deletes the
+  table's files, after their retention and after tables downstream have read them.
+- Nothing leaves that was not compared: sizes, row counts, checksums on a disk, and the content of
+  rows that were written again.
+- A DELETE that would rewrite a file is never sent.
+- If another program adds rows to an archived partition between steps 6 and 7, step 8 says which
+  version still has them.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+from lakehouse.core.archive.archived_files import ArchivedNames, typed_in
+from lakehouse.core.archive.contents import ArchiveContents
+from lakehouse.core.archive.outcome import ArchiveOutcome
+from lakehouse.core.archive.plan import ArchiveFacts, ArchivePlan, plan_archive
+from lakehouse.core.archive.records import ArchiveOperation, RecordedPartition
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.engine.archive.commit import delete_partitions, has_files_of, verify_delete
+from lakehouse.engine.archive.copies import (
+    SourceFile,
+    compare_copies,
+    copy_files,
+    measured,
+    requests_since,
+    stored_name,
+)
+from lakehouse.engine.archive.records import (
+    archive_contents,
+    clear_rewritten,
+    record_operation,
+    withdraw_unapplied,
+)
+from lakehouse.engine.archive.rewritten import stage_rewritten
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.spark_content import READ_CONFS
+from lakehouse.engine.compaction.verify import verify_left
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.lake_owner import refuse_unsafe_commits
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.spark.session_confs import session_confs
+from lakehouse.engine.table_lock import hold, retry_conflicts
+
+_TRIES = 3
+
+
+class _FilesChanged(Exception):
+    """The partitions have other files than the operation recorded."""
+
+
+def plan(lake: Lake, table: Table, declared: Iterable[Table] = ()) -> ArchivePlan | None:
+    """The plan of an archive run now; `None` if there is no table. `declared` are all tables.
+
+    Nothing is written, and no Spark is needed.
+
+    Raises:
+        Refused: the table declares no archive, or its old rows cannot leave as whole files.
+    """
+    facts = lake.facts(table.key)
+    if facts is None:
+        return None
+    return _planned(lake, table, facts, archive_contents(lake, facts), declared)
+
+
+def run_archive(
+    session: TableSession,
+    declared: Iterable[Table] = (),
+    *,
+    owner: str | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> ArchiveOutcome:
+    """Moves a table's old partitions into its archive; a plan that moves nothing is no error.
+
+    `declared` are all tables, `owner` names the run, and `tell` is called before each long step.
+
+    Raises:
+        Refused: there is no table, it declares no archive, its old rows cannot leave as whole
+            files, or a commit of another writer could be lost.
+        Transient: another process holds the table, or other writers kept changing the partitions.
+        Broken: copies differ from their files, or the commit removed other files than these.
+    """
+    lake, key = session.lake, session.key
+    asked = f"archive of {key}"
+    refuse_unsafe_commits(lake, session.spark, session.table, asked=asked)
+    started, requests_before = time.monotonic(), lake.store.requests.copy()
+    with (
+        translated(key, operation="archive"),
+        hold(lake, session.spark, key, owner=owner or asked),
+        session_confs(session.spark, READ_CONFS),
+    ):
+        verify_left(lake, session.spark, key)
+        verify_delete(lake, key)
+        for _ in range(_TRIES):
+            try:
+                outcome = retry_conflicts(
+                    partial(_run, session, tuple(declared), tell), tries=_TRIES
+                )
+                break
+            except _FilesChanged:
+                continue
+        else:
+            raise Transient(
+                f"{asked}: other writers changed its old partitions {_TRIES} times in a row; try"
+                " again"
+            )
+    return replace(
+        outcome,
+        seconds=time.monotonic() - started,
+        requests=requests_since(lake.store, requests_before),
+    )
+
+
+def _run(
+    session: TableSession, declared: tuple[Table, ...], tell: Callable[[str], None]
+) -> ArchiveOutcome:
+    """Runs steps 2 to 8 once."""
+    lake, key = session.lake, session.key
+    facts = lake.facts(key)
+    if facts is None:
+        raise Refused(
+            f"archive of {key}: there is no table yet. Use lakehouse materialize {key} first"
+        )
+    contents = archive_contents(lake, facts)
+    planned = _planned(lake, session.table, facts, contents, declared)
+    unapplied = contents.unapplied
+    if unapplied is not None and not _is_resumable(lake, unapplied, planned, facts):
+        withdraw_unapplied(lake, key, contents)
+        unapplied = None
+    if not planned.partitions:
+        return ArchiveOutcome(plan=planned)
+    tell(f"{key}: {planned.sentence}")
+    operation = unapplied or _recorded(session, planned, facts, contents)
+    tell(f"{key}: copying {len(operation.files)} file(s)")
+    copy_files(lake, key, operation)
+    compare_copies(lake, key, operation)
+    before = lake.facts(key)
+    if before is None or not has_files_of(lake, before, operation):
+        raise _FilesChanged
+    tell(f"{key}: deleting the partitions from the table")
+    delete_partitions(session, operation, planned, before)
+    version = verify_delete(lake, key)
+    clear_rewritten(lake, key)
+    return ArchiveOutcome(plan=planned, operation=operation, version_after=version)
+
+
+def _planned(
+    lake: Lake,
+    table: Table,
+    facts: TableFacts,
+    contents: ArchiveContents,
+    declared: Iterable[Table],
+) -> ArchivePlan:
+    whole = sorted({each.key for each in declared if table in each.read_whole})
+    of_table = ArchiveFacts(
+        snapshot=facts.snapshot,
+        contents=contents,
+        read_whole_by=tuple(whole),
+        is_elsewhere=table.key in lake.elsewhere,
+    )
+    return plan_archive(table, of_table, now_ms=now_ms())
+
+
+def _is_resumable(
+    lake: Lake, operation: ArchiveOperation, planned: ArchivePlan, facts: TableFacts
+) -> bool:
+    """Whether the operation moves exactly what the plan moves, and its files can be copied."""
+    planned_paths = {file.path for each in planned.partitions for file in each.files}
+    if operation.kind != "archive" or planned_paths != operation.sources:
+        return False
+    if operation.storage_class != planned.archive.storage_class:
+        return False
+    staged = [file.source for each in operation.partitions if each.rewritten for file in each.files]
+    if any(lake.store.stat(name) is None for name in staged):
+        return False
+    return has_files_of(lake, facts, operation)
+
+
+def _recorded(
+    session: TableSession, planned: ArchivePlan, facts: TableFacts, contents: ArchiveContents
+) -> ArchiveOperation:
+    """Steps 3 and 4: the operation, which is recorded."""
+    lake, key, snapshot = session.lake, session.key, facts.snapshot
+    names = ArchivedNames(key, planned.number, contents.file_names)
+    rewritten = [each for each in planned.partitions if each.rewritten]
+    staged = stage_rewritten(session, snapshot, rewritten, names) if rewritten else {}
+    partitions = list[RecordedPartition]()
+    for each in planned.partitions:
+        sources = staged.get(typed_in(snapshot, each.values)) or [
+            SourceFile(
+                path=file.path,
+                name=stored_name(key, file.path),
+                archived=names.name_for(each.values, stored_name(key, file.path)),
+                size_bytes=file.size_bytes,
+                row_count=file.row_count,
+            )
+            for file in each.files
+            if not each.rewritten
+        ]
+        partitions.append(
+            RecordedPartition(
+                values=each.values,
+                start_ms=each.span.start_ms,
+                end_ms=each.span.end_ms,
+                files=tuple(measured(lake.store, sources)),
+                rewritten=tuple(file.path for file in each.files) if each.rewritten else (),
+            )
+        )
+    operation = ArchiveOperation(
+        number=planned.number,
+        kind="archive",
+        table_id=snapshot.table_id,
+        version=snapshot.version,
+        created_ms=now_ms(),
+        cutoff_ms=planned.cutoff_ms,
+        storage_class=planned.archive.storage_class,
+        partitions=tuple(partitions),
+    )
+    record_operation(lake.store, key, operation)
+    return operation

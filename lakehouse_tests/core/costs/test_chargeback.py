@@ -1,0 +1,79 @@
+"""Charges of a day: by table, part and class, and corrections that bring a closed day to a later report."""
+
+from datetime import date
+from decimal import Decimal
+
+from lakehouse.core.costs.chargeback import StoredDay, corrections, gb_months, storage_charges
+from lakehouse.core.inventory.objects import Part
+from lakehouse.core.inventory.reconcile import Reconciliation, TableShares, UsageShare
+
+GB = 1024**3
+PRICES = {"STANDARD": Decimal("0.023"), "STANDARD_IA": Decimal("0.0125")}
+
+
+def share(part: Part | None, size_bytes: int, storage_class: str | None = None) -> UsageShare:
+    return UsageShare(
+        part=part,
+        storage_class=storage_class,
+        file_count=1,
+        size_bytes=size_bytes,
+        folder="bronze/a",
+        small_count=0,
+    )
+
+
+def day(*shares: UsageShare, report: str = "first", outside: int = 0) -> StoredDay:
+    table = TableShares(table="bronze/a", version=1, retention_ms=0, shares=shares)
+    unclaimed = (share(None, outside),) if outside else ()
+    return StoredDay(
+        day=date(2026, 11, 3),
+        report=report,
+        reconciliation=Reconciliation(tables=(table,), unclaimed=unclaimed),
+        owners={"bronze/a": "team-a"},
+    )
+
+
+def test_a_day_of_storage_is_a_share_of_its_month() -> None:
+    assert gb_months(30 * GB, date(2026, 11, 3)) == Decimal(1)
+    assert gb_months(28 * GB, date(2027, 2, 3)) == Decimal(1)
+
+
+def test_bytes_are_charged_by_table_part_and_class() -> None:
+    stored = day(
+        share(Part.LIVE, 60 * GB),
+        share(Part.LIVE, 30 * GB, "STANDARD_IA"),
+        share(Part.TOMBSTONED_PAST, 30 * GB),
+        share(Part.FOLDERS, 0),
+        outside=300 * GB,
+    )
+    charges = storage_charges(stored, PRICES.get)
+    assert [(each.table, each.part, each.storage_class, each.usd) for each in charges] == [
+        ("", "outside", "STANDARD", Decimal("0.23")),
+        ("bronze/a", "live", "STANDARD", Decimal("0.046")),
+        ("bronze/a", "live", "STANDARD_IA", Decimal("0.0125")),
+        ("bronze/a", "tombstoned_past", "STANDARD", Decimal("0.023")),
+    ]
+    assert {each.owner for each in charges} == {"", "team-a"}
+
+
+def test_a_class_without_a_price_costs_what_standard_costs() -> None:
+    [charge] = storage_charges(day(share(Part.LIVE, 30 * GB, "EXPRESS_ONEZONE")), PRICES.get)
+    assert (charge.sku, charge.usd) == ("storage/EXPRESS_ONEZONE", Decimal("0.023"))
+
+
+def test_corrections_bring_a_closed_day_to_a_later_report_once() -> None:
+    written = storage_charges(
+        day(share(Part.LIVE, 60 * GB), share(Part.LOG_COMMITS, GB)), PRICES.get
+    )
+    later = storage_charges(
+        day(share(Part.LIVE, 30 * GB), share(Part.ORPHANED_OLD, 30 * GB), report="late"), PRICES.get
+    )
+    added = corrections(written, later)
+    assert all(each.is_correction and each.report == "late" for each in added)
+    assert sum(each.usd for each in [*written, *added]) == sum(each.usd for each in later)
+    assert {each.part: each.usd > 0 for each in added} == {
+        "live": False,
+        "log_commits": False,
+        "orphaned_old": True,
+    }
+    assert corrections([*written, *added], later) == []
