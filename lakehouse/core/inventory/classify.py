@@ -37,6 +37,19 @@ def is_current(each: StoredObject) -> bool:
     return each.is_latest is not False and not each.is_delete_marker
 
 
+def archived_table(name: str) -> str | None:
+    """The table whose archive a file is in; `None` for other files. `name` is below the lake."""
+    top, *below = name.split("/", 3)
+    return "/".join(below[:2]) if top == "archive" and len(below) == 3 else None
+
+
+def archived_part(each: StoredObject) -> Part:
+    """The part of an object in the archive of a table."""
+    if each.is_delete_marker:
+        return Part.DELETE_MARKERS
+    return Part.ARCHIVED if is_current(each) else Part.NONCURRENT
+
+
 class ObjectClassifier:
     """Assigns each object in a table's folder to a `Part`.
 

@@ -87,6 +87,7 @@ class Part(Enum):
     LOG_SIDECARS = "log: sidecars of checkpoints"
     LOG_CHECKSUMS = "log: version checksums"
     LOG_OTHER = "log: anything else"
+    ARCHIVED = "archived files, and those that left the archive and are not deleted yet"
     LANDED = "landed files, in a folder from which a declared table loads"
     HIDDEN = "hidden files next to the data"
     FOLDERS = "folder markers"
@@ -105,6 +106,7 @@ KINDS = {
     "live": (Part.LIVE, Part.LENT, Part.VECTORS_LIVE),
     "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),
     "old": tuple(sorted(RECLAIMABLE, key=lambda part: part.name)),
+    "archive": (Part.ARCHIVED,),
     "log": (
         Part.LOG_COMMITS,
         Part.LOG_CHECKPOINTS,

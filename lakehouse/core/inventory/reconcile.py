@@ -8,7 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from lakehouse.core.inventory.classify import ObjectClassifier, OtherUses, is_current
+from lakehouse.core.inventory.classify import (
+    ObjectClassifier,
+    OtherUses,
+    archived_part,
+    archived_table,
+    is_current,
+)
 from lakehouse.core.inventory.objects import PAGE_KEYS, Listing, Part, StoredObject
 from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles
 
@@ -41,7 +47,7 @@ class UsageShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShares:
-    """All objects in one table's folder, by part.
+    """All objects in one table's folder, and in that of its archive, by part.
 
     - `version` is `None` if the log cannot be read; `problem` then says why.
     - `missing`: files that the newest version reads, but that are not in storage.
@@ -64,7 +70,7 @@ class TableShares:
 
     @property
     def file_count(self) -> int:
-        """The number of objects in the table's folder, without those of nested tables."""
+        """The number of objects in the table's folder and archive, without nested tables."""
         return sum(share.file_count for share in self.shares)
 
     @property
@@ -96,7 +102,11 @@ class Reconciliation:
 
         Source: AWS, ListObjectsV2: 1,000 keys per page.
         """
-        return sum(-(-table.file_count // PAGE_KEYS) for table in self.tables)
+        in_folders = [
+            sum(share.file_count for share in table.shares if share.part is not Part.ARCHIVED)
+            for table in self.tables
+        ]
+        return sum(-(-count // PAGE_KEYS) for count in in_folders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +145,11 @@ def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconcil
         owner = None if name is None else owners.table_of(name)
         if name in lent and is_current(each):
             seen.add(name)
+        archived_of = None if name is None or owner is not None else archived_table(name)
         if name is not None and owner in by_key:
             cell = cells[owner, by_key[owner].take(name, each), each.storage_class]
+        elif archived_of in by_key:
+            cell = cells[archived_of, archived_part(each), each.storage_class]
         else:
             folder = _OUTSIDE if name is None else owner or _top_folder(name)
             cell = cells[folder, Part.UNREAD if owner else None, each.storage_class]

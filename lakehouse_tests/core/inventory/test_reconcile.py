@@ -391,6 +391,33 @@ def test_what_belongs_to_no_table_is_listed_by_its_folder() -> None:
     ]
 
 
+def test_the_files_of_an_archive_are_a_part_of_their_table_and_never_orphans() -> None:
+    """Not even next to a file of the table that has the same name, whatever their age."""
+    found = held(
+        *ALL,
+        stored("archive/a/t/d=1/past", 7, storage_class="GLACIER_IR"),
+        stored("archive/a/t/d=1/live", 8),
+        stored("archive/a/t/d=1/live", 9, is_latest=False),
+        stored("archive/a/gone/d=1/x", 2),
+        stored("archive/a/t", 3),
+        lake_prefix="",
+    )
+    of_archive = [
+        (share.part, share.storage_class, share.size_bytes)
+        for share in only(found).shares
+        if share.part in (Part.ARCHIVED, Part.NONCURRENT)
+    ]
+    assert of_archive == [
+        (Part.ARCHIVED, None, 8),
+        (Part.ARCHIVED, "GLACIER_IR", 7),
+        (Part.NONCURRENT, None, 9),
+    ]
+    assert [(share.folder, share.size_bytes) for share in found.unclaimed] == [
+        ("archive/a/", 2 + 3),
+    ]
+    assert found.list_request_count == 1
+
+
 def test_keys_of_a_bucket_are_taken_relative_to_the_lake() -> None:
     found = held(
         stored("lake/a/t/d=1/live", 5),
