@@ -18,7 +18,7 @@ from lakehouse.core.archive.records import (
     encode_operation,
 )
 from lakehouse.core.delta.snapshot import TableFacts
-from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.errors import Broken
 from lakehouse.engine.journal.records import damaged, encoded
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
@@ -126,17 +126,18 @@ def settle_commit(store: Store, table_key: str) -> None:
     store.delete([_note(table_key)])
 
 
-def refuse_archived(lake: Lake, facts: TableFacts, *, asked: str) -> None:
-    """Refuses an operation, named by `asked`, that would separate a table from its archive."""
+def why_archived(lake: Lake, facts: TableFacts) -> str:
+    """Why a table cannot be written again, or moved: it has an archive. Empty if it has none."""
     if not facts.snapshot.transactions.get(APP_ID):
-        return
+        return ""
     contents = archive_contents(lake, facts)
-    if contents.partitions or contents.unapplied is not None:
-        key = facts.snapshot.table
-        raise Refused(
-            f"{asked}: partitions of {key} are in its archive, and would not be part of the result."
-            f" Use `lakehouse archive restore {key} --into-source` first"
-        )
+    if not contents.partitions and contents.unapplied is None:
+        return ""
+    key = facts.snapshot.table
+    return (
+        f"partitions of {key} are in its archive, and would not be part of the result. Use"
+        f" `lakehouse archive restore {key} --into-source` first"
+    )
 
 
 def _note(table_key: str) -> str:

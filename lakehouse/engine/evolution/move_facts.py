@@ -11,6 +11,7 @@ from lakehouse.core.evolution.move import MovePlan, plan_of_move
 from lakehouse.core.evolution.move_facts import MovedFiles, MoveFacts
 from lakehouse.core.inventory.table_files import TableFiles, fold_table_files, table_roots
 from lakehouse.core.text import first_names
+from lakehouse.engine.archive.records import why_archived
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.evolution.moved_files import MovingFile, moving_files
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key
@@ -91,6 +92,8 @@ def _why_bound(lake: Lake, key: str, facts: TableFacts) -> str:
             f"readers of {formats} find its files by absolute paths. Unset the property"
             f" {_OTHER_FORMATS} first"
         )
+    if why := why_archived(lake, facts):
+        return f"{why}, under this key"
     if place(snapshot.uri) != key:
         return f"the folder {key} is a link. Use a folder of its own for the table"
     files = fold_table_files(snapshot, place=place, commits=facts.history.commits)

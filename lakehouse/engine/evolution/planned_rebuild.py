@@ -18,6 +18,7 @@ from lakehouse.core.evolution.rebuild import (
 )
 from lakehouse.core.evolution.rebuild_limits import refuse_impossible
 from lakehouse.core.ingest import increments
+from lakehouse.engine.archive.records import why_archived
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.evolution.compare import compare_with_spark
 from lakehouse.engine.evolution.staged_rows import RowSums, sums_of_own_rows
@@ -76,6 +77,8 @@ def plan_now(
             f"{table.key}` first"
         )
     refuse_impossible(request, facts.snapshot)
+    if why := why_archived(lake, facts):
+        raise Refused(f"rebuild of {table.key}: {why}")
     readers = tuple(_readers(lake, table, facts, tables))
     if request.source == "inputs":
         inputs = facts_of_inputs(lake, table)

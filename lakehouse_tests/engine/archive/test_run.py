@@ -11,10 +11,12 @@ from deltalake import DeltaTable
 from lakehouse import Adopted, Append, Archive, Overwrite, Table
 from lakehouse.core.delta.commits import written_in
 from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.evolution.rebuild import RebuildRequest
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.archive import commit, copies, run
-from lakehouse.engine.archive.records import refuse_archived
 from lakehouse.engine.archive.run import plan, run_archive
+from lakehouse.engine.evolution.move_facts import plan_move
+from lakehouse.engine.evolution.rebuild import plan_rebuild
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.archive.cases import (
     DAYS,
@@ -213,14 +215,19 @@ def test_a_table_that_would_be_rewritten_is_refused(lake: Lake) -> None:
         plan(lake, replace(DAYS, archive=None))
 
 
-def test_a_table_with_archived_partitions_stays_together_with_them(
+def test_a_table_with_archived_partitions_is_neither_rebuilt_nor_moved(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     add_rows(lake, ROWS)
-    refuse_archived(lake, facts_now(lake), asked="rebuild of bronze/days")
+    moved = replace(DAYS, key="bronze/dates", formerly=KEY)
+    request = RebuildRequest(table=DAYS, source="rows")
+    plan_rebuild(session_of(lake, spark), request)
     run_archive(session_of(lake, spark))
-    with pytest.raises(Refused, match=r"rebuild of bronze/days: partitions .* are in its archive"):
-        refuse_archived(lake, facts_now(lake), asked="rebuild of bronze/days")
+    with pytest.raises(Refused, match="rebuild of bronze/days: partitions of bronze/days are in"):
+        plan_rebuild(session_of(lake, spark), request)
+    planned = plan_move(lake, moved, [moved])
+    assert planned is not None
+    assert "`lakehouse archive restore bronze/days --into-source` first" in planned.sentence
 
 
 def test_the_plan_is_json(lake: Lake) -> None:
