@@ -232,10 +232,12 @@ def _dead_by(facts: VacuumFacts, *, now_ms: int) -> Callable[[str, StoredObject]
     """Returns a function that says whether an object, by name, is removed and unread for good."""
     classifier: ObjectClassifier = classifier_of(facts, now_ms=now_ms, horizon_ms=None)
     stones = facts.table_files.stones
+    kept_for_versions = facts.kept_for_versions
 
     def is_dead(name: str, each: StoredObject) -> bool:
         removed_ms = stones.get(name)
         is_unread = facts.held_ms is not None and (removed_ms or 0) >= facts.held_ms
+        is_unread = is_unread or name in kept_for_versions
         return classifier.part_of(name, each) is Part.TOMBSTONED_KEPT and not is_unread
 
     return is_dead

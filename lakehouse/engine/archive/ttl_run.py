@@ -10,8 +10,9 @@
 **Safety properties** (tests in `test_ttl_run.py`)
 - Every DELETE that reads rows has the condition on the time itself, so it deletes no other row,
   whatever is committed meanwhile.
-- A step by metadata alone removes exactly the files of the plan. If Delta removed another file, the
-  run stops with `Broken`, which names the version to restore.
+- A step that removes whole partitions is not started, and not repeated, if another writer added a
+  file to one of them. If Delta removed such a file all the same, since it was added in the last
+  moment, the run stops with `Broken`, which names the version to restore.
 - Each commit is complete by itself. If a run is killed after any of them, the next run continues.
 """
 
@@ -35,8 +36,9 @@ from lakehouse.core.costs.compaction_speed import fit_rates
 from lakehouse.core.declaration.archive import Ttl
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import ROWS_MOVED, Commits
+from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import Column, Snapshot, TableFacts
-from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.verify import verify_left
 from lakehouse.engine.delta_log import history_since
@@ -49,6 +51,8 @@ from lakehouse.engine.table_lock import hold, retry_conflicts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_TRIES = 4
 
 
 def plan(lake: Lake, table: Table) -> TtlPlan | None:
@@ -98,7 +102,9 @@ def run(
         planned, mark = _plan(lake, table, _ttl_of(table), facts), uuid4().hex
         with session_confs.session_confs(spark, session_confs.READ_WHOLE):
             for step in planned.steps:
-                retry_conflicts(partial(_carry_out, session, planned, step, mark))
+                # By metadata alone, a repetition could remove what the winner of the race added.
+                tries = 1 if _removes_partitions(step) else _TRIES
+                retry_conflicts(partial(_carry_out, session, planned, step, mark), tries=tries)
         commits = _commits_of(lake, facts.snapshot, mark)
         return TtlOutcome(
             plan=planned,
@@ -151,10 +157,12 @@ def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str
     facts = lake.facts(key)
     assert facts is not None and planned.cutoff_ms is not None
     snapshot = facts.snapshot
+    if _removes_partitions(step):
+        _check_unchanged(snapshot, step)
     conditions = list[str]()
     if step.partitions is not None:
         conditions.append(statements.partition_predicate(snapshot.columns, step.partitions))
-    if not step.by_metadata or step.partitions is None:
+    if not _removes_partitions(step):
         column = next(each for each in snapshot.columns if each.name == planned.column)
         conditions.append(statements.is_before(column, planned.cutoff_ms))
     note = {
@@ -170,7 +178,7 @@ def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str
     }
     with session_confs.session_confs(session.spark, confs):
         session.spark.sql(statements.delete_rows(snapshot.uri, conditions))
-    if not step.by_metadata or step.partitions is None:
+    if not _removes_partitions(step):
         return
     for commit in _commits_of(lake, snapshot, mark).commits:
         unplanned = {*commit.removed_paths} - step.files
@@ -180,6 +188,23 @@ def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str
                 f"writer added while the rows before the cutoff were deleted. To bring its rows "
                 f"back, use RESTORE TABLE {statements.path_table(snapshot.uri)} TO VERSION AS OF "
                 f"{commit.version - 1}, unless there are newer versions"
+            )
+
+
+def _removes_partitions(step: TtlStep) -> bool:
+    """Whether the step removes whole partitions, without a condition on the time."""
+    return step.by_metadata and step.partitions is not None
+
+
+def _check_unchanged(snapshot: Snapshot, step: TtlStep) -> None:
+    """Raises `Transient` if another writer added files to the partitions that are to be removed."""
+    columns = by_name(snapshot.columns)
+    removed = {typed_partition(each, columns) for each in step.partitions or ()}
+    for file in snapshot.files:
+        if file.path not in step.files and typed_partition(file.partition, columns) in removed:
+            raise Transient(
+                f"TTL of {snapshot.table}: another writer added {file.path} since the plan was "
+                "made, so its partition was not removed. Run it again for a new plan"
             )
 
 

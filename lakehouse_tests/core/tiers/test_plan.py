@@ -14,7 +14,7 @@ from lakehouse.core.inventory.table_files import fold_table_files
 from lakehouse.core.reasons import Reason
 from lakehouse.core.tiers import plan as module
 from lakehouse.core.tiers.plan import TIER_CLASSES, TierPlan, dead_files, plan_tiers, still_dead
-from lakehouse.core.vacuum.facts import VacuumFacts
+from lakehouse.core.vacuum.facts import KeptVersion, VacuumFacts
 from lakehouse_tests.core.tiers.test_arithmetic import GIB, KIB, MIB, PRICES
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of
 
@@ -113,6 +113,12 @@ def test_every_other_object_stays(
     story: LogBuilder, objects: list[StoredObject], more: dict[str, Any]
 ) -> None:
     assert names(planned(story, objects, **more)) == []
+
+
+def test_a_file_that_a_kept_version_reads_stays(story: LogBuilder) -> None:
+    """Its reader may be reading it now, and no vacuum deletes it when the retention has passed."""
+    pinned = KeptVersion(version=1, why="pinned by powerbi", files=frozenset({"a", "b", "old"}))
+    assert names(planned(story, ALL, kept_versions=(pinned,))) == []
 
 
 def test_a_file_past_its_retention_is_left_to_the_vacuum(story: LogBuilder) -> None:

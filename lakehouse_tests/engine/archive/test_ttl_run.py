@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from lakehouse import Append, Compaction, Landing, Table, Ttl
 from lakehouse.core.archive.ttl_plan import TtlPlan
 from lakehouse.core.delta.commits import written_in
-from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.archive import ttl_run
 from lakehouse.engine.archive.ttl_run import plan, run
@@ -157,6 +157,20 @@ def test_another_writer_s_rows_in_an_old_partition_stop_the_run_with_the_way_bac
     with pytest.raises(Broken, match=r"version 3 removed part=x/.*TO VERSION AS OF 2, unless"):
         run(lake, lambda: spark, table_of(by=PART))
     assert (ids(lake), ids(lake, 2)) == ([2], [1, 2, 9])
+
+
+def test_a_partition_that_got_a_file_since_the_plan_is_not_removed(lake: Lake) -> None:
+    add(lake, {1: 40}, by=PART, part="x")
+    [step] = planned(lake, table_of(by=PART)).steps
+    for part, is_refused in (("y", False), ("x", True)):
+        add(lake, {2: 0}, by=PART, part=part)
+        facts = lake.facts(KEY)
+        assert facts is not None
+        if not is_refused:
+            ttl_run._check_unchanged(facts.snapshot, step)
+            continue
+        with pytest.raises(Transient, match=r"another writer added part=x/.* Run it again"):
+            ttl_run._check_unchanged(facts.snapshot, step)
 
 
 def test_a_table_without_a_ttl_or_without_a_log_is_refused(lake: Lake) -> None:
