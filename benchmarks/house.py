@@ -168,11 +168,15 @@ def doc_words() -> tuple[int, int]:
 
 
 def knob_count() -> int:
-    """Knobs of upkeep, landing and change data. Names in a source or of readers are no knobs."""
+    """Knobs of upkeep, landing and change data.
+
+    Names in a source, of readers or of a storage class are no knobs.
+    """
     limits = [limit for limit in fields(Landing) if "line" in limit.metadata]
     merges = [knob for knob in fields(Merge) if "line" in knob.metadata]
     vacuum = [knob for knob in fields(Vacuum) if knob.name not in ("keep_versions", "readers")]
-    return len(fields(Compaction)) + len(vacuum) + len(limits) + len(merges)
+    compaction = [knob for knob in fields(Compaction) if knob.name != "cold_storage_class"]
+    return len(compaction) + len(vacuum) + len(limits) + len(merges)
 
 
 def _line_count(folder: str) -> int:

@@ -59,6 +59,11 @@ class Reason(Enum):
     PLAN_REFUSED = "nothing can be planned: {why}"
     ALL_WARM = "{warm:partition} with mergeable files, all changed within the last {hours} h"
 
+    COLD_TIER = (
+        "{cold:partition} with mergeable files, of which {cold_files} ({cold_bytes:size}) are in a "
+        "colder storage class: reading them costs more than readers would save within {days} days"
+    )
+
     # Of the sensor.
     DUE_READERS = (
         "readers have lost {lost} to small files since the last compaction, and a compaction takes "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.delta.snapshot import Snapshot, TableFacts
 from lakehouse.core.scheduling.circuit_breaker import find_rewrites, tries_of
 from lakehouse.core.scheduling.fleet import FleetTable, decide_fleet
 from lakehouse.core.scheduling.health import Health, assess_health
@@ -26,6 +26,7 @@ from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import last_compaction_ms
+from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,11 @@ def _reading(
     lake: Lake, table: Table, facts: TableFacts, now: int, *, is_read_whole: bool
 ) -> TableReading:
     snapshot, history = facts.snapshot, facts.history
-    plan = plan_table(table, snapshot, history, now_ms=now)
+
+    def plan_of(snapshot: Snapshot) -> CompactionPlan:
+        return plan_table(table, snapshot, history, now_ms=now)
+
+    plan = plan_with_cold_files(lake, facts, plan_of)
     health = assess_health(snapshot, plan)
     journal = Journal(lake.store)
     failures = journal.tries(table.key)

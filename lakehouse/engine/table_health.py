@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.compaction.plan import plan_or_refusal
+from lakehouse.core.compaction.plan import CompactionPlan, plan_or_refusal
 from lakehouse.core.costs.compaction_history import Account, account_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
-from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.delta.snapshot import Snapshot, TableFacts
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry
 from lakehouse.core.scheduling.circuit_breaker import Rewrites, find_rewrites, tries_of
@@ -17,6 +17,7 @@ from lakehouse.core.scheduling.health import Health, assess_health
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +33,13 @@ class Assessment:
     failures: tuple[CompactionTry, ...] | None
 
 
-def health_of(table: Table, facts: TableFacts) -> Health:
+def health_of(lake: Lake, table: Table, facts: TableFacts) -> Health:
     """The table's health under its current policy, based on what a compaction would do now."""
-    return assess_health(
-        facts.snapshot, plan_or_refusal(table, facts.snapshot, facts.history, now_ms=now_ms())
-    )
+
+    def plan(snapshot: Snapshot) -> CompactionPlan:
+        return plan_or_refusal(table, snapshot, facts.history, now_ms=now_ms())
+
+    return assess_health(facts.snapshot, plan_with_cold_files(lake, facts, plan))
 
 
 def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | None) -> int | None:
@@ -53,7 +56,7 @@ def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
         failures = Journal(lake.store).tries(table.key)
     return Assessment(
         facts=facts,
-        health=health_of(table, facts),
+        health=health_of(lake, table, facts),
         rewrites=find_rewrites(facts.history),
         failures=failures,
     )

@@ -29,7 +29,6 @@ from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.inventory.table_files import TableFiles
-from lakehouse.core.tiers.arithmetic import DEFAULT_TIER_PRICES
 from lakehouse.core.tiers.lifecycle_rules import tier_rule
 from lakehouse.core.tiers.plan import DeadFile, plan_tiers
 from lakehouse.core.units import DAY_MS
@@ -46,6 +45,7 @@ from lakehouse_tests.cli.conftest import Terminal, write_example_tables
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.core.archive.example_ttl import example_outcome
 from lakehouse_tests.core.example_snapshots import plan_of
+from lakehouse_tests.core.tiers.test_arithmetic import PRICES
 from lakehouse_tests.log_builder import LogBuilder
 
 # Their commands need Spark; lakehouse_tests/cli/test_through_dagster.py compares the names.
@@ -213,7 +213,7 @@ def _tiers() -> dict[str, Any]:
     )
     dead = [DeadFile(name="a", size_bytes=1024**3, modified_ms=0, days=100, age_days=0)]
     facts = VacuumFacts(table_files=files, log=lines)
-    planned = plan_tiers(facts, dead, DEFAULT_TIER_PRICES, classes=("GLACIER_IR",), untag=["b"])
+    planned = plan_tiers(facts, dead, PRICES, classes=("GLACIER_IR",), untag=["b"])
     planned = replace(planned, rule_classes=("GLACIER_IR",))
     outcome = TierOutcome(plan=planned, tagged={"a": 1}, requests={"PutObjectTagging": 1})
     rule = tier_rule("", "GLACIER_IR")

@@ -46,7 +46,7 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
 
     def look(table: Table) -> Health | None:
         facts = facts_of(opened.lake, table)
-        return None if facts is None else health_of(table, facts)
+        return None if facts is None else health_of(opened.lake, table, facts)
 
     found = look_at_each(chosen, look)
     landed = [each.table for each in found if each.table.source and not each.error]

@@ -18,8 +18,8 @@ from lakehouse.cli.output import (
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.text import count_of, size_text
-from lakehouse.core.tiers.arithmetic import DEFAULT_TIER_PRICES
 from lakehouse.core.tiers.plan import READ_AT_ONCE, TIER_CLASSES, TierPlan
+from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.each_table import Found
 from lakehouse.engine.tiers import bucket_rule
 from lakehouse.engine.tiers.apply import TierOutcome, apply, plan
@@ -121,10 +121,11 @@ def _each(
     chosen = [table for table in opened.choose(tables) if tables or table.key not in lake.elsewhere]
     facts = LakeFacts(lake, [*opened.tables.values()], wanted={table.key for table in chosen})
     classes = (to,) if to else READ_AT_ONCE
+    prices = load_price_book(lake.settings).tiers
 
     def one(table: Table) -> Found[TierPlan | TierOutcome]:
         try:
-            value = act(facts, table, DEFAULT_TIER_PRICES, classes=classes)
+            value = act(facts, table, prices, classes=classes)
             return Found(table=table, value=value)
         except LakehouseError as error:
             return Found(table=table, error=error)

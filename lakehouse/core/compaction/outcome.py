@@ -9,6 +9,7 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.costs.compaction_history import NO_ERRORS, Account, Entry, errors_as_json
 from lakehouse.core.costs.figures import Figure, figures_as_json
 from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.text import count_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,21 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColdMove:
+    """The added files that were moved into a storage class, and why others were not."""
+
+    storage_class: str
+    names: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What was moved, and why the rest was not."""
+        moved = f"{count_of(len(self.names), 'file')} moved to {self.storage_class}"
+        return f"{moved}; {self.problem}" if self.problem else moved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOutcome:
     """The outcome of a compaction next to its plan.
 
@@ -91,6 +107,7 @@ class CompactionOutcome:
       the work of these attempts.
     - `account`: the account up to and including this compaction.
     - `facts`: the table after the commit.
+    - `moved`: with `cold_storage_class` on S3, the files that were moved.
     """
 
     plan: CompactionPlan
@@ -108,6 +125,7 @@ class CompactionOutcome:
     account: Account | None = None
     probe: Probe | None = None
     facts: TableFacts | None = None
+    moved: ColdMove | None = None
 
     @property
     def rows_verified(self) -> int | None:
@@ -156,6 +174,7 @@ class CompactionOutcome:
         return (
             f"predicted from {self.plan.estimate.basis}",
             seconds,
+            *((self.moved.sentence,) if self.moved else ()),
             *probed,
             *(self.account.sentences if self.account else ()),
         )
@@ -194,6 +213,7 @@ class CompactionOutcome:
             "conflicts": self.conflicts,
             "wasted_bytes": self.wasted_bytes,
             "wasted_seconds": round(self.wasted_seconds, 3),
+            "moved_files": len(self.moved.names) if self.moved else None,
             "probe": self.probe.as_json() if self.probe else None,
             "sentences": list(self.sentences),
         }

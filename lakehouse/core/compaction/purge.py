@@ -21,8 +21,8 @@ from lakehouse.core.compaction.bins import (
     is_fresh,
     pack,
 )
-from lakehouse.core.compaction.run_bounds import one_run, partition_plans
-from lakehouse.core.compaction.small_files import keeps_cores_busy, plan_packing
+from lakehouse.core.compaction.run_bounds import keeps_cores_busy, one_run, partition_plans
+from lakehouse.core.compaction.small_files import plan_packing
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 

@@ -9,6 +9,9 @@ from lakehouse.core.compaction.target_size import WriteHistory
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.units import HOUR_MS
 
+# Spark counts opening a file as this many bytes (`spark.sql.files.openCostInBytes`).
+TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
+
 
 def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int:
     """The time at which rows of these files were last added or deleted; 0 if unknown.
@@ -27,6 +30,24 @@ def is_warm(facts: PlanningFacts, plan: PartitionPlan) -> bool:
         facts.policy.cold_hours > 0
         and last_write_ms(plan.files, facts.write_history)
         > facts.now_ms - facts.policy.cold_hours * HOUR_MS
+    )
+
+
+def keeps_cores_busy(
+    facts: PlanningFacts,
+    plans: Iterable[PartitionPlan],
+    *,
+    added: Callable[[tuple[Bin, ...]], int] = len,
+) -> bool:
+    """Whether the table keeps enough files for all cores; with fewer, a full scan is slower.
+
+    Partitions are not checked one by one: a statement has a single bin size, so the smallest
+    partition would determine it for all.
+    """
+    wanted = min(facts.policy.scan_cores, facts.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
+    return (
+        facts.snapshot.file_count - sum(plan.file_count - added(plan.bins) for plan in plans)
+        >= wanted
     )
 
 

@@ -19,6 +19,8 @@ the proof.
 - In a table without partitions, large compacted files are left for later. The cut-off is lowered to
   a power of two that is larger than all smaller files together, if no fresh file is above it. The
   merged files share one bin, so none of them is fresh afterwards.
+- A partition with files in a colder storage class is left out as a whole, unless its merge pays
+  (`cold_tier.py`).
 - A bounded run takes fewer partitions, or the smallest files of one partition. In each bin that
   makes a rewrite worthwhile, two files stop being fresh (or leave the first tier), so the runs come
   to an end. `files_left` counts the files that an unbounded plan would also remove.
@@ -26,7 +28,7 @@ the proof.
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
@@ -40,7 +42,14 @@ from lakehouse.core.compaction.bins import (
     is_fresh,
     pack,
 )
-from lakehouse.core.compaction.run_bounds import fits, in_order, is_warm, within_bounds
+from lakehouse.core.compaction.cold_tier import PAYBACK_DAYS, unprofitable_cold_files
+from lakehouse.core.compaction.run_bounds import (
+    fits,
+    in_order,
+    is_warm,
+    keeps_cores_busy,
+    within_bounds,
+)
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
 
@@ -51,8 +60,6 @@ MAX_DELETED_ROWS_RATIO = 0.05
 _TIER = 8
 # Rewriting this much takes about as long as starting a job. No smaller file is left for later.
 LEAST_KEPT_BYTES = 16 * 1024 * 1024
-# Spark counts opening a file as this many bytes (`spark.sql.files.openCostInBytes`).
-TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
 
 
 # The plans of a table for one target, by cut-off, and counts for the sentences.
@@ -98,27 +105,10 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
     )
 
 
-def keeps_cores_busy(
-    facts: PlanningFacts,
-    plans: Iterable[PartitionPlan],
-    *,
-    added: Callable[[tuple[Bin, ...]], int] = len,
-) -> bool:
-    """Whether the table keeps enough files for all cores; with fewer, a full scan is slower.
-
-    Partitions are not checked one by one: a statement has a single bin size, so the smallest
-    partition would determine it for all.
-    """
-    wanted = min(facts.policy.scan_cores, facts.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
-    return (
-        facts.snapshot.file_count - sum(plan.file_count - added(plan.bins) for plan in plans)
-        >= wanted
-    )
-
-
 def _find(facts: PlanningFacts, target: int) -> PlansByCutoff:
     by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
-    counts: Counter[str] = Counter(candidates=0, fresh=0, warm=0, bins=0)
+    counted = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
+    counts: Counter[str] = Counter(dict.fromkeys(counted, 0))
     for files in files_by_partition(facts.snapshot).values():
         plan, candidates = _partition_plan(facts, files, target)
         counts["candidates"] += len(candidates)
@@ -128,6 +118,10 @@ def _find(facts: PlanningFacts, target: int) -> PlansByCutoff:
             continue
         if is_warm(facts, plan):
             counts["warm"] += 1
+        elif left := unprofitable_cold_files(facts, plan):
+            counts["cold"] += 1
+            counts["cold_files"] += len(left)
+            counts["cold_bytes"] += sum(file.size_bytes for file in left)
         else:
             by_cutoff[plan.cutoff_bytes].append(plan)
     return by_cutoff, counts
@@ -281,6 +275,8 @@ def _lowered(facts: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[Pa
 def _nothing(facts: PlanningFacts, counts: Mapping[str, int], *, kept_for_cores: bool) -> Rewrite:
     if kept_for_cores:
         reason = Reason.CORES_KEPT_BUSY
+    elif counts["cold"]:
+        reason = Reason.COLD_TIER
     elif counts["warm"]:
         reason = Reason.ALL_WARM
     elif not facts.snapshot.files:
@@ -294,5 +290,6 @@ def _nothing(facts: PlanningFacts, counts: Mapping[str, int], *, kept_for_cores:
         "target_bytes": facts.policy.target_file_bytes,
         "cores": facts.policy.scan_cores,
         "bytes": facts.snapshot.size_bytes,
+        "days": PAYBACK_DAYS,
     }
     return Rewrite(statement=plain_statement(facts), reason=reason, numbers={**counts, **numbers})

@@ -27,8 +27,12 @@ from lakehouse.core.compaction.bins import (
     files_added,
     pack,
 )
-from lakehouse.core.compaction.run_bounds import is_warm, one_run, partition_plans
-from lakehouse.core.compaction.small_files import keeps_cores_busy
+from lakehouse.core.compaction.run_bounds import (
+    is_warm,
+    keeps_cores_busy,
+    one_run,
+    partition_plans,
+)
 from lakehouse.core.compaction.target_size import comparable_names
 from lakehouse.core.declaration.compaction_policy import LiquidClustering, ZOrder
 from lakehouse.core.delta.snapshot import DataFile, Snapshot

@@ -182,9 +182,22 @@ class Compaction:
         "only partitions that were not changed for this long are compacted, the newest last."
         " 0: all",
     )
+    cold_storage_class: str = knob(
+        "",
+        one_of("", "INTELLIGENT_TIERING", "STANDARD_IA", "GLACIER_IR"),
+        "the class of S3 for the files that a compaction writes, since `cold_hours` makes sure that"
+        " they are cold. Classes from which files must be restored are refused. Empty: STANDARD"
+        " ([tiers](tiers.md))",
+    )
 
     def __post_init__(self) -> None:
         check_knobs(self)
+        if self.cold_storage_class and not self.cold_hours:
+            raise Refused(
+                f"Compaction.cold_storage_class is {self.cold_storage_class!r}, and cold_hours is"
+                " 0, so files that are still written would move, too. Use cold_hours, for instance"
+                " 720."
+            )
 
     @property
     def bound_times(self) -> int:

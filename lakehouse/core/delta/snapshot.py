@@ -83,6 +83,8 @@ class Snapshot:
     - `table_id`: changes if the table is deleted and created again.
     - `clustering_columns`: the columns of liquid clustering. If they are removed, `features` still
       has the feature.
+    - `cold_files`: decoded names of files in a colder storage class, as far as an inventory shows
+      them, each with the USD that reading and replacing it costs. The log does not have them.
     - `removed_vectors`: deletion vectors of older versions, by unique id, with the time of their
       removal (`None`: unknown).
     """
@@ -102,6 +104,7 @@ class Snapshot:
     features: frozenset[str] = frozenset()
     transactions: Mapping[str, int] = field(default_factory=dict[str, int])
     table_id: str = ""
+    cold_files: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def on_s3(self) -> bool:

@@ -46,6 +46,12 @@ class StoredObject:
     owner: str | None = None
 
     @property
+    def is_cold(self) -> bool:
+        """Whether reading the object costs a retrieval, or moves it into a dearer tier."""
+        is_warm_tier = self.archive_tier == "FREQUENT"
+        return self.storage_class not in (None, "STANDARD", "EXPRESS_ONEZONE") and not is_warm_tier
+
+    @property
     def is_archived(self) -> bool:
         """Whether the object must be restored before it can be read.
 

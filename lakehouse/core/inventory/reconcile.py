@@ -52,6 +52,7 @@ class TableShares:
     - `version` is `None` if the log cannot be read; `problem` then says why.
     - `missing`: files that the newest version reads, but that are not in storage.
     - `archived`: files that it reads, but that must be restored before they can be read.
+    - `cold_files`: files that it reads, in a class other than STANDARD, with the class.
     - `resized`: files whose size differs from the log.
     - `unsettled_count`: files that are not in the report, but may be too new for it.
     - `outside_count`: files outside the lake, which the report does not cover.
@@ -63,6 +64,7 @@ class TableShares:
     shares: tuple[UsageShare, ...]
     missing: tuple[str, ...] = ()
     archived: tuple[str, ...] = ()
+    cold_files: Mapping[str, str] = field(default_factory=dict[str, str])
     resized: tuple[str, ...] = ()
     unsettled_count: int = 0
     outside_count: int = 0
@@ -182,6 +184,7 @@ class _Table:
         self._unseen: dict[str, Reference] = {**table_files.live, **table_files.vectors}
         self._resized: list[str] = []
         self._archived: list[str] = []
+        self._cold: dict[str, str] = {}
 
     def take(self, name: str, each: StoredObject) -> Part:
         """Records an object as seen, and returns its part. `name` is relative to the lake."""
@@ -191,6 +194,8 @@ class _Table:
             self._unseen.pop(own, None)
             if each.is_archived:
                 self._archived.append(own)
+            if each.storage_class is not None and each.is_cold:
+                self._cold[own] = each.storage_class
             live = self._table_files.live.get(own)
             if (
                 live is not None
@@ -225,6 +230,7 @@ class _Table:
             shares=tuple(shares),
             missing=tuple(sorted(missing)),
             archived=tuple(sorted(self._archived)),
+            cold_files=self._cold,
             resized=tuple(sorted(self._resized)),
             unsettled_count=len(written) - len(missing),
             outside_count=len(table_files.outside),

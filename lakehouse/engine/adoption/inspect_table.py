@@ -42,5 +42,9 @@ def inspect_table(
     except LakehouseError as error:
         vacuum = str(error)
     return TableFinding(
-        table=table, facts=facts, health=health_of(table, facts), vacuum=vacuum, known_as=known_as
+        table=table,
+        facts=facts,
+        health=health_of(run.lake, table, facts),
+        vacuum=vacuum,
+        known_as=known_as,
     )

@@ -8,6 +8,7 @@
    steps 2 and 3 are repeated without the contested partitions, for at most three attempts in all.
 5. The log is read again, to see which files were actually removed and added.
 6. The rows of the removed files and of the added files are compared (`verify`).
+7. With `cold_storage_class`, the added files move into that class (`engine/tiers/move_files.py`).
 
 **Safety properties**
 - Files are only replaced by Delta's own OPTIMIZE, whose commit changes no data and deletes nothing
@@ -47,6 +48,7 @@ from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark import session_confs, statements
 from lakehouse.engine.spark.errors import first_line, is_conflict, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 from lakehouse.runtime.server_state import is_cold, note_compaction
 from lakehouse.runtime.spark_server_conf import cores_of
 
@@ -60,9 +62,7 @@ _TRIES = 3
 def plan(lake: Lake, table: Table) -> CompactionPlan | None:
     """The plan of a compaction now, made from the log alone; `None` if there is no table."""
     facts = lake.facts(table.key)
-    return (
-        None if facts is None else plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
-    )
+    return None if facts is None else _whole_plan(lake, table, facts)
 
 
 def compact(
@@ -146,11 +146,19 @@ def _compact(session: TableSession, losses: list[Loss], attempt: Attempt) -> Com
     with settled(lake, table.key, mark):
         if commits:
             compared = verify(lake, session.spark, before.snapshot, after, commits)
+    ended_verify = time.monotonic()
+    moved = None
+    if commits and table.compaction.cold_storage_class:
+        from lakehouse.engine.tiers.move_files import move_added  # few tables need it
+
+        paths = [path for commit in commits for path in commit.added_paths]
+        moved = move_added(lake, after, paths, table.compaction.cold_storage_class)
     return replace(
         _outcome(planned, commits, losses, after),
         compared=compared,
         seconds_optimize=seconds_optimize,
-        seconds_verify=time.monotonic() - ended,
+        seconds_verify=ended_verify - ended,
+        moved=moved,
     )
 
 
@@ -228,19 +236,22 @@ def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -
 
     If no other partition is left to compact, these partitions are included again.
     """
-    whole_plan = plan_table(
-        table,
-        facts.snapshot,
-        facts.history,
-        now_ms=now_ms(),
-        cold_start=is_cold(lake.settings),
-    )
+    whole_plan = _whole_plan(lake, table, facts, cold_start=is_cold(lake.settings))
     contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
     if not contested:
         return whole_plan
     rates = fit_rates(facts.history, facts.snapshot, prices=table.prices)
     reduced_plan = without_partitions(whole_plan, facts.snapshot, contested, rates=rates)
     return reduced_plan if reduced_plan.bins else whole_plan
+
+
+def _whole_plan(
+    lake: Lake, table: Table, facts: TableFacts, *, cold_start: bool = False
+) -> CompactionPlan:
+    def plan_of(snapshot: Snapshot) -> CompactionPlan:
+        return plan_table(table, snapshot, facts.history, now_ms=now_ms(), cold_start=cold_start)
+
+    return plan_with_cold_files(lake, facts, plan_of)
 
 
 def _outcome(

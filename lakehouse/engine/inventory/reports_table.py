@@ -48,6 +48,7 @@ from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.session_confs import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.engine.tiers.cold_files import record_cold_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,6 +143,8 @@ def load_report(
             if newly_loaded:
                 retry_conflicts(partial(_overwrite, lake, session, key, files.finish(), load))
             _clear(lake)
+    if lake.settings.on_s3:
+        record_cold_files(lake, reconciliation)
     after = lake.facts(key)
     return InventoryOutcome(
         report=report,

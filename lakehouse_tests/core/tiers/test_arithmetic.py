@@ -1,18 +1,21 @@
 """What a file costs in a class, and after how many days a move pays."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import lakehouse
+from lakehouse.core.costs.price_book import parse_price_book
 from lakehouse.core.tiers.arithmetic import (
-    DEFAULT_TIER_PRICES,
     break_even_days,
     move_usd,
     stay_usd,
 )
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
-PRICES = DEFAULT_TIER_PRICES
+_BOOK = Path(lakehouse.__file__).parent / "engine/costs/prices.toml"
+PRICES = parse_price_book(tomllib.loads(_BOOK.read_text())).tiers
 
 
 def test_a_gibibyte_for_a_month_costs_its_price_and_a_move_all_its_fees() -> None:

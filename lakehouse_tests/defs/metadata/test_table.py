@@ -85,7 +85,7 @@ def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
 
 def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
     metadata = table_metadata(orders, assess(LAKE, orders, facts))
-    health, in_force = health_of(orders, facts), {"sensor_driven": True, "chosen": "BySensor"}
+    health, in_force = health_of(LAKE, orders, facts), {"sensor_driven": True, "chosen": "BySensor"}
     told = replace(
         state_of(facts.snapshot, health.plan, history=facts.history),
         health_score=health.score,
@@ -110,7 +110,7 @@ def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(
     assert (state.mergeable_file_count, state.oldest_small_ms) == (0, None)
     assert state.once_cold.at_ms == facts.snapshot.files[-1].modified_ms + int(1e6) * 3_600_000
     told = state.at(state.once_cold.at_ms)
-    unbound = state_of(facts.snapshot, health_of(orders, facts).plan)
+    unbound = state_of(facts.snapshot, health_of(LAKE, orders, facts).plan)
     assert told.openings[-2:] == ((facts.snapshot.committed_ms, 0), (state.once_cold.at_ms, 1))
     assert (
         replace(told, sensor_driven=None, chosen=None, health_score=None, openings=None) == unbound

@@ -1,0 +1,67 @@
+"""Live files in a colder storage class: their records, and plans that know them.
+
+`_lakehouse/cold_files/<layer>/<name>.json` names a table's cold files. Each loaded inventory
+replaces the records of all tables, and a compaction adds the files that it moved. Without a record,
+no file of the table is known to be cold.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakehouse.core.compaction.cold_tier import replacement_costs
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.delta.snapshot import Snapshot, TableFacts
+from lakehouse.core.errors import LakehouseError
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.costs.price_book import load_price_book
+from lakehouse.engine.journal.records import encoded
+from lakehouse.engine.lake import Lake
+
+if TYPE_CHECKING:
+    from lakehouse.core.inventory.reconcile import Reconciliation
+
+_FOLDER = "_lakehouse/cold_files"
+
+
+def recorded_classes(lake: Lake, table: str) -> dict[str, str]:
+    """The table's files in a colder class, by decoded name, with the class.
+
+    A record that is damaged or cannot be read counts as none.
+    """
+    with contextlib.suppress(FileNotFoundError, LakehouseError, ValueError, AttributeError):
+        recorded = json.loads(lake.store.read(record_name_of(table)))
+        return {str(name): str(storage_class) for name, storage_class in recorded.items()}
+    return {}
+
+
+def plan_with_cold_files(
+    lake: Lake, facts: TableFacts, plan: Callable[[Snapshot], CompactionPlan]
+) -> CompactionPlan:
+    """The plan for the table's snapshot; on S3, its cold files are read if it would merge any."""
+    planned = plan(facts.snapshot)
+    if not planned.bins or not lake.on_s3(planned.table):
+        return planned
+    classes = recorded_classes(lake, planned.table)
+    if not classes:
+        return planned
+    prices = load_price_book(lake.settings).tiers
+    costs = replacement_costs(facts.snapshot, classes, prices, now_ms=now_ms())
+    return plan(replace(facts.snapshot, cold_files=costs))
+
+
+def record_cold_files(lake: Lake, found: "Reconciliation") -> None:
+    """Replaces the records of all tables by what an inventory shows."""
+    cold = {table.table: table.cold_files for table in found.tables if table.cold_files}
+    records = {record_name_of(table): classes for table, classes in cold.items()}
+    for name, classes in records.items():
+        lake.store.put(name, encoded(classes))
+    listed = (file.name for file in lake.store.list(_FOLDER))
+    lake.store.delete([name for name in listed if name not in records])
+
+
+def record_name_of(table: str) -> str:
+    """The name of a table's record."""
+    return f"{_FOLDER}/{table}.json"

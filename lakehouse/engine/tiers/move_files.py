@@ -1,0 +1,81 @@
+"""Moves the files that a compaction wrote into a colder storage class.
+
+S3A sets a storage class for all files of a server at once, not for one statement. So OPTIMIZE
+writes into STANDARD, and the new files are copied onto themselves into their class afterwards.
+Source: Hadoop 3.5.0, S3A, `fs.s3a.create.storage.class`, read when a file system is created.
+
+**Safety properties** (tests in `engine/tiers/test_cold_files.py`)
+- A move is one request of S3, which replaces an object by a copy of itself or leaves it as it is. A
+  file that was written again or is gone is not moved.
+- A file that cannot be moved stays in STANDARD, and the compaction is complete without it.
+- In a bucket that keeps versions, or may keep them, nothing is moved: the former copy would stay.
+"""
+
+import contextlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from lakehouse.core.compaction.outcome import ColdMove
+from lakehouse.core.delta.paths import name_in_table
+from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.errors import LakehouseError
+from lakehouse.core.tiers.lifecycle_rules import MINIMUM_BYTES
+from lakehouse.engine.journal.records import encoded
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import S3Store
+from lakehouse.engine.store.s3_client import READERS
+from lakehouse.engine.store.s3_objects import put_storage_class, s3_place
+from lakehouse.engine.tiers.cold_files import record_name_of, recorded_classes
+
+_SMALL = "it is smaller than 128 KiB"
+
+
+def move_added(
+    lake: Lake, facts: TableFacts, paths: Iterable[str], storage_class: str
+) -> ColdMove | None:
+    """Moves the files that a compaction added; `None` if the table is on a disk.
+
+    Files below 128 KiB stay, since each class bills or treats them as if they had that size.
+    """
+    table = facts.snapshot.table
+    place = s3_place(lake.store, table)
+    if place is None:
+        return None
+    store, folder = place
+    if store.keeps_versions() is not False:
+        problem = "the bucket keeps versions, or may keep them, so the former copies would stay"
+        return ColdMove(storage_class=storage_class, problem=problem)
+    names = [name for path in paths if (name := name_in_table(path))]
+
+    def move(name: str) -> str:
+        """Why a file was not moved; empty if it was."""
+        try:
+            return _move(store, f"{folder}/{name}", storage_class)
+        except FileNotFoundError:
+            return "it is gone"
+        except LakehouseError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(max_workers=READERS) as pool:
+        problems = dict(zip(names, pool.map(move, names), strict=True))
+    moved = tuple(name for name, problem in problems.items() if not problem)
+    with contextlib.suppress(LakehouseError):
+        live = {name_in_table(file.path) for file in facts.snapshot.files}
+        recorded = recorded_classes(lake, table)
+        known = {name: of_class for name, of_class in recorded.items() if name in live}
+        known |= dict.fromkeys(moved, storage_class)
+        lake.store.put(record_name_of(table), encoded(known))
+    stayed = [f"{name}: {why}" for name, why in problems.items() if why not in ("", _SMALL)]
+    problem = f"{len(stayed)} file(s) stay in STANDARD, like {stayed[0]}" if stayed else ""
+    return ColdMove(storage_class=storage_class, names=moved, problem=problem)
+
+
+def _move(store: S3Store, name: str, storage_class: str) -> str:
+    file = store.stat(name)
+    if file is None:
+        return "it is gone"
+    if file.size_bytes < MINIMUM_BYTES:
+        return _SMALL
+    if file.storage_class != storage_class:
+        put_storage_class(store, file, storage_class)
+    return ""
