@@ -1,13 +1,17 @@
-"""The journal's records about the upkeep of a table: failed compactions, and pauses."""
+"""The journal's records about the upkeep of a table: failed compactions, vacuums, pauses."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
+from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.text import utc_text
 
 # The journal keeps this many failed compactions of each table, so that listing them stays cheap.
 FAILURES_KEPT = 100
+# Bounds the size of a vacuum's record if all deletions are denied. Each later vacuum reads it.
+FAILED_NAMED = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,50 @@ class CompactionTry:
     why: str = ""
     run: str = ""
     by_person: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumRecord:
+    """One vacuum of a table, as the journal stores it.
+
+    - `horizon_ms`: the vacuum's plan covers files that were removed before this time.
+    - `predicted_…`: the plan's figures. `spared`: files that Delta or the last check kept.
+    - `failed`: file name -> reason, for at most `FAILED_NAMED` files.
+    - `is_complete`: every file past the retention was considered. It is false after an error, if
+      more files failed than `failed` names, if there was too little to delete, or if there were
+      more files than one vacuum deletes.
+    - `kept`: files that no listing would find again, so the next vacuum takes them from here: those
+      kept for a version in mode LITE and, if the log alone decides, also those that another table
+      reads or that Delta would not delete.
+    - `is_at_most`: some of the deleted files may not have existed, which S3 does not report.
+    - `table_id`: the table's identity; `committed_ms`: when its `version` was committed.
+    """
+
+    started_ms: int
+    ended_ms: int
+    mode: type_of_mode
+    report: str
+    version: int
+    horizon_ms: int
+    predicted_files: int
+    predicted_bytes: int
+    predicted_requests: int
+    predicted_seconds: float
+    predicted_usd: float
+    deleted_files: int
+    deleted_bytes: int
+    spared: int
+    requests: Mapping[str, int] = field(default_factory=dict[str, int])
+    seconds: float = 0.0
+    usd: float = 0.0
+    failed: Mapping[str, str] = field(default_factory=dict[str, str])
+    lists_saved: int = 0
+    is_complete: bool = True
+    is_at_most: bool = False
+    kept: Sequence[str] = ()
+    run: str = ""
+    table_id: str = ""
+    committed_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

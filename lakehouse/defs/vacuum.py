@@ -13,7 +13,7 @@ import dagster as dg
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
-from lakehouse.core.vacuum.facts import FAILED_NAMED, VacuumRecord
+from lakehouse.core.journal_records import FAILED_NAMED, VacuumRecord
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
 from lakehouse.defs.metadata.runs import vacuum_metadata

@@ -29,10 +29,11 @@ from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.inventory.table_files import TableFiles
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.tiers.lifecycle_rules import tier_rule
 from lakehouse.core.tiers.plan import DeadFile, plan_tiers
 from lakehouse.core.units import DAY_MS
-from lakehouse.core.vacuum.facts import VacuumFacts, VacuumRecord
+from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import open_lake

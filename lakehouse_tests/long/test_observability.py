@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from lakehouse.core.inventory.checks import Load
-from lakehouse.core.vacuum.facts import VacuumRecord
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.vacuums import record_vacuum
 from lakehouse.engine.store import DiskStore

@@ -10,8 +10,7 @@ from lakehouse.core.costs.compaction_history import Entry
 from lakehouse.core.costs.figures import Figure
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.delta.commits import ROWS_MOVED, Commit, Commits, moves_rows, written_in
-from lakehouse.core.journal_records import CompactionTry
-from lakehouse.core.vacuum.facts import VacuumRecord
+from lakehouse.core.journal_records import CompactionTry, VacuumRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The facts for planning a vacuum: a table's files, its log, the report, earlier vacuums."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.core.declaration.vacuum_policy import LOG_RETENTION, type_of_mode
@@ -10,14 +10,13 @@ from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.inventory.classify import OtherUses
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.text import count_of, size_text, utc_text
 
 # Assumed duration of one page of a listing on S3.
 SECONDS_PER_PAGE = 0.15
 # The number of small requests that are sent at the same time.
 ASKED_AT_ONCE = 16
-# Bounds the size of a record if all deletions are denied. Each later vacuum reads the record.
-FAILED_NAMED = 1_000
 # Names with a UUID of one write attempt, which no writer uses twice.
 # Source: delta-io/delta v4.4.0, DelayedCommitProtocol.getFileName, DeletionVectorStore;
 # delta-rs, PartitionWriter.
@@ -26,50 +25,6 @@ _WRITTEN_ONCE = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*",
     re.DOTALL,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VacuumRecord:
-    """One vacuum of a table, as the journal stores it.
-
-    - `horizon_ms`: the vacuum's plan covers files that were removed before this time.
-    - `predicted_…`: the plan's figures. `spared`: files that Delta or the last check kept.
-    - `failed`: file name -> reason, for at most `FAILED_NAMED` files.
-    - `is_complete`: every file past the retention was considered. It is false after an error, if
-      more files failed than `failed` names, if there was too little to delete, or if there were
-      more files than one vacuum deletes.
-    - `kept`: files that no listing would find again, so the next vacuum takes them from here: those
-      kept for a version in mode LITE and, if the log alone decides, also those that another table
-      reads or that Delta would not delete.
-    - `is_at_most`: some of the deleted files may not have existed, which S3 does not report.
-    - `table_id`: the table's identity; `committed_ms`: when its `version` was committed.
-    """
-
-    started_ms: int
-    ended_ms: int
-    mode: type_of_mode
-    report: str
-    version: int
-    horizon_ms: int
-    predicted_files: int
-    predicted_bytes: int
-    predicted_requests: int
-    predicted_seconds: float
-    predicted_usd: float
-    deleted_files: int
-    deleted_bytes: int
-    spared: int
-    requests: Mapping[str, int] = field(default_factory=dict[str, int])
-    seconds: float = 0.0
-    usd: float = 0.0
-    failed: Mapping[str, str] = field(default_factory=dict[str, str])
-    lists_saved: int = 0
-    is_complete: bool = True
-    is_at_most: bool = False
-    kept: Sequence[str] = ()
-    run: str = ""
-    table_id: str = ""
-    committed_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,9 @@ from lakehouse.core.delta.paths import name_in_table, vector_path
 from lakehouse.core.errors import Broken
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.table_files import TableFiles
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.units import DAY_MS
-from lakehouse.core.vacuum.facts import VacuumFacts, VacuumRecord, written_once
+from lakehouse.core.vacuum.facts import VacuumFacts, written_once
 
 
 def log_covers(facts: VacuumFacts) -> bool:

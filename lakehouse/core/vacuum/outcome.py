@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakehouse.core.costs.figures import Figure, figures_as_json
-from lakehouse.core.vacuum.facts import SECONDS_PER_PAGE, VacuumRecord
+from lakehouse.core.journal_records import VacuumRecord
+from lakehouse.core.vacuum.facts import SECONDS_PER_PAGE
 from lakehouse.core.vacuum.plan import VacuumPlan
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from uuid import uuid4
 
-from lakehouse.core.vacuum.facts import VacuumRecord
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.engine.journal.records import append_record, names_by_table, recorded_ms
 from lakehouse.engine.store import Store
 

@@ -21,10 +21,10 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.inventory.checks import loads_of
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
 from lakehouse.core.metrics.families import Sample, samples_of
 from lakehouse.core.units import DAY_MS
-from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.archive.records import archive_contents
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.read_operations import operations_in_log

@@ -20,6 +20,7 @@ from lakehouse.core.delta.commits import is_news
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts
 from lakehouse.core.errors import LakehouseError, Transient
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics.facts import DagsterRecords
 from lakehouse.core.report.attention import (
     LATE_VACUUM_MS,
@@ -32,7 +33,6 @@ from lakehouse.core.report.page import Page
 from lakehouse.core.report.values import Attention, RecordsSize, ReportedTable, points_of
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.core.units import DAY_MS
-from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.read_operations import operations_in_log

@@ -13,9 +13,10 @@ from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.increments import consumed_of
 from lakehouse.core.inventory.objects import Listing, StoredObject
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.candidates import checksum_name
-from lakehouse.core.vacuum.facts import VacuumFacts, VacuumRecord
+from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.core.vacuum.logged_files import objects_by_log
 from lakehouse.core.vacuum.mode_choice import choose_mode
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_vacuum

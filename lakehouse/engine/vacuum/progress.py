@@ -7,8 +7,9 @@ from uuid import uuid4
 
 from lakehouse.core.costs.compaction_estimate import price
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.journal_records import FAILED_NAMED, VacuumRecord
 from lakehouse.core.vacuum.candidates import Candidate
-from lakehouse.core.vacuum.facts import FAILED_NAMED, VacuumFacts, VacuumRecord, written_once
+from lakehouse.core.vacuum.facts import VacuumFacts, written_once
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms

@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from lakehouse.core.archive.records import APP_ID as ARCHIVE
 from lakehouse.core.archive.records import ArchivedFile, ArchiveOperation, RecordedPartition
 from lakehouse.core.inventory.checks import Load
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics.families import FILES, METRICS, Sample
-from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.archive.records import record_operation
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.vacuums import record_vacuum

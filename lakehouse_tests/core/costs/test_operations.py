@@ -12,8 +12,7 @@ from lakehouse.core.costs.operations import (
     vacuums_of,
 )
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
-from lakehouse.core.journal_records import CompactionTry
-from lakehouse.core.vacuum.facts import VacuumRecord
+from lakehouse.core.journal_records import CompactionTry, VacuumRecord
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 
 PLAN = {

@@ -18,16 +18,11 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory.objects import Listing, Part, StoredObject
 from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.core.inventory.table_files import Reference, TableFiles
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import candidates, mode_choice
 from lakehouse.core.vacuum.candidates import Candidate, LastCheck
-from lakehouse.core.vacuum.facts import (
-    VacuumFacts,
-    VacuumRecord,
-    folders_above,
-    folders_to_ask,
-    written_once,
-)
+from lakehouse.core.vacuum.facts import VacuumFacts, folders_above, folders_to_ask, written_once
 from lakehouse.core.vacuum.logged_files import objects_by_log
 from lakehouse.core.vacuum.mode_choice import ModeChoice, choose_mode
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_vacuum

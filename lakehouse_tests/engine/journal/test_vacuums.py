@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lakehouse.core.vacuum.facts import VacuumRecord
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.engine.journal.vacuums import record_vacuum, vacuum_records
 from lakehouse_tests.memory_store import MemoryStore
 

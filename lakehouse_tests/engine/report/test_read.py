@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from lakehouse import Append, Landing, Table, Vacuum
-from lakehouse.core.journal_records import Pause
+from lakehouse.core.journal_records import Pause, VacuumRecord
 from lakehouse.core.report.values import Concern, ReportedTable
 from lakehouse.core.units import DAY_MS
-from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.journal.journal import Journal
