@@ -13,13 +13,21 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
 from lakehouse.defs.alerts import alert_sensors
+from lakehouse.defs.archive import archive_asset
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
 from lakehouse.defs.dagster_retention import records_asset, records_schedule
 from lakehouse.defs.fleet_from_events import maintenance_plan
 from lakehouse.defs.health import health_check
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor
-from lakehouse.defs.keys import inventory_key, report_key, table_key, ttl_key, vacuum_key
+from lakehouse.defs.keys import (
+    archive_key,
+    inventory_key,
+    report_key,
+    table_key,
+    ttl_key,
+    vacuum_key,
+)
 from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.defs.report import report_asset
 from lakehouse.defs.resources import lake_of, lake_resources, tables_of
@@ -41,12 +49,14 @@ def define(settings: Settings) -> dg.Definitions:
     lake = lake_of(settings, resources, tables)
     adopted = [table for table in tables if isinstance(table.write, Adopted)]
     own = [table for table in tables if not isinstance(table.write, Adopted)]
+    archived = [table for table in tables if table.archive is not None]
     expiring = [table for table in tables if table.ttl is not None]
     assets: list[Any] = [
         *landing_assets(tables, lake),
         *(table_asset(table, lake, tables) for table in own),
         *(observed_asset(table, lake) for table in adopted),
         *(compaction_asset(table, lake) for table in tables),
+        *(archive_asset(table, lake, tables) for table in archived),
         *(ttl_asset(table, lake) for table in expiring),
         *(vacuum_asset(table, lake, lambda: (lake, tables)) for table in tables),
     ]
@@ -60,7 +70,7 @@ def define(settings: Settings) -> dg.Definitions:
         vacuumed = [table for table in tables if table.vacuum.mode == "automatic"]
         daily = [inventory, *map(vacuum_key, vacuumed)]
         followers = [inventory, *map(table_key, own), *map(vacuum_key, tables), report_key()]
-        followers += map(ttl_key, expiring)
+        followers += [*map(archive_key, archived), *map(ttl_key, expiring)]
         sensors += [
             automation_sensor(followers),
             compaction_sensor(tables, lake),

@@ -78,6 +78,14 @@ class Recorder:
         with _no_warnings():
             self._instance.report_runless_asset_event(rebuild_event(table, lake, outcome))
 
+    def report_restore(self, table: Table, lake: Lake, sentence: str) -> None:
+        """Records a restore from the archive, which is no run of Dagster, on its table's page."""
+        from lakehouse.defs.rebuild import restore_event
+
+        with _no_warnings():
+            if event := restore_event(table, lake, sentence):
+                self._instance.report_runless_asset_event(event)
+
     def select(self, text: str) -> set[str]:
         """The keys (`layer/name`) of a Dagster asset selection; empty if the text is not one."""
         try:

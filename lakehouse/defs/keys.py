@@ -25,6 +25,11 @@ def vacuum_key(table: Table) -> dg.AssetKey:
     return dg.AssetKey(["vacuum", *table.key.split("/")])
 
 
+def archive_key(table: Table) -> dg.AssetKey:
+    """The asset key of a table's archive: archive, layer, name."""
+    return dg.AssetKey(["archive", *table.key.split("/")])
+
+
 def ttl_key(table: Table) -> dg.AssetKey:
     """The asset key of a table's TTL: ttl, layer, name."""
     return dg.AssetKey(["ttl", *table.key.split("/")])

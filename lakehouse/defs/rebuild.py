@@ -1,4 +1,4 @@
-"""Reports a rebuild, which runs outside of Dagster, on the page of its table."""
+"""Reports a rebuild or a restore, which run outside of Dagster, on the page of the table."""
 
 import dagster as dg
 
@@ -26,3 +26,12 @@ def rebuild_event(
         return dg.AssetObservation(table_key(table), metadata=metadata)
     tags = {_DATA_VERSION: data_version(outcome.facts)}
     return dg.AssetMaterialization(table_key(table), metadata=metadata, tags=tags)
+
+
+def restore_event(table: Table, lake: Lake, sentence: str) -> dg.AssetObservation | None:
+    """An observation of a table whose archived rows are back; downstream tables do not follow."""
+    facts = lake.facts(table.key)
+    if facts is None:
+        return None
+    metadata = {**table_metadata(table, assess(lake, table, facts)), "lakehouse/outcome": sentence}
+    return dg.AssetObservation(table_key(table), metadata=metadata)

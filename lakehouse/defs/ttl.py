@@ -54,7 +54,7 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         from lakehouse.engine.archive.ttl_run import run
 
         with dagster_words(context):
-            if why := _left_alone(context, table, lake, config):
+            if why := why_left_alone(context, table, lake, "ttl", anyway=config.anyway):
                 context.log.info(why)
                 return
             session = partial(open_session, context, getattr(context.resources, resource))
@@ -68,24 +68,24 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
     return ttl
 
 
-def _left_alone(
-    context: dg.AssetExecutionContext, table: Table, lake: Lake, config: TtlConfig
+def why_left_alone(
+    context: dg.AssetExecutionContext, table: Table, lake: Lake, operation: str, *, anyway: bool
 ) -> str:
-    """Why nothing is deleted, or an empty string.
+    """Why a run of `operation`, which is also a command, does nothing; or an empty string.
 
     If the table is paused, a run that Dagster requested skips it, and any other run raises
-    `Refused`.
+    `Refused`, except with `anyway`.
     """
     if lake.facts(table.key) is None:
         return f"{table.key}: there is no table yet"
     pause = Journal(lake.store).pause_of(table.key)
-    if config.anyway or pause is None or not pause.holds(now_ms()):
+    if anyway or pause is None or not pause.holds(now_ms()):
         return ""
     if BY_ITSELF in context.run.tags:
         return f"{table.key}: {pause.explanation.sentence}"
     raise Refused(
-        f"TTL of {table.key}: {pause.explanation.sentence}. To delete its rows all the same, use "
-        f"lakehouse ttl run {table.key} --anyway"
+        f"{operation} of {table.key}: {pause.explanation.sentence}. To run it all the same, use "
+        f"lakehouse {operation} run {table.key} --anyway"
     )
 
 

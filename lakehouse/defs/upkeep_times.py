@@ -12,3 +12,5 @@ RECORDS_CRON = "*/30 * * * *"
 REPORT_CRON = "0 6 * * *"
 # The rows that are past their time, before the inventory and the vacuums.
 TTL_CRON = "30 4 * * *"
+# Old partitions move to the archive before rows expire, so that none expires instead of moving.
+ARCHIVE_CRON = "0 4 * * *"

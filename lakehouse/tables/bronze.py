@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lakehouse import Append, Compaction, Landing, Overwrite, Table, Ttl
+from lakehouse import Append, Archive, Compaction, Landing, Overwrite, Table, Ttl
 
 flight_events = Table(
     key="bronze/flight_events",
@@ -21,6 +21,7 @@ flight_events = Table(
     ),
     write=Append(partition_by=("event_date", "event_hour")),
     compaction=Compaction(min_small_files=40),
+    archive=Archive(older_than_days=31, clock="newest_row"),
     ttl=Ttl(column="event_time", days=365, clock="newest_row"),
     fresh_within_hours=24,
     description="""Events of flights as delivered: scheduled, cancelled, departed, arrived.

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from lakehouse.cli.commands.archive import list_document
 from lakehouse.cli.commands.materialize import run_document
 from lakehouse.cli.commands.replay import replay_document
 from lakehouse.cli.dagster_runs import AssetRun
@@ -44,6 +45,13 @@ from lakehouse.engine.vacuum.plan import plan
 from lakehouse.replay.play import Played
 from lakehouse_tests.cli.conftest import Terminal, write_example_tables
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.core.archive.example_archive import (
+    CONTENTS,
+    DAYS,
+    example_expire,
+    example_move,
+    example_restore,
+)
 from lakehouse_tests.core.archive.example_ttl import example_outcome
 from lakehouse_tests.core.example_snapshots import plan_of
 from lakehouse_tests.core.tiers.test_arithmetic import PRICES
@@ -98,6 +106,10 @@ def example_documents(folder: Path) -> dict[str, Any]:
         ),
         "pause": terminal.json("pause", "bronze/orders"),
         "pin": _pin(terminal),
+        "archive_run": example_move().as_json(),
+        "archive_list": list_document(DAYS, 8, CONTENTS),
+        "archive_restore": example_restore().as_json(),
+        "archive_expire": example_expire().as_json(),
         "ttl": example_outcome().as_json(),
         "tables": terminal.json("tables"),
         "inventory_scan": terminal.json("inventory", "scan"),

@@ -11,7 +11,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "json.md"
 OPEN = frozenset(
     {
         *("actual_requests", "failed", "figures", "histogram", "left", "parts", "requests"),
-        *("spared", "writers"),
+        *("spared", "values", "writers"),
     }
 )
 # Document -> the command that prints it, and what the names alone do not say.
@@ -55,6 +55,29 @@ DOCUMENTS = {
     "pin": (
         "lakehouse pin [TABLE]",
         "The recorded pins, after the change. `why_not` says why a pin does not hold.",
+    ),
+    "archive_run": (
+        "lakehouse archive run TABLE",
+        (
+            "The plan, and the outcome. `lakehouse archive plan` has no `version_after`, `actual_…` and "
+            "`figures`. With nothing to move, `version_after` is null. `rewritten` says why Spark writes "
+            "the rows again; empty: files are copied."
+        ),
+    ),
+    "archive_list": (
+        "lakehouse archive list TABLE",
+        "`expires_ms` is null if the table declares no archive.",
+    ),
+    "archive_restore": (
+        "lakehouse archive restore TABLE",
+        (
+            "`target` is the address of the new table, null for TABLE itself. With nothing to restore, "
+            "`version_after` is null. A dry run has no `version_after` and `seconds`."
+        ),
+    ),
+    "archive_expire": (
+        "lakehouse archive expire TABLE",
+        "`paths` and `failed` name at most 1,000 files. A dry run has no `actual_…` and `failed`.",
     ),
     "ttl": (
         "lakehouse ttl run TABLE",

@@ -97,7 +97,7 @@ class ExpirePlan:
         return {
             "table": self.table,
             "version": self.version,
-            "partitions": [dict(each) for each in self.values],
+            "partitions": [{"values": dict(each)} for each in self.values],
             "files": len(self.files),
             "bytes": self.size_bytes,
             "rows": sum(each.row_count for each in self.expired),

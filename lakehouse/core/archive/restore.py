@@ -100,7 +100,7 @@ class RestorePlan:
             "table": self.table,
             "version": self.version,
             "target": self.target or None,
-            "partitions": [dict(each) for each in self.values],
+            "partitions": [{"values": dict(each)} for each in self.values],
             "files": self.file_count,
             "bytes": self.size_bytes,
             "rows": self.row_count,

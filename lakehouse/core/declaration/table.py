@@ -69,9 +69,9 @@ class Table:
     formerly: str | None = None
 
     def __post_init__(self) -> None:
-        _check_key("key", self.key)
+        check_key("Table.key", self.key)
         if self.formerly is not None:
-            _check_key("formerly", self.formerly)
+            check_key("Table.formerly", self.formerly)
         if isinstance(self.write, Adopted):
             self._check_adopted()
         elif (self.source is None) == (self.transform is None):
@@ -266,11 +266,12 @@ class Table:
         return self.key.split("/")[1]
 
 
-def _check_key(field_name: str, key: str) -> None:
+def check_key(what: str, key: str) -> None:
+    """Refuses a text that is no key of a table; `what` names it."""
     layer, _, name = key.partition("/")
     if layer not in LAYERS or not _NAME.fullmatch(name):
         raise Refused(
-            f"Table.{field_name} is {key!r}. Use layer/name: a layer of {', '.join(LAYERS)}, and a"
+            f"{what} is {key!r}. Use layer/name: a layer of {', '.join(LAYERS)}, and a"
             " name of a-z, 0-9 and _ that begins with a letter."
         )
 

@@ -8,7 +8,7 @@ Into a new table:
 
 Into the table itself:
 
-1. The table's lock is taken. An operation of the archive that was killed is settled first.
+1. The table's lock is taken. An operation that was killed before its commit is withdrawn.
 2. The log is read, the partitions are chosen, and the rows of each file are counted.
 3. A record of the operation is written, with the next number.
 4. One append writes the rows. It carries the record's number as its transaction id, so that the
@@ -39,6 +39,7 @@ from lakehouse.core.delta.commits import ROWS_MOVED
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.engine.archive.commit import verify_delete
 from lakehouse.engine.archive.read import archived_rows, rows_by_file
 from lakehouse.engine.archive.records import archive_contents, record_operation, withdraw_unapplied
 from lakehouse.engine.clock import now_ms
@@ -94,8 +95,9 @@ def run_restore(
             version = _into_new_table(session, plan, tell)
         else:
             with hold(lake, session.spark, table.key, owner=f"restore of {table.key}"):
+                verify_delete(lake, table.key)
                 facts = _facts_now(lake, table)
-                _settle(lake, facts)
+                withdraw_unapplied(lake, table.key, archive_contents(lake, facts))
                 plan = _planned(lake, table, request, facts)
                 version = _into_source(session, facts, plan, tell)
     seconds = time.monotonic() - started
@@ -121,19 +123,6 @@ def _planned(lake: Lake, table: Table, request: RestoreRequest, facts: TableFact
         partitions=tuple(each for each in contents.partitions if request.wants(each)),
         stays_days=None if table.archive is None else table.archive.older_than_days,
     )
-
-
-def _settle(lake: Lake, facts: TableFacts) -> None:
-    """Withdraws a restore that was killed before its commit. Refuses if a move was interrupted."""
-    table, contents = facts.snapshot.table, archive_contents(lake, facts)
-    if contents.unapplied is None:
-        return
-    if contents.unapplied.kind != "restore":
-        raise Refused(
-            f"restore of {table}: a run of its archive was interrupted. Use `lakehouse archive run"
-            f" {table}` first, which finishes it"
-        )
-    withdraw_unapplied(lake, table, contents)
 
 
 def _into_new_table(

@@ -1,0 +1,223 @@
+"""`lakehouse archive`: moves old partitions to an archive, shows them, and brings them back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from lakehouse.cli.commands.archive_restore import partition_text, restore_command
+from lakehouse.cli.context import LakeContext, complete_table, open_table
+from lakehouse.cli.output import (
+    bytes_text,
+    count_text,
+    json_option,
+    print_figures,
+    print_grid,
+    show,
+    time_text,
+    write_json,
+)
+from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.archive.contents import ArchiveContents
+from lakehouse.core.archive.expire import expiry_times
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.text import count_of, size_text
+from lakehouse.engine.archive import run
+from lakehouse.engine.archive.expire import rehearse_expire
+from lakehouse.engine.archive.records import archive_contents
+
+
+@click.group("archive", epilog="Example: lakehouse archive plan bronze/flight_events")
+def archive_command() -> None:
+    """Move old partitions of a table to a Parquet archive, and bring them back.
+
+    A table declares its archive with Table(archive=Archive(older_than_days=31)).
+    """
+
+
+archive_command.add_command(restore_command)
+
+
+@archive_command.command("plan", epilog="Example: lakehouse archive plan bronze/flight_events")
+@click.argument("table", shell_complete=complete_table)
+@json_option
+def plan_command(table: str, as_json: bool) -> None:
+    """Show which partitions of TABLE would move now, why, and what that costs; no JVM.
+
+    Nothing is changed.
+    """
+    opened, wanted = open_table(table)
+    plan = run.plan(opened.lake, wanted, opened.tables.values())
+    if plan is None:
+        raise _missing(table)
+    document = plan.as_json()
+    write_json(document) if as_json else _print_archive(document)
+
+
+@archive_command.command("run", epilog="Example: lakehouse archive run bronze/flight_events")
+@click.argument("table", shell_complete=complete_table)
+@click.option("--anyway", is_flag=True, help="Also archive a table that is paused.")
+@json_option
+def run_command(table: str, anyway: bool, as_json: bool) -> None:
+    """Move the old partitions of TABLE to its archive, through Dagster.
+
+    Tables downstream keep their rows. The files in the table's folder are deleted by a later
+    vacuum.
+    """
+    opened, wanted = open_table(table)
+    if run.plan(opened.lake, wanted) is None:  # also refuses a table without an archive
+        raise _missing(table)
+    document = _through_dagster(opened, wanted, only="archive", anyway=anyway)
+    write_json(document) if as_json else _print_archive(document)
+
+
+@archive_command.command(
+    "expire", epilog="Example: lakehouse archive expire bronze/flight_events --dry-run"
+)
+@click.argument("table", shell_complete=complete_table)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="List every file that would be deleted, and delete none; no JVM.",
+)
+@click.option("--anyway", is_flag=True, help="Also delete from the archive of a paused table.")
+@json_option
+def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> None:
+    """Delete archived partitions of TABLE that are past Archive.keep_days.
+
+    Also deletes archived files of partitions that were restored into TABLE, once the table's
+    retention has passed since.
+    """
+    opened, wanted = open_table(table)
+    plan = rehearse_expire(opened.lake, wanted)
+    if plan is None:
+        raise _missing(table)
+    if wanted.archive is None and not dry_run:
+        raise Refused(
+            f"archive expire of {table}: it declares no archive. Use Table(archive=Archive(…)), "
+            "whose keep_days say how long its partitions are kept"
+        )
+    document = (
+        plan.as_json()
+        if dry_run
+        else _through_dagster(opened, wanted, only="expire", anyway=anyway)
+    )
+    if as_json:
+        write_json(document)
+        return
+    for name in plan.files if dry_run else ():
+        show(name)
+    show(f"{table}: {document['sentence']}")
+
+
+@archive_command.command("list", epilog="Example: lakehouse archive list bronze/flight_events")
+@click.argument("table", shell_complete=complete_table)
+@json_option
+def list_command(table: str, as_json: bool) -> None:
+    """Show the archived partitions of TABLE: their sizes, when they were archived, when they go."""
+    opened, wanted = open_table(table)
+    facts = opened.lake.facts(table)
+    if facts is None:
+        raise _missing(table)
+    contents = archive_contents(opened.lake, facts)
+    document = list_document(wanted, facts.snapshot.version, contents)
+    if as_json:
+        write_json(document)
+        return
+    rows = [
+        (
+            partition_text(each["values"]),
+            count_text(each["rows"]),
+            bytes_text(each["bytes"]),
+            time_text(each["archived_ms"]),
+            each["storage_class"],
+            time_text(each["expires_ms"]),
+        )
+        for each in document["partitions"]
+    ]
+    if rows:
+        heads = ("partition", "rows", "bytes", "archived on", "class", "expires on")
+        print_grid(heads, rows, numbers=("rows", "bytes"))
+    show(f"{table}: {document['sentence']}")
+
+
+def list_document(table: Table, version: int, contents: ArchiveContents) -> dict[str, Any]:
+    """What the archive of a table has; a partition with late rows is there once per move."""
+    expires_ms = expiry_times(contents, None if table.archive is None else table.archive.keep_days)
+    partitions = [
+        {
+            "values": dict(each.partition),
+            "rows": each.row_count,
+            "bytes": each.size_bytes,
+            "files": len(each.files),
+            "archived_ms": each.created_ms,
+            "storage_class": each.storage_class,
+            "expires_ms": expires_ms.get(each.partition),
+        }
+        for each in sorted(contents.partitions, key=lambda each: (each.start_ms, each.number))
+    ]
+    distinct = {each.partition for each in contents.partitions}
+    sentence = (
+        f"{count_of(len(distinct), 'partition')} in the archive: {contents.row_count:,} rows,"
+        f" {size_text(contents.size_bytes)}"
+        if partitions
+        else "the archive is empty"
+    )
+    return {
+        "table": table.key,
+        "version": version,
+        "rows": contents.row_count,
+        "bytes": contents.size_bytes,
+        "partitions": partitions,
+        "sentence": sentence,
+    }
+
+
+def _through_dagster(
+    opened: LakeContext, table: Table, *, only: str, anyway: bool
+) -> Mapping[str, Any]:
+    """The document of one step of the table's archive asset, run in this process."""
+    from lakehouse.cli.dagster_runs import open_recorder
+
+    settings = opened.lake.settings
+    with open_recorder(settings) as recorder, driver_for_command(settings):
+        config = {"anyway": anyway, "only": only}
+        [done] = recorder.materialize([f"archive/{table.key}"], config=config)
+    return done.outcome()[f"lakehouse/{only}"]
+
+
+def _missing(table: str) -> Refused:
+    return Refused(
+        f"archive of {table}: the table is declared but does not exist yet. "
+        f"Write it first: lakehouse materialize {table}"
+    )
+
+
+def _print_archive(document: Mapping[str, Any]) -> None:
+    rows = [
+        (
+            partition_text(each["values"]),
+            count_text(each["rows"]),
+            count_text(each["files"]),
+            bytes_text(each["bytes"]),
+            "written again" if each["rewritten"] else "copied",
+        )
+        for each in document["partitions"]
+    ]
+    table = document["table"]
+    if rows:
+        heads = ("partition", "rows", "files", "bytes", "how")
+        print_grid(heads, rows, numbers=("rows", "files", "bytes"))
+    show(f"{table}: {document['sentence']}")
+    if rows:
+        show(
+            f"{table}: predicted: {document['seconds']:.1f} s, {document['usd']:.6f} USD, and "
+            f"{document['usd_of_both_copies']:.6f} USD while both copies exist; "
+            f"{document['usd_per_month_saved']:.6f} USD a month are saved afterwards"
+        )
+        gone = time_text(document["bytes_leave_ms"])
+        show(f"{table}: a vacuum deletes the moved files after {gone}")
+    for note in document["notes"]:
+        show(f"{table}: {note}")
+    print_figures(document)

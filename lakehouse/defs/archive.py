@@ -1,0 +1,104 @@
+"""One archive asset per table that declares an archive. It runs daily, by the clock.
+
+It depends on nothing: partitions become old while nothing happens. A run moves old partitions, and
+deletes archived ones whose time is over. Neither is a change for tables downstream, so the table
+itself gets an observation, as after a compaction.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import dagster as dg
+
+from lakehouse.core.archive.expire import ExpireOutcome
+from lakehouse.core.archive.outcome import ArchiveOutcome
+from lakehouse.core.declaration.table import Table
+from lakehouse.defs.compaction import report_table
+from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.keys import archive_key, pool_of, table_key
+from lakehouse.defs.metadata.runs import figures_table
+from lakehouse.defs.metadata.table import type_of_metadata
+from lakehouse.defs.resources import open_session
+from lakehouse.defs.ttl import why_left_alone
+from lakehouse.defs.upkeep_times import ARCHIVE_CRON
+from lakehouse.engine.lake import Lake, TableSession
+
+
+class ArchiveConfig(dg.Config):
+    """Options of one run.
+
+    `anyway`: run even if the table is paused. `only`: run one step alone.
+    """
+
+    anyway: bool = False
+    only: Literal["", "archive", "expire"] = ""
+
+
+def archive_asset(
+    table: Table, lake: Lake, tables: Sequence[Table] = (), *, resource: str = "spark"
+) -> dg.AssetsDefinition:
+    """The asset that moves a table's old partitions to its archive. `tables` are all tables."""
+    condition = dg.AutomationCondition
+
+    @dg.asset(
+        key=archive_key(table),
+        metadata={"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
+        op_tags={"dagster/priority": "-1"},  # after the writes, before the vacuums
+        group_name="archive",
+        kinds={"deltalake", "pyspark"},
+        pool=pool_of(table),
+        output_required=False,
+        required_resource_keys={resource},
+        automation_condition=condition.cron_tick_passed(ARCHIVE_CRON) & ~condition.in_progress(),
+        description=f"Moves old partitions of {table.key} to its archive, and deletes archived ones"
+        " whose time is over. No table follows.",
+    )
+    def archive(
+        context: dg.AssetExecutionContext, config: ArchiveConfig
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        from lakehouse.engine.archive.expire import expire
+        from lakehouse.engine.archive.run import run_archive
+
+        owner = f"run {context.run.run_id}"
+        moved: ArchiveOutcome | None = None
+        expired: ExpireOutcome | None = None
+        with dagster_words(context):
+            if why := why_left_alone(context, table, lake, "archive", anyway=config.anyway):
+                context.log.info(why)
+                return
+            if config.only != "expire":
+                spark = open_session(context, getattr(context.resources, resource))
+                session = TableSession(lake=lake, spark=spark, table=table)
+                moved = run_archive(session, tables, owner=owner, tell=context.log.info)
+                context.log.info(f"{table.key}: {moved.plan.sentence}")
+            if config.only != "archive":
+                expired = expire(lake, table, owner=owner)
+        facts = lake.facts(table.key)
+        if moved is not None and moved.version_after is not None and facts is not None:
+            report_table(context, table, lake, facts)
+        yield dg.MaterializeResult(metadata=_metadata(moved, expired))
+
+    return archive
+
+
+def _metadata(moved: ArchiveOutcome | None, expired: ExpireOutcome | None) -> type_of_metadata:
+    found: type_of_metadata = {}
+    sentences = list[str]()
+    if moved is not None:
+        plan, document = moved.plan, moved.as_json()
+        sentences.append(plan.sentence)
+        found |= {
+            "lakehouse/reason": plan.reason.name,
+            "lakehouse/rows_moved": document["actual_rows"],
+            "lakehouse/seconds": round(moved.seconds, 3),
+            "lakehouse/account": figures_table(moved.figures),
+            "lakehouse/archive": dg.MetadataValue.json(document),
+            **({"lakehouse/notes": "\n".join(plan.notes)} if plan.notes else {}),
+        }
+    if expired is not None:
+        sentences.append(expired.sentence)
+        found |= {
+            "lakehouse/files_expired": expired.deleted_files,
+            "lakehouse/expire": dg.MetadataValue.json(expired.as_json()),
+        }
+    return {"lakehouse/outcome": "; ".join(sentences), **found}
