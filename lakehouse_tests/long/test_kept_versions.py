@@ -1,0 +1,72 @@
+"""Versions that are named or pinned are read to the row after a vacuum, by Spark and by another reader; then they go."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.session_confs import OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.engine.vacuum.kept_versions import remove_pin, set_pin
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.run import vacuum
+from lakehouse_tests.engine.vacuums import append, create, data_files, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEY = "bronze/t"
+
+
+def rows_at(spark: "SparkSession", uri: str, version: int) -> list[int]:
+    with session_confs(spark, {OLD_VERSIONS_REFUSED: "false"}):
+        frame = spark.read.format("delta").option("versionAsOf", version).load(uri)
+        return sorted(row[0] for row in frame.select("id").collect())
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("mode", VACUUM_MODES)
+def test_a_kept_version_reads_as_it_was_written(
+    lake: Lake, spark: "SparkSession", mode: str, vectors: bool
+) -> None:
+    uri = create(spark, lake)
+    if vectors:
+        spark.sql(statements.set_properties(uri, {"delta.enableDeletionVectors": "true"}))
+    for first in (0, 10, 20):
+        append(spark, uri, first)
+    spark.sql(statements.delete_rows(uri, ["id = 1"]))
+    spark.sql(statements.delete_rows(uri, ["id IN (0, 10, 12)"]))
+    spark.sql(f"OPTIMIZE delta.`{uri}`")
+    spark.sql(statements.delete_rows(uri, ["part = 1"]))
+    newest = DeltaTable(uri).version() if not vectors else _newest(lake)
+    named, pinned = newest - 4, newest - 3
+    before = {version: rows_at(spark, uri, version) for version in (named, pinned, newest)}
+    table = table_of(KEY, keep_versions=(named,), readers=("powerbi",))
+    set_pin(lake, table, version=pinned, reader="powerbi", until_ms=now_ms() + 3_600_000)
+    if mode == "INVENTORY":
+        scan(lake.store, now_ms=now_ms())
+    files = data_files(lake)
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)  # type: ignore[arg-type]
+    assert outcome.failed == {}
+    assert {version: rows_at(spark, uri, version) for version in before} == before
+    if not vectors:
+        old = DeltaTable(uri, version=named).to_pyarrow_table().column("id").to_pylist()
+        assert sorted(old) == before[named]
+    assert remove_pin(lake.store, KEY, version=pinned, reader="powerbi")
+    free = table_of(KEY)
+    again = "LITE" if mode == "LITE" else "FULL"
+    vacuum(LakeFacts(lake, [free]), lambda: spark, free, mode=again)
+    assert data_files(lake) < files
+    with pytest.raises(Exception, match=r"FAILED_READ_FILE|DOES_NOT_EXIST|does not exist"):
+        rows_at(spark, uri, named)
+    assert rows_at(spark, uri, newest) == before[newest]
+
+
+def _newest(lake: Lake) -> int:
+    facts = lake.facts(KEY)
+    assert facts is not None
+    return facts.snapshot.version
