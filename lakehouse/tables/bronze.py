@@ -21,7 +21,8 @@ flight_events = Table(
     ),
     write=Append(partition_by=("event_date", "event_hour")),
     compaction=Compaction(min_small_files=40),
-    archive=Archive(older_than_days=31, clock="newest_row"),
+    # A month in the table and half a year in the archive; without new events, rows stay here.
+    archive=Archive(older_than_days=31, keep_days=183, clock="newest_row"),
     ttl=Ttl(column="event_time", days=365, clock="newest_row"),
     fresh_within_hours=24,
     description="""Events of flights as delivered: scheduled, cancelled, departed, arrived.

@@ -17,11 +17,14 @@ from lakehouse.core.delta.partition_values import (
 )
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
+from lakehouse.core.errors import Refused
+from lakehouse.core.text import first_names
 
 ARCHIVE = "archive"
 # With these, the names or types of columns come from the log, so that other readers of Parquet
 # would not find them in the files.
 _MAPPING, _UNMAPPED = "delta.columnMapping.mode", ("none", "")
+_APPEND_ONLY = "delta.appendOnly"
 _WIDENED = frozenset({"typeWidening", "typeWidening-preview"})
 # Source: AWS, CopyObject: "up to 5 GB in size in a single atomic action"; S3 counts in powers of 2.
 _MOST_COPIED_BYTES = 5 * 1024**3
@@ -50,6 +53,21 @@ def files_by_partition(
     return {
         each: tuple(sorted(files, key=lambda file: file.path)) for each, files in groups.items()
     }
+
+
+def refuse_rewrites(snapshot: Snapshot) -> None:
+    """Refuses a table from which rows cannot be deleted, or not as whole files."""
+    if snapshot.files and not snapshot.partition_columns:
+        raise Refused(
+            f"archive of {snapshot.table}: it has no partitions, so its files may hold rows from"
+            f" before and after the cutoff, like {first_names([snapshot.files[0].path])}. Either"
+            " partition the table by a date, or remove Table(archive=…)"
+        )
+    if snapshot.properties.get(_APPEND_ONLY, "false").lower() == "true":
+        raise Refused(
+            f"archive of {snapshot.table}: its property {_APPEND_ONLY} is true, so Delta deletes no"
+            " row. Either set it to false, or remove Table(archive=…)"
+        )
 
 
 def why_rewritten(files: Iterable[DataFile], snapshot: Snapshot, *, is_elsewhere: bool) -> str:

@@ -7,24 +7,13 @@ from typing import Any
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import DataFile
+from lakehouse.core.tiers.arithmetic import ClassPrices
 from lakehouse.core.units import DAY_MS, HOUR_MS
 
 _GIB = 1024**3
 _MONTH_DAYS = 30
 # A vacuum of the inventory's day deletes what is past its retention, at most a day later.
 _UNTIL_VACUUM_MS = DAY_MS
-# Source: AWS, "S3 pricing", us-east-1, November 2026.
-_USD_PER_GIB_MONTH = {
-    "STANDARD": 0.023,
-    "STANDARD_IA": 0.0125,
-    "ONEZONE_IA": 0.01,
-    "INTELLIGENT_TIERING": 0.023,
-    "GLACIER_IR": 0.004,
-}
-_USD_PER_1000_COPIES = {"STANDARD_IA": 0.01, "ONEZONE_IA": 0.01, "GLACIER_IR": 0.02}
-# S3 charges smaller objects in these classes as if they had this size.
-# Source: AWS, "Amazon S3 Storage Classes"
-_LEAST_BYTES = {"STANDARD_IA": 128 * 1024, "ONEZONE_IA": 128 * 1024, "GLACIER_IR": 128 * 1024}
 # Measured with the tests' tables: a copy and its comparison, the DELETE with the reading of the
 # log, and the rate at which Spark writes rows again.
 _SECONDS_PER_FILE = 0.02
@@ -65,12 +54,14 @@ class ArchiveEstimate:
 def estimate_move(
     prices: Prices,
     partitions: Sequence[tuple[Sequence[DataFile], bool]],
-    storage_class: str,
     properties: Mapping[str, str],
+    into: ClassPrices | None,
+    standard: ClassPrices | None,
 ) -> ArchiveEstimate:
     """The estimate for partitions: their files, and whether Spark writes them again.
 
-    `storage_class` is empty on a disk. `properties` are the table's.
+    `properties` are the table's. `into` and `standard` have the prices of the archive's storage
+    class, and of S3 Standard; they are `None` on a disk.
     """
     retention_ms = retention_ms_of(properties)
     kept_ms = None if retention_ms is None else retention_ms + _UNTIL_VACUUM_MS
@@ -89,7 +80,7 @@ def estimate_move(
         file.size_bytes for each, is_rewritten in partitions if is_rewritten for file in each
     )
     # On S3, the bytes of a copy do not pass through this machine.
-    copied_bytes = 0 if storage_class else size_bytes
+    copied_bytes = size_bytes if into is None else 0
     seconds = (
         _STATEMENT_SECONDS
         + len(files) * _SECONDS_PER_FILE
@@ -97,7 +88,7 @@ def estimate_move(
         + rewritten_bytes / _REWRITTEN_BYTES_PER_SECOND
     )
     usd = seconds * prices.vcpus * prices.usd_per_vcpu_hour * 1_000 / HOUR_MS
-    if not storage_class:
+    if into is None or standard is None:
         return ArchiveEstimate(
             seconds=seconds,
             requests={},
@@ -114,15 +105,14 @@ def estimate_move(
         "PutObject": 1,
         "ListObjectsV2": 2,
     }
-    per_copy = _USD_PER_1000_COPIES.get(storage_class, prices.usd_per_1000_puts)
+    per_copy = max(into.usd_per_1000_transitions, prices.usd_per_1000_puts)
     usd += requests["CopyObject"] * per_copy / 1_000
     usd += (requests["PutObject"] + requests["ListObjectsV2"]) * prices.usd_per_1000_puts / 1_000
     gets = requests["HeadObject"] + requests["GetObject"]
     usd += gets * prices.usd_per_1000_gets / 1_000
-    least_bytes = _LEAST_BYTES.get(storage_class, 0)
-    charged_bytes = sum(max(file.size_bytes, least_bytes) for file in files)
-    table_usd = size_bytes / _GIB * _USD_PER_GIB_MONTH["STANDARD"]
-    archive_usd = charged_bytes / _GIB * _USD_PER_GIB_MONTH[storage_class]
+    charged_bytes = sum(max(file.size_bytes, into.minimum_bytes) for file in files)
+    table_usd = size_bytes / _GIB * standard.usd_per_gb_month
+    archive_usd = charged_bytes / _GIB * into.usd_per_gb_month
     kept_days = 0 if kept_ms is None else kept_ms / DAY_MS
     return ArchiveEstimate(
         seconds=seconds,

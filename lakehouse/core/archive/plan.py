@@ -7,12 +7,13 @@ and at most the present: a row with a time in the future must not empty the tabl
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakehouse.core.archive.archived_files import (
     files_by_partition,
     partition_folder,
+    refuse_rewrites,
     typed_in,
     why_rewritten,
 )
@@ -26,9 +27,8 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, first_names, size_text
+from lakehouse.core.tiers.arithmetic import ClassPrices
 from lakehouse.core.units import DAY_MS
-
-_APPEND_ONLY = "delta.appendOnly"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,15 @@ class ArchiveFacts:
     """A table and its archive, as of one version.
 
     `read_whole_by` are the derived tables that each of their runs computes from all rows.
-    `is_elsewhere`: the table lies outside the lake.
+    `is_elsewhere`: the table lies outside the lake. `classes` are the prices of S3's storage
+    classes, by name; there are none on a disk.
     """
 
     snapshot: Snapshot
     contents: ArchiveContents
     read_whole_by: tuple[str, ...] = ()
     is_elsewhere: bool = False
+    classes: Mapping[str, ClassPrices] = field(default_factory=dict[str, ClassPrices])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +154,7 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
     archive, snapshot, contents = table.archive, facts.snapshot, facts.contents
     if archive is None:
         raise Refused(f"archive of {table.key}: it declares none. Use Table(archive=Archive(…))")
-    _refuse_rewrites(snapshot)
+    refuse_rewrites(snapshot)
     partitions = {file.partition for file in snapshot.files}
     spans = partition_spans(table.key, snapshot.columns, partitions | contents.moved)
     live = {each: spans[each] for each in partitions}
@@ -183,8 +185,9 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
     estimate = estimate_move(
         table.prices,
         [(each.files, bool(each.rewritten)) for each in leaving],
-        archive.storage_class if snapshot.on_s3 else "",
         snapshot.properties,
+        into=facts.classes.get(archive.storage_class),
+        standard=facts.classes.get("STANDARD"),
     )
     return ArchivePlan(
         table=table.key,
@@ -212,21 +215,6 @@ def _cutoff_ms(
     newest_ms = max((span.start_ms for span in spans.values() if span is not None), default=now_ms)
     clock_ms = min(newest_ms, now_ms) if archive.clock == "newest_row" else now_ms
     return clock_ms - archive.older_than_days * DAY_MS
-
-
-def _refuse_rewrites(snapshot: Snapshot) -> None:
-    """Refuses a table from which rows cannot be deleted, or not as whole files."""
-    if snapshot.files and not snapshot.partition_columns:
-        raise Refused(
-            f"archive of {snapshot.table}: it has no partitions, so its files may hold rows from"
-            f" before and after the cutoff, like {first_names([snapshot.files[0].path])}. Either"
-            " partition the table by a date, or remove Table(archive=…)"
-        )
-    if snapshot.properties.get(_APPEND_ONLY, "false").lower() == "true":
-        raise Refused(
-            f"archive of {snapshot.table}: its property {_APPEND_ONLY} is true, so Delta deletes no"
-            " row. Either set it to false, or remove Table(archive=…)"
-        )
 
 
 def _explanation(leaving: Sequence[LeavingPartition], cutoff_ms: int) -> Explanation:

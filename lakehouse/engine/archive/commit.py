@@ -42,25 +42,32 @@ def has_files_of(lake: Lake, facts: TableFacts, operation: ArchiveOperation) -> 
 
 
 def delete_partitions(
-    session: TableSession, operation: ArchiveOperation, planned: ArchivePlan, facts: TableFacts
+    session: TableSession,
+    operation: ArchiveOperation,
+    planned: ArchivePlan,
+    facts: TableFacts,
+    *,
+    started_ms: int,
 ) -> None:
-    """Removes the partitions from the table of `facts` in one commit, which must be verified."""
+    """Removes the partitions from the table of `facts` in one commit, which must be verified.
+
+    The commit has the plan's figures, and the time at which the run began.
+    """
     snapshot = facts.snapshot
     predicate = statements.partition_predicate(
         snapshot.columns, [each.values for each in operation.partitions]
     )
-    figures = {
+    document = planned.as_json()
+    names = ("reason", "sentence", "files", "rows", "bytes", "seconds", "usd")
+    written = {
+        ROWS_MOVED: "archive",
         "number": operation.number,
-        "started_ms": operation.created_ms,
+        "started_ms": started_ms,
         "cutoff_ms": operation.cutoff_ms,
         "rows": operation.row_count,
-        "files": len(operation.sources),
-        "bytes": operation.size_bytes,
-        "seconds": round(planned.estimate.seconds, 3),
-        "usd": round(planned.estimate.usd, 9),
-        "sentence": planned.sentence,
+        "plan": {name: document[name] for name in names},
     }
-    metadata = json.dumps({ROWS_MOVED: "archive", "archive": figures}, separators=(",", ":"))
+    metadata = json.dumps(written, separators=(",", ":"))
     confs = {
         session_confs.TRANSACTION_APP: APP_ID,
         session_confs.TRANSACTION_VERSION: str(operation.number),

@@ -68,6 +68,11 @@ def copy_files(lake: Lake, table_key: str, operation: ArchiveOperation) -> None:
         if original is None:
             raise Broken(f"archive of {table_key}: {name} is missing. Check the table")
         if store.bucket != LOCAL:
+            if store.checksum(original) != file.checksum:
+                raise Broken(
+                    f"archive of {table_key}: {name} was written again since the operation was"
+                    " recorded, and files of a table never change. Check the table"
+                )
             original = replace(original, storage_class=operation.storage_class)
         store.copy(original, file.archived)
 

@@ -59,6 +59,7 @@ from lakehouse.engine.archive.rewritten import stage_rewritten
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.spark_content import READ_CONFS
 from lakehouse.engine.compaction.verify import verify_left
+from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark.errors import translated
@@ -138,7 +139,7 @@ def _run(
     session: TableSession, declared: tuple[Table, ...], tell: Callable[[str], None]
 ) -> ArchiveOutcome:
     """Runs steps 2 to 8 once."""
-    lake, key = session.lake, session.key
+    lake, key, started_ms = session.lake, session.key, now_ms()
     facts = lake.facts(key)
     if facts is None:
         raise Refused(
@@ -161,7 +162,7 @@ def _run(
     if before is None or not has_files_of(lake, before, operation):
         raise _FilesChanged
     tell(f"{key}: deleting the partitions from the table")
-    delete_partitions(session, operation, planned, before)
+    delete_partitions(session, operation, planned, before, started_ms=started_ms)
     version = verify_delete(lake, key)
     clear_rewritten(lake, key)
     return ArchiveOutcome(plan=planned, operation=operation, version_after=version)
@@ -180,6 +181,7 @@ def _planned(
         contents=contents,
         read_whole_by=tuple(whole),
         is_elsewhere=table.key in lake.elsewhere,
+        classes=load_price_book(lake.settings).classes if facts.snapshot.on_s3 else {},
     )
     return plan_archive(table, of_table, now_ms=now_ms())
 

@@ -143,7 +143,7 @@ class History:
         if not before:
             return
         self._at(ttl_run)
-        outcome = ttl_run.run(self._lake, self._spark, table)
+        outcome = ttl_run.run(self._lake, lambda: self._spark, table)
         assert outcome.plan.cutoff_ms is not None
         cutoff_day = (outcome.plan.cutoff_ms - FIRST_MS) / DAY_MS + 1
         gone = [row for row in before if row[1] < cutoff_day]

@@ -58,7 +58,7 @@ def test_old_partitions_move_in_one_commit_that_reads_no_data(
     assert {*made.removed_paths} == moved and len(moved) == 6
     assert after.snapshot.transactions["lakehouse-archive"] == 1
     written = written_in(made)
-    assert (written["rows_moved"], written["archive"]["rows"]) == ("archive", 12)
+    assert (written["rows_moved"], written["rows"], written["plan"]["rows"]) == ("archive", 12, 12)
     assert (table_rows(lake), archive_rows(lake)) == (RECENT, OLD)
     assert outcome.version_after == made.version
     assert [(each.predicted, each.actual) for each in outcome.figures[:2]] == [(6, 6), (12, 12)]

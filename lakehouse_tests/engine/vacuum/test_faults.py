@@ -370,6 +370,28 @@ def test_the_undoing_of_a_compaction_holds_nothing_for_those_who_follow_the_chan
     assert known is not None and (known.facts.held != "") == is_held
 
 
+@pytest.mark.parametrize(("consumed", "is_held"), [(1, True), (2, False)])
+def test_rows_that_moved_to_the_archive_unread_are_held_for_those_who_follow_the_changes(
+    lake: Lake, consumed: int, is_held: bool
+) -> None:
+    """Reading the changes of version 2 takes the files that version 3 removed. The move itself is no change."""
+    story = LogBuilder(lake.store, "bronze/u").create().append([("a", 1)]).append([("late", 1)])
+    LogBuilder(lake.store, "silver/r").create().append(
+        [("x", 1)], transaction=(consume_app_id(story.snapshot()), consumed)
+    )
+    late_ms = story.snapshot().committed_ms
+    removes = [
+        {"remove": {"path": path, "deletionTimestamp": NOW, "dataChange": True}}
+        for path in ("a", "late")
+    ]
+    story.commit("DELETE", *removes, user_metadata='{"rows_moved":"archive"}')
+    table = table_of("bronze/u")
+    reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
+    known = gather(LakeFacts(lake, [table, reader, TABLE]), table)
+    assert known is not None and (known.facts.held != "") == is_held
+    assert not is_held or (known.facts.held_ms or 0) <= late_ms
+
+
 @pytest.mark.parametrize(
     "key", [f"{KEY}/d=1/live", f"{KEY}/d=1/live/", f"{KEY}/d=1/", f"{KEY}/", "bronze/"]
 )
