@@ -16,12 +16,14 @@ from lakehouse.defs.alerts import alert_sensors
 from lakehouse.defs.archive import archive_asset
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
+from lakehouse.defs.costs import costs_assets
 from lakehouse.defs.dagster_retention import records_asset, records_schedule
 from lakehouse.defs.fleet_from_events import maintenance_plan
 from lakehouse.defs.health import health_check
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor
 from lakehouse.defs.keys import (
     archive_key,
+    costs_key,
     inventory_key,
     report_key,
     table_key,
@@ -71,6 +73,7 @@ def define(settings: Settings) -> dg.Definitions:
         daily = [inventory, *map(vacuum_key, vacuumed)]
         followers = [inventory, *map(table_key, own), *map(vacuum_key, tables), report_key()]
         followers += [*map(archive_key, archived), *map(ttl_key, expiring)]
+        followers += map(costs_key, ("operations", "chargeback"))
         sensors += [
             automation_sensor(followers),
             compaction_sensor(tables, lake),
@@ -81,6 +84,7 @@ def define(settings: Settings) -> dg.Definitions:
             maintenance_plan(),
             records_asset(settings),
             inventory_asset(tables, lake),
+            *costs_assets(tables, lake),
             report_asset(lambda: (lake, tables), after=[inventory]),
         ]
     return dg.Definitions(

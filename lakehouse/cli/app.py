@@ -22,19 +22,8 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused
 _COMMANDS = (
     *("up", "tables", "materialize", "health", "plan", "adopt", "compact", "landing", "schema"),
     *("quarantine", "pause", "resume", "history", "evolve", "rebuild", "backtest", "inventory"),
-    *(
-        "vacuum",
-        "tiers",
-        "pin",
-        "archive",
-        "ttl",
-        "report",
-        "metrics",
-        "alerts",
-        "replay",
-        "server",
-        "config",
-    ),
+    *("vacuum", "tiers", "pin", "archive", "ttl", "costs", "report", "metrics", "alerts", "replay"),
+    *("server", "config"),
 )
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 # Compared by name, because few commands import Dagster.

@@ -116,6 +116,8 @@ def _root(value: str, base: Path) -> str:
 
 
 _USD = _matching(r"[0-9]{1,6}(\.[0-9]{1,6})?", float)
+_BUDGET = "(lake|bronze|silver|gold)=[0-9]{1,9}([.][0-9]{1,6})?"
+_BUDGETS = _matching(f"({_BUDGET}(,{_BUDGET})*)?")
 _MEMORY = _matching(r"[1-9][0-9]{0,8}g|(51[2-9]|5[2-9][0-9]|[6-9][0-9]{2}|[1-9][0-9]{3,8})m")
 _DAY = _matching(r"2013-[0-9]{1,2}-[0-9]{1,2}", lambda text: datetime.strptime(text, "%Y-%m-%d"))
 _LOGS = _matching("home|lake")
@@ -172,6 +174,7 @@ class Settings:
     )
     adopted: Path = _setting("adopted.toml", "a file that lists adopted tables", _path)
     prices: Path = _setting("prices.toml", "a file with prices of your own", _path)
+    budgets: str = _setting("", "USD per month, like lake=50,bronze=20", _BUDGETS)
     replay: bool = _setting(
         "on",
         "on or off: whether the demo's year of flights is played into the landing area",

@@ -47,6 +47,11 @@ def inventory_key(lake: Lake) -> dg.AssetKey:
     return dg.AssetKey(["inventory", lake.store.bucket])
 
 
+def costs_key(name: str) -> dg.AssetKey:
+    """The asset key of a table of costs: costs, name."""
+    return dg.AssetKey(["costs", name])
+
+
 def report_key(name: str = "daily") -> dg.AssetKey:
     """The asset key of a morning page: report, name."""
     return dg.AssetKey(["report", name])

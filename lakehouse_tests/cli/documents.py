@@ -120,6 +120,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
     return documents | {
         "report": terminal.json("report"),
         "inventory_report": terminal.json("inventory", "report", exit_code=1),
+        "costs": terminal.json("costs"),
         "schema": terminal.json("schema", "bronze/orders"),
         "inventory_load": _INVENTORY_LOAD,
         "quarantine_show": _QUARANTINE_SHOW,

@@ -156,6 +156,13 @@ DOCUMENTS = {
         "lakehouse tiers apply [TABLE]...",
         "`rules` are S3's documents; `installed`: they are rules of the bucket now.",
     ),
+    "costs": (
+        "lakehouse costs [TABLE]",
+        (
+            "`known_days` are the days of this month in the sums. `usd` and `forecast_usd` are null if "
+            "unknown. `groups` are since `since`, by `by`."
+        ),
+    ),
     "report": (
         "lakehouse report",
         (

@@ -34,6 +34,7 @@ def test_the_defaults() -> None:
         tables="lakehouse.tables",
         adopted=Path("/base/adopted.toml"),
         prices=Path("/base/prices.toml"),
+        budgets="",
         replay=True,
         replay_cdc="off",
         replay_start=datetime(2013, 1, 1),

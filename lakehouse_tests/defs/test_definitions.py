@@ -55,6 +55,9 @@ def settings_of(package: str, tmp_path: Path) -> Settings:
     return example_settings(tmp_path / "home", LAKEHOUSE_TABLES=package)
 
 
+COSTS = {"costs/operations", "costs/chargeback"}
+
+
 def listed(definitions: dg.Definitions) -> tuple[set[str], set[str], dict[str, set[str]]]:
     """Assets that can be materialized, checks, and what each sensor may ask for."""
     dg.Definitions.validate_loadable(definitions)
@@ -85,11 +88,12 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
         "inventory/local",
         "maintenance/records",
         "report/daily",
+        *COSTS,
     }
     assert (
         checks
         == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")}
-        | {"vacuum/bronze/events:deleted"}
+        | {"vacuum/bronze/events:deleted", "costs/chargeback:budget"}
         | INVENTORY
     )
     assert sensors == {
@@ -99,6 +103,7 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
             "vacuum/bronze/events",
             "inventory/local",
             "report/daily",
+            *COSTS,
         },
         "compaction_sensor": {"compaction/bronze/events"},
         "inventory_sensor": {"inventory/local"},
@@ -112,13 +117,13 @@ def test_one_more_table_needs_no_other_line(package: str, tmp_path: Path) -> Non
         {f"{kind}{layer}/events" for layer in ("bronze", "silver")}
         for kind in ("", "vacuum/", "compaction/")
     )
-    of_lake = {"inventory/local", "maintenance/records", "report/daily"}
+    of_lake = {"inventory/local", "maintenance/records", "report/daily", *COSTS}
     assert assets == of_lake | tables | vacuums | compactions
     assert {f"silver/events:{name}" for name in CHECKS} < checks
     assert "silver/events:quarantine" not in checks
     assert sensors == {
         "landing_sensor": {"bronze/events"},
-        "automation_sensor": {"inventory/local", "report/daily"} | tables | vacuums,
+        "automation_sensor": {"inventory/local", "report/daily", *COSTS} | tables | vacuums,
         "compaction_sensor": compactions,
         "inventory_sensor": {"inventory/local"},
     }

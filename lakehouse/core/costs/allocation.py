@@ -7,12 +7,13 @@ that class, any other row by all bytes.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import ROUND_DOWN, Decimal
 from typing import Any
 
-from lakehouse.core.costs.focus import COLUMNS, COSTS, DIGITS, EXACT, FOCUS_COLUMNS, SPLIT
+from lakehouse.core.costs.charges import Charge
+from lakehouse.core.costs.exact_amounts import DIGITS, EXACT
+from lakehouse.core.costs.focus import COLUMNS, COSTS, FOCUS_COLUMNS, SPLIT
 from lakehouse.core.errors import Refused
 
 # A part of the usage types in AWS's bills -> storage class. Other TimedStorage is of STANDARD.
@@ -26,18 +27,6 @@ _USAGE_CLASSES = {
     "TimedStorage-INT": "INTELLIGENT_TIERING",
 }
 _STORAGE = re.compile(r"TimedStorage(?:-[A-Za-z]+)*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredWeight:
-    """Bytes that a table stores in one class, as the ledger has them for one day."""
-
-    day: date
-    table: str
-    owner: str
-    part: str
-    storage_class: str
-    size_bytes: int
 
 
 def split(amount: Decimal, weights: Sequence[int], *, digits: int = DIGITS) -> list[Decimal]:
@@ -80,21 +69,24 @@ def select_rows(
 
 
 def allocated_rows(
-    rows: Iterable[Mapping[str, Any]], stored: Sequence[StoredWeight], *, bill: str
+    rows: Iterable[Mapping[str, Any]], stored: Sequence[Charge], *, bill: str
 ) -> list[dict[str, Any]]:
     """The rows of a bill, each split by the bytes stored in its period.
+
+    `stored` are the charges of the ledger, of which only those for storage count.
 
     Raises:
         Refused: no inventory is known for the period of a row.
     """
-    by_day = dict[date, list[StoredWeight]]()
+    by_day = dict[date, list[Charge]]()
     for each in stored:
-        by_day.setdefault(each.day, []).append(each)
+        if each.kind == "storage":
+            by_day.setdefault(each.day, []).append(each)
     return [part for row in rows for part in _split_row(row, by_day, bill)]
 
 
 def _split_row(
-    row: Mapping[str, Any], by_day: Mapping[date, Sequence[StoredWeight]], bill: str
+    row: Mapping[str, Any], by_day: Mapping[date, Sequence[Charge]], bill: str
 ) -> list[dict[str, Any]]:
     known = {name: _typed(name, row[name]) for name in FOCUS_COLUMNS if name in row}
     start, end = known["ChargePeriodStart"], known["ChargePeriodEnd"]
@@ -144,17 +136,16 @@ def _split_row(
 
 
 def _weights(
-    row: Mapping[str, Any], stored: Sequence[StoredWeight]
+    row: Mapping[str, Any], stored: Sequence[Charge]
 ) -> dict[tuple[str, str, str, str], int]:
     """Bytes by table, owner, part and class, of the class that the row bills if it has any."""
     billed_class = _billed_class(row)
     of_class = [each for each in stored if each.storage_class == billed_class]
     weights = dict[tuple[str, str, str, str], int]()
     for each in of_class or stored:
-        if each.size_bytes > 0:
-            key = (each.table, each.owner, each.part, each.storage_class)
-            weights[key] = weights.get(key, 0) + each.size_bytes
-    return weights
+        key = (each.table, each.owner, each.part, each.storage_class)
+        weights[key] = weights.get(key, 0) + (each.size_bytes or 0)
+    return {key: size_bytes for key, size_bytes in weights.items() if size_bytes > 0}
 
 
 def _days(by_day: Mapping[date, object], start: datetime, end: datetime) -> list[date]:

@@ -7,9 +7,12 @@ begin with `x_`, as its section "Column Handling" asks.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal
+from decimal import Decimal
 from json import dumps
 from typing import Any, Literal
+
+from lakehouse.core.costs.charges import Charge, type_of_kind
+from lakehouse.core.costs.exact_amounts import DIGITS
 
 FOCUS_VERSION = "1.3"
 type_of_column = Literal["String", "Decimal", "Date/Time", "JSON"]
@@ -115,10 +118,6 @@ CUSTOM_COLUMNS: Mapping[str, str] = {
     "x_report": "STRING",
     "x_is_closed": "BOOLEAN",
 }
-# Bills have up to 18 decimal places; 20 places are left for the whole number.
-DIGITS = 18
-# Sums of money are exact with as many digits as a decimal of Spark has, and some to spare.
-EXACT = Context(prec=60)
 _SPARK_TYPES: Mapping[type_of_column, str] = {
     "String": "STRING",
     "Decimal": f"DECIMAL(38, {DIGITS})",
@@ -130,7 +129,6 @@ COLUMNS: Mapping[str, str] = {
     **CUSTOM_COLUMNS,
 }
 
-type_of_kind = Literal["storage", "compute", "requests"]
 # kind -> service category, subcategory and name, as AWS spells them where it has the service.
 _SERVICES: Mapping[type_of_kind, tuple[str, str, str]] = {
     "storage": ("Storage", "Object Storage", "Amazon Simple Storage Service"),
@@ -138,41 +136,6 @@ _SERVICES: Mapping[type_of_kind, tuple[str, str, str]] = {
     "compute": ("Compute", "Other (Compute)", "Table upkeep"),
 }
 _PROVIDER = "AWS"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FocusCharge:
-    """A priced quantity of one day. `table` is empty for bytes that belong to no table.
-
-    - `part`: the part of the inventory, or the kind of the operation.
-    - `sku`: what the price is for, like `storage/STANDARD`.
-    - `size_bytes`: the stored bytes; `None` if the charge is not for storage.
-    - `is_correction`: the charge corrects one of a closed day, and may be negative.
-    """
-
-    day: date
-    table: str
-    owner: str
-    kind: type_of_kind
-    part: str
-    sku: str
-    quantity: Decimal
-    unit: str
-    unit_price: Decimal
-    storage_class: str = ""
-    size_bytes: int | None = None
-    report: str = ""
-    is_correction: bool = False
-
-    @property
-    def layer(self) -> str:
-        """The table's layer, or an empty text."""
-        return self.table.partition("/")[0]
-
-    @property
-    def usd(self) -> Decimal:
-        """The cost, exact to `DIGITS` decimal places."""
-        return rounded(EXACT.multiply(self.quantity, self.unit_price))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,12 +147,7 @@ class LakeAccount:
     prices_as_of: str
 
 
-def rounded(value: Decimal) -> Decimal:
-    """The value with as many decimal places as the table stores."""
-    return value.quantize(Decimal(1).scaleb(-DIGITS), context=EXACT)
-
-
-def estimated_row(charge: FocusCharge, account: LakeAccount, *, is_closed: bool) -> dict[str, Any]:
+def estimated_row(charge: Charge, account: LakeAccount, *, is_closed: bool) -> dict[str, Any]:
     """The row of an estimated charge, with a value for every column."""
     start = midnight(charge.day)
     month = midnight(charge.day.replace(day=1))
@@ -252,6 +210,25 @@ def estimated_row(charge: FocusCharge, account: LakeAccount, *, is_closed: bool)
     return {**dict.fromkeys(COLUMNS), **known}
 
 
+def charge_of(row: Mapping[str, Any]) -> Charge:
+    """The charge behind an estimated row, as `estimated_row` wrote it."""
+    return Charge(
+        day=row["x_day"],
+        table=row["x_table"],
+        owner=row["x_owner"],
+        kind=row["x_kind"],
+        part=row["x_part"],
+        sku=row["SkuId"],
+        quantity=Decimal(row["ConsumedQuantity"]),
+        unit=row["ConsumedUnit"],
+        unit_price=Decimal(row["ListUnitPrice"]),
+        storage_class=row["x_storage_class"],
+        size_bytes=row["x_bytes"],
+        report=row["x_report"],
+        is_correction=row["ChargeClass"] == "Correction",
+    )
+
+
 def midnight(day: date) -> datetime:
     """The start of a day, in UTC."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
@@ -262,7 +239,7 @@ def next_month(month: datetime) -> datetime:
     return (month + timedelta(days=31)).replace(day=1)
 
 
-def _description(charge: FocusCharge) -> str:
+def _description(charge: Charge) -> str:
     what = f"{charge.kind} of {charge.table or 'objects outside all tables'}: {charge.part}"
     of_class = f", {charge.storage_class}" if charge.storage_class else ""
     correction = ", corrected by a later inventory" if charge.is_correction else ""

@@ -48,6 +48,8 @@ class Table:
     `evolution` decides which changes of the declaration the next write applies to the table: safe
     ones (`"ask"`), also renamed columns and wider types (`"automatic"`), or none (`"refuse"`).
     `renamed` maps earlier column names to present ones; `formerly` is an earlier key.
+
+    `owner` pays for the table. A month is meant to cost at most `budget_usd_per_month`.
     """
 
     key: str
@@ -67,6 +69,8 @@ class Table:
     evolution: Literal["automatic", "ask", "refuse"] = "ask"
     renamed: dict[str, str] = field(default_factory=dict[str, str])
     formerly: str | None = None
+    owner: str = ""
+    budget_usd_per_month: float | None = None
 
     def __post_init__(self) -> None:
         check_key("Table.key", self.key)
@@ -81,6 +85,10 @@ class Table:
         if self.fresh_within_hours is not None and not 0 < self.fresh_within_hours < inf:
             raise self._refused(
                 f"fresh_within_hours is {self.fresh_within_hours}. Use a number above 0."
+            )
+        if self.budget_usd_per_month is not None and not 0 < self.budget_usd_per_month < inf:
+            raise self._refused(
+                f"budget_usd_per_month is {self.budget_usd_per_month}. Use a number above 0."
             )
         if self.source is not None:
             self._check_landed(self.source)

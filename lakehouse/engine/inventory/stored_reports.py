@@ -10,6 +10,8 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import date
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.classify import is_current
@@ -68,29 +70,43 @@ def newest_report(
     Raises as `parse_manifest`.
     """
     for found, stamp in stamps_of(store):
-        if (
-            configuration not in (None, found)
-            or (checksum := checksum_of(store, found, stamp)) is None
-        ):
+        if configuration not in (None, found):
             continue
-        folder = f"{REPORTS}/{store.bucket}/{found}"
-        name = f"{folder}/{stamp}/manifest.json"
-        return parse_manifest(
-            _read(
-                store,
-                name,
-                f"inventory report {name}: there is a checksum, but no manifest",
-            ),
-            checksum,
-            ReportSource(
-                name=f"{found}/{stamp}",
-                bucket=store.bucket,
-                folder=f"{store.prefix}{folder}/data",
-            ),
-            now_ms=now_ms,
-            max_age_hours=max_age_hours,
-        )
+        checksum = checksum_of(store, found, stamp)
+        if checksum is not None:
+            manifest, source = _manifest(store, found, stamp)
+            return parse_manifest(
+                manifest, checksum, source, now_ms=now_ms, max_age_hours=max_age_hours
+            )
     return None
+
+
+def reports_by_day(store: Store, *, since: date, now_ms: int) -> dict[date, Report]:
+    """The newest complete report of each day since `since`. Damaged reports are omitted."""
+    reports = dict[date, Report]()
+    for found, stamp in stamps_of(store):
+        day = date.fromisoformat(stamp[:10])
+        checksum = None
+        if day >= since and day not in reports:
+            checksum = checksum_of(store, found, stamp)
+        if checksum is not None:
+            with suppress(Refused):
+                manifest, source = _manifest(store, found, stamp)
+                reports[day] = parse_manifest(manifest, checksum, source, now_ms=now_ms)
+    return reports
+
+
+def _manifest(store: Store, configuration: str, stamp: str) -> tuple[bytes, ReportSource]:
+    """The manifest of a report that has a checksum, and where it must say that it is."""
+    folder = f"{REPORTS}/{store.bucket}/{configuration}"
+    name = f"{folder}/{stamp}/manifest.json"
+    source = ReportSource(
+        name=f"{configuration}/{stamp}",
+        bucket=store.bucket,
+        folder=f"{store.prefix}{folder}/data",
+    )
+    problem = f"inventory report {name}: there is a checksum, but no manifest"
+    return _read(store, name, problem), source
 
 
 def settled_ms(report: Report) -> int:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.costs.allocation import StoredWeight, allocated_rows, select_rows, split
+from lakehouse.core.costs.allocation import allocated_rows, select_rows, split
+from lakehouse.core.costs.charges import Charge
 from lakehouse.core.costs.focus import COLUMNS, COSTS
 from lakehouse.core.errors import Refused
 
@@ -37,12 +38,17 @@ def test_the_largest_remainders_get_the_cents_that_are_left() -> None:
     assert split(Decimal("-0.05"), [3, 7], digits=2) == [Decimal("-0.02"), Decimal("-0.03")]
 
 
-def stored(table: str, size_bytes: int, storage_class: str = "STANDARD") -> StoredWeight:
-    return StoredWeight(
+def stored(table: str, size_bytes: int, storage_class: str = "STANDARD") -> Charge:
+    return Charge(
         day=date(2026, 11, 3),
         table=table,
         owner="team-a",
+        kind="storage",
         part="live",
+        sku="",
+        quantity=Decimal(0),
+        unit="GB-Months",
+        unit_price=Decimal(0),
         storage_class=storage_class,
         size_bytes=size_bytes,
     )

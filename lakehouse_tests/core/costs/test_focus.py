@@ -6,19 +6,20 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
+from lakehouse.core.costs.charges import Charge
 from lakehouse.core.costs.focus import (
     COLUMNS,
     CUSTOM_COLUMNS,
     FOCUS_COLUMNS,
-    FocusCharge,
     LakeAccount,
+    charge_of,
     estimated_row,
 )
 
 with Path(__file__).with_name("focus-1.3-columns.csv").open(encoding="utf-8") as file:
     SPECIFIED = list(csv.DictReader(file))
 
-CHARGE = FocusCharge(
+CHARGE = Charge(
     day=date(2026, 2, 3),
     table="bronze/weather",
     owner="data-platform",
@@ -46,6 +47,10 @@ def test_a_row_has_a_value_wherever_focus_1_3_allows_no_null() -> None:
     assert [*row] == [*COLUMNS]
     demanded = [each["column"] for each in SPECIFIED if each["nulls"] == "False"]
     assert [name for name in demanded if row[name] is None] == []
+
+
+def test_a_charge_is_read_back_from_its_row() -> None:
+    assert charge_of(estimated_row(CHARGE, ACCOUNT, is_closed=True)) == CHARGE
 
 
 def test_a_row_of_storage() -> None:

@@ -1,14 +1,37 @@
 """Charges of a day: by table, part and class, and corrections that bring a closed day to a later report."""
 
+import tomllib
 from datetime import date
 from decimal import Decimal
+from importlib.resources import files
 
-from lakehouse.core.costs.chargeback import StoredDay, corrections, gb_months, storage_charges
+from lakehouse import Append, Landing, Table
+from lakehouse.core.costs.charges import (
+    StoredDay,
+    corrections,
+    operation_charges,
+    storage_charges,
+    sum_by,
+)
+from lakehouse.core.costs.exact_amounts import gb_months
+from lakehouse.core.costs.operations import UpkeepOperation
+from lakehouse.core.costs.price_book import parse_price_book
 from lakehouse.core.inventory.objects import Part
 from lakehouse.core.inventory.reconcile import Reconciliation, TableShares, UsageShare
 
 GB = 1024**3
-PRICES = {"STANDARD": Decimal("0.023"), "STANDARD_IA": Decimal("0.0125")}
+BOOK = parse_price_book(
+    tomllib.loads(
+        files("lakehouse.engine.costs").joinpath("prices.toml").read_text(encoding="utf-8")
+    )
+)
+TABLE = Table(
+    key="bronze/a",
+    source=Landing(prefix="landing/a/", format="json", schema="id BIGINT"),
+    write=Append(),
+    owner="team-a",
+)
+TABLES = {TABLE.key: TABLE}
 
 
 def share(part: Part | None, size_bytes: int, storage_class: str | None = None) -> UsageShare:
@@ -29,7 +52,6 @@ def day(*shares: UsageShare, report: str = "first", outside: int = 0) -> StoredD
         day=date(2026, 11, 3),
         report=report,
         reconciliation=Reconciliation(tables=(table,), unclaimed=unclaimed),
-        owners={"bronze/a": "team-a"},
     )
 
 
@@ -46,7 +68,7 @@ def test_bytes_are_charged_by_table_part_and_class() -> None:
         share(Part.FOLDERS, 0),
         outside=300 * GB,
     )
-    charges = storage_charges(stored, PRICES.get)
+    charges = storage_charges(stored, TABLES, BOOK)
     assert [(each.table, each.part, each.storage_class, each.usd) for each in charges] == [
         ("", "outside", "STANDARD", Decimal("0.23")),
         ("bronze/a", "live", "STANDARD", Decimal("0.046")),
@@ -57,16 +79,18 @@ def test_bytes_are_charged_by_table_part_and_class() -> None:
 
 
 def test_a_class_without_a_price_costs_what_standard_costs() -> None:
-    [charge] = storage_charges(day(share(Part.LIVE, 30 * GB, "EXPRESS_ONEZONE")), PRICES.get)
+    [charge] = storage_charges(day(share(Part.LIVE, 30 * GB, "EXPRESS_ONEZONE")), TABLES, BOOK)
     assert (charge.sku, charge.usd) == ("storage/EXPRESS_ONEZONE", Decimal("0.023"))
 
 
 def test_corrections_bring_a_closed_day_to_a_later_report_once() -> None:
     written = storage_charges(
-        day(share(Part.LIVE, 60 * GB), share(Part.LOG_COMMITS, GB)), PRICES.get
+        day(share(Part.LIVE, 60 * GB), share(Part.LOG_COMMITS, GB)), TABLES, BOOK
     )
     later = storage_charges(
-        day(share(Part.LIVE, 30 * GB), share(Part.ORPHANED_OLD, 30 * GB), report="late"), PRICES.get
+        day(share(Part.LIVE, 30 * GB), share(Part.ORPHANED_OLD, 30 * GB), report="late"),
+        TABLES,
+        BOOK,
     )
     added = corrections(written, later)
     assert all(each.is_correction and each.report == "late" for each in added)
@@ -77,3 +101,30 @@ def test_corrections_bring_a_closed_day_to_a_later_report_once() -> None:
         "orphaned_old": True,
     }
     assert corrections([*written, *added], later) == []
+
+
+def test_operations_are_charged_by_day_kind_and_price_and_what_is_unknown_is_not() -> None:
+    def vacuum(ended_ms: int, vcpu_seconds: float | None) -> UpkeepOperation:
+        return UpkeepOperation(
+            table="bronze/a",
+            kind="vacuum",
+            operation_id=f"started-{ended_ms}",
+            ended_ms=ended_ms,
+            is_ok=True,
+            why="",
+            vcpu_seconds=vcpu_seconds,
+            requests={"GetObject": 1_000, "ListObjectsV2": 500, "DeleteObjects": 7},
+        )
+
+    noon = 1_793_707_200_000  # 2026-11-03 12:00 UTC
+    charges = operation_charges([vacuum(noon, 1_800), vacuum(noon + 1, None)], TABLES, BOOK)
+    assert [(each.sku, each.quantity, each.usd) for each in charges] == [
+        ("compute/vcpu-hour", Decimal("0.5"), Decimal("0.055")),
+        ("requests/get", Decimal(2_000), Decimal("0.0008")),
+        ("requests/put", Decimal(1_000), Decimal("0.005")),
+        ("requests/delete", Decimal(14), Decimal(0)),
+    ]
+    assert {(each.day, each.owner) for each in charges} == {(date(2026, 11, 3), "team-a")}
+    assert [(each.name, each.usd) for each in sum_by(charges, "layer")] == [
+        ("bronze", Decimal("0.0608"))
+    ]

@@ -1,0 +1,277 @@
+"""The charges of a lake by day: stored bytes and the work of operations, at the book's prices.
+
+Sums are exact decimals and are rounded only for people.
+
+- Storage: bytes / 2^30 / days of the month = GB-months of one day, times the price of the class.
+  The minimum sizes and days of colder classes are not counted.
+- An operation: its measured vCPU-seconds and its counted requests. What is not known is no charge.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from typing import Literal
+
+from lakehouse.core.costs.exact_amounts import EXACT, day_of, decimal_of, gb_months, rounded
+from lakehouse.core.costs.operations import UpkeepOperation
+from lakehouse.core.costs.price_book import DEFAULT_CLASS, PriceBook
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.inventory.objects import RECLAIMABLE, Part
+from lakehouse.core.inventory.reconcile import Reconciliation
+
+OUTSIDE = "outside"
+_DEAD = frozenset(
+    part.name.lower() for part in (*RECLAIMABLE, Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT)
+)
+
+type_of_kind = Literal["storage", "compute", "requests"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """A priced quantity of one day. `table` is empty for bytes that belong to no table.
+
+    - `part`: the part of the inventory, or the kind of the operation.
+    - `sku`: what the price is for, like `storage/STANDARD`.
+    - `size_bytes`: the stored bytes; `None` if the charge is not for storage.
+    - `report`: the inventory behind it.
+    - `is_correction`: the charge corrects one of a closed day, and may be negative.
+    """
+
+    day: date
+    table: str
+    owner: str
+    kind: type_of_kind
+    part: str
+    sku: str
+    quantity: Decimal
+    unit: str
+    unit_price: Decimal
+    storage_class: str = ""
+    size_bytes: int | None = None
+    report: str = ""
+    is_correction: bool = False
+
+    @property
+    def layer(self) -> str:
+        """The table's layer, or an empty text."""
+        return self.table.partition("/")[0]
+
+    @property
+    def usd(self) -> Decimal:
+        """The cost, exact to `DIGITS` decimal places."""
+        return rounded(EXACT.multiply(self.quantity, self.unit_price))
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether these are bytes that the newest version does not need."""
+        return self.kind == "storage" and self.part in _DEAD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostSum:
+    """The sum of some charges."""
+
+    name: str
+    usd: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDay:
+    """The inventory that stands for a day."""
+
+    day: date
+    report: str
+    reconciliation: Reconciliation
+
+
+def storage_charges(
+    stored: StoredDay, tables: Mapping[str, Table], book: PriceBook
+) -> list[Charge]:
+    """The charges for one day of storage: bytes by table, part and storage class.
+
+    Bytes in a class that the book does not have are charged as STANDARD.
+    """
+    found = stored.reconciliation
+    shares = [(table.table, share) for table in found.tables for share in table.shares]
+    shares += [("", share) for share in found.unclaimed]
+    sizes = dict[tuple[str, str, str], int]()
+    for table, share in shares:
+        part = OUTSIDE if share.part is None else share.part.name.lower()
+        key = (table, part, share.storage_class or DEFAULT_CLASS)
+        sizes[key] = sizes.get(key, 0) + share.size_bytes
+    charges = list[Charge]()
+    for (table, part, storage_class), size_bytes in sorted(sizes.items()):
+        price = book.usd_per_gb_month(storage_class)
+        if price is None:
+            price = book.classes[DEFAULT_CLASS].usd_per_gb_month
+        charge = Charge(
+            day=stored.day,
+            table=table,
+            owner=tables[table].owner if table in tables else "",
+            kind="storage",
+            part=part,
+            sku=f"storage/{storage_class}",
+            quantity=gb_months(size_bytes, stored.day),
+            unit="GB-Months",
+            unit_price=decimal_of(price),
+            storage_class=storage_class,
+            size_bytes=size_bytes,
+            report=stored.report,
+        )
+        if charge.quantity:
+            charges.append(charge)
+    return charges
+
+
+def operation_charges(
+    operations: Iterable[UpkeepOperation], tables: Mapping[str, Table], book: PriceBook
+) -> list[Charge]:
+    """The charges for operations, by the day on which they ended, table, kind and price."""
+    charges = dict[tuple[object, ...], Charge]()
+    for each in operations:
+        for charge in _charges_of(each, tables[each.table], book):
+            key = (charge.day, charge.table, charge.part, charge.sku)
+            before = charges.get(key)
+            quantity = charge.quantity + (before.quantity if before else 0)
+            charges[key] = replace(charge, quantity=quantity)
+    return [charge for charge in charges.values() if charge.quantity]
+
+
+def corrections(written: Sequence[Charge], now: Sequence[Charge]) -> list[Charge]:
+    """What must be added to the charges of a closed day, so that they sum up to those known now.
+
+    `written` includes earlier corrections.
+    """
+    before, after = _sums(written), _sums(now)
+    differences = list[Charge]()
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key), after.get(key)
+        model = new or old
+        assert model is not None
+        quantity = (new.quantity if new else Decimal(0)) - (old.quantity if old else Decimal(0))
+        size = ((new.size_bytes or 0) if new else 0) - ((old.size_bytes or 0) if old else 0)
+        if quantity or size:
+            report = now[0].report if now else model.report
+            differences.append(
+                replace(
+                    model, quantity=quantity, size_bytes=size, report=report, is_correction=True
+                )
+            )
+    return differences
+
+
+def carried(charges: Sequence[Charge], day: date) -> list[Charge]:
+    """The charges for storage if a day stored what an earlier day did."""
+    sums = [each for each in _sums(charges).values() if (each.size_bytes or 0) > 0]
+    return [
+        replace(
+            each,
+            day=day,
+            quantity=gb_months(each.size_bytes or 0, day),
+            is_correction=False,
+        )
+        for each in sums
+    ]
+
+
+def sum_by(charges: Iterable[Charge], by: str) -> list[CostSum]:
+    """The sums by `table`, `layer`, `owner` or `kind`, the largest first.
+
+    A kind is a part of storage, or a kind of operation.
+    """
+    sums = dict[str, Decimal]()
+    for charge in charges:
+        name = _name_of(charge, by)
+        sums[name] = EXACT.add(sums.get(name, Decimal(0)), charge.usd)
+    found = [CostSum(name=name, usd=usd) for name, usd in sums.items()]
+    return sorted(found, key=lambda each: (-each.usd, each.name))
+
+
+def charge_totals(charges: Iterable[Charge]) -> dict[str, Decimal]:
+    """The sums by table; objects in no table are under an empty name."""
+    totals = dict[str, Decimal]()
+    for charge in charges:
+        totals[charge.table] = EXACT.add(totals.get(charge.table, Decimal(0)), charge.usd)
+    return totals
+
+
+def total_usd(charges: Iterable[Charge]) -> Decimal:
+    """The sum of all charges."""
+    total = Decimal(0)
+    for charge in charges:
+        total = EXACT.add(total, charge.usd)
+    return total
+
+
+def _charges_of(operation: UpkeepOperation, table: Table, book: PriceBook) -> Iterable[Charge]:
+    compute = Charge(
+        day=day_of(operation.ended_ms),
+        table=table.key,
+        owner=table.owner,
+        kind="compute",
+        part=operation.kind,
+        sku="compute/vcpu-hour",
+        quantity=Decimal(0),
+        unit="vCPU-Hours",
+        unit_price=decimal_of(table.prices.usd_per_vcpu_hour),
+    )
+    if operation.vcpu_seconds is not None:
+        hours = EXACT.divide(decimal_of(operation.vcpu_seconds), Decimal(3600))
+        yield replace(compute, quantity=rounded(hours))
+    thousands = {
+        "get": table.prices.usd_per_1000_gets,
+        "put": table.prices.usd_per_1000_puts,
+        "delete": book.usd_per_1000_deletes,
+    }
+    counts = dict[str, int]()
+    for name, count in (operation.requests or {}).items():
+        word = _request_class(name)
+        counts[word] = counts.get(word, 0) + count
+    for word, count in counts.items():
+        yield replace(
+            compute,
+            kind="requests",
+            sku=f"requests/{word}",
+            quantity=Decimal(count),
+            unit="Requests",
+            unit_price=decimal_of(thousands[word]) / 1_000,
+        )
+
+
+def _request_class(name: str) -> str:
+    """The word for the requests that S3 bills alike: `put` has COPY, POST and LIST, too."""
+    if name.startswith(("Get", "Head")):
+        return "get"
+    return "delete" if name.startswith("Delete") else "put"
+
+
+def _sums(charges: Iterable[Charge]) -> dict[tuple[str, ...], Charge]:
+    """One charge per table, part and price, with the summed quantity."""
+    sums = dict[tuple[str, ...], Charge]()
+    for each in charges:
+        key = (each.table, each.owner, each.part, each.sku, str(each.unit_price.normalize()))
+        before = sums.get(key)
+        sums[key] = (
+            each
+            if before is None
+            else replace(
+                before,
+                quantity=before.quantity + each.quantity,
+                size_bytes=(before.size_bytes or 0) + (each.size_bytes or 0),
+            )
+        )
+    return sums
+
+
+def _name_of(charge: Charge, by: str) -> str:
+    match by:
+        case "table":
+            return charge.table or "(outside all tables)"
+        case "layer":
+            return charge.layer or "(outside all tables)"
+        case "owner":
+            return charge.owner or "(no owner)"
+        case _:
+            return f"{charge.kind}: {charge.part}"

@@ -1,0 +1,34 @@
+"""Exact decimals for money and quantities, and the days and months that they count."""
+
+from calendar import monthrange
+from datetime import UTC, date, datetime
+from decimal import Context, Decimal
+
+# Bills have up to 18 decimal places. A decimal of Spark has 38 digits in all.
+DIGITS = 18
+EXACT = Context(prec=60)
+_GB = 1024**3
+
+
+def gb_months(size_bytes: int, day: date) -> Decimal:
+    """The GB-months of bytes that were stored for one day.
+
+    S3 bills GB-months by the hour, so a day is its share of the month.
+    """
+    days = monthrange(day.year, day.month)[1]
+    return rounded(EXACT.divide(Decimal(size_bytes), Decimal(_GB * days)))
+
+
+def decimal_of(number: float) -> Decimal:
+    """The number as people write it, exactly."""
+    return Decimal(repr(number))
+
+
+def rounded(value: Decimal) -> Decimal:
+    """The value with as many decimal places as the table stores."""
+    return value.quantize(Decimal(1).scaleb(-DIGITS), context=EXACT)
+
+
+def day_of(ms: int) -> date:
+    """The day of a time, in UTC."""
+    return datetime.fromtimestamp(ms / 1000, tz=UTC).date()

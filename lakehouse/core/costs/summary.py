@@ -1,0 +1,162 @@
+"""The costs of a lake for people: this week, this month, the forecast, and what was saved."""
+
+from calendar import monthrange
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+from lakehouse.core.checks import CheckResult
+from lakehouse.core.costs.charges import Charge, CostSum, sum_by, total_usd
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.text import count_of
+
+_DEAREST = 10
+_DAYS_OF_WEEK = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormulaCost:
+    """An amount in USD, and its formula in words. `None` means unknown."""
+
+    name: str
+    usd: Decimal | None
+    formula: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostSummary:
+    """What a lake, or a part of it, costs.
+
+    - `day_count`: the days of the present month whose charges are known.
+    - `forecast_usd`: the month as it will be, if each day costs what the known days of the last
+      week cost on average. `None` without a known day.
+    - `amounts`: dead bytes, and what others passed on.
+    """
+
+    today: date
+    day_count: int
+    week_usd: Decimal
+    month_usd: Decimal
+    forecast_usd: Decimal | None
+    dearest: tuple[CostSum, ...]
+    amounts: tuple[FormulaCost, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented shape of `lakehouse costs --json`, without its groups."""
+        return {
+            "today": self.today.isoformat(),
+            "known_days": self.day_count,
+            "week_usd": usd_number(self.week_usd),
+            "month_usd": usd_number(self.month_usd),
+            "forecast_usd": usd_number(self.forecast_usd),
+            "dearest": [{"name": each.name, "usd": usd_number(each.usd)} for each in self.dearest],
+            "amounts": [
+                {"name": each.name, "usd": usd_number(each.usd), "formula": each.formula}
+                for each in self.amounts
+            ],
+        }
+
+
+def summarize(
+    charges: Sequence[Charge], *, today: date, amounts: Sequence[FormulaCost] = ()
+) -> CostSummary:
+    """The sums of the charges of this month and the last seven days."""
+    month = [each for each in charges if each.day >= today.replace(day=1)]
+    week = _of_week(charges, today)
+    return CostSummary(
+        today=today,
+        day_count=len({each.day for each in month}),
+        week_usd=total_usd(week),
+        month_usd=total_usd(month),
+        forecast_usd=forecast_usd(charges, today=today),
+        dearest=tuple(sum_by(month, "table")[:_DEAREST]),
+        amounts=(_dead_bytes(charges), *amounts),
+    )
+
+
+def forecast_usd(charges: Sequence[Charge], *, today: date) -> Decimal | None:
+    """The costs of the present month: those known, and for the other days the mean of last week."""
+    month = [each for each in charges if each.day >= today.replace(day=1)]
+    week = _of_week(charges, today)
+    week_days = len({each.day for each in week})
+    if not week_days:
+        return None
+    days_left = monthrange(today.year, today.month)[1] - today.day
+    return total_usd(month) + total_usd(week) * days_left / week_days
+
+
+def parse_budgets(text: str) -> dict[str, Decimal]:
+    """Scope -> USD per month, from `LAKEHOUSE_BUDGETS`, like `lake=50,bronze=20`."""
+    pairs = (pair.partition("=") for pair in text.split(",") if pair)
+    return {scope: Decimal(usd) for scope, _, usd in pairs}
+
+
+def budget_scopes(tables: Iterable[Table], budgets: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    """All budgets by scope: a table's key, a layer, or `lake`."""
+    declared = {
+        table.key: Decimal(repr(table.budget_usd_per_month))
+        for table in tables
+        if table.budget_usd_per_month is not None
+    }
+    return {**budgets, **declared}
+
+
+def left_usd(
+    charges: Sequence[Charge], budgets: Mapping[str, Decimal], *, today: date
+) -> dict[str, Decimal]:
+    """What is left of each budget if the month goes on like its last week; below 0: too little."""
+    left = dict[str, Decimal]()
+    for scope, budget in budgets.items():
+        own = [each for each in charges if scope in ("lake", each.layer, each.table)]
+        left[scope] = budget - (forecast_usd(own, today=today) or Decimal(0))
+    return left
+
+
+def assess_budgets(
+    charges: Sequence[Charge], budgets: Mapping[str, Decimal], *, today: date
+) -> CheckResult:
+    """Whether the month stays within all budgets."""
+    left = left_usd(charges, budgets, today=today)
+    over = [scope for scope, usd in left.items() if usd < 0]
+    if not over:
+        kept = f"{count_of(len(budgets), 'budget')} kept" if budgets else "there is no budget"
+        return CheckResult(name="budget", ok=True, sentence=kept)
+    texts = [
+        f"{scope} will cost {usd_text(budgets[scope] - left[scope])} of {budgets[scope]:f} USD"
+        for scope in over
+    ]
+    advice = "Use lakehouse costs --by kind to see why, or raise the budget"
+    return CheckResult(
+        name="budget",
+        ok=False,
+        sentence=f"this month, {'; '.join(texts)}. {advice}",
+        numbers={"over_budget": len(over)},
+    )
+
+
+def usd_text(usd: Decimal) -> str:
+    """Cents for people; smaller amounts with four significant digits."""
+    return f"{usd:,.2f}" if abs(usd) >= 1 or not usd else f"{usd:.4g}"
+
+
+def usd_number(usd: Decimal | None) -> float | None:
+    """A number for JSON documents."""
+    return None if usd is None else float(round(usd, 9))
+
+
+def _of_week(charges: Iterable[Charge], today: date) -> list[Charge]:
+    first = today - timedelta(days=_DAYS_OF_WEEK - 1)
+    return [each for each in charges if first <= each.day <= today]
+
+
+def _dead_bytes(charges: Sequence[Charge]) -> FormulaCost:
+    stored = [each for each in charges if each.kind == "storage"]
+    if not stored:
+        return FormulaCost(name="dead bytes", usd=None, formula="unknown without an inventory")
+    newest = max(each.day for each in stored)
+    days = monthrange(newest.year, newest.month)[1]
+    usd = total_usd(each for each in stored if each.day == newest and each.is_dead) * days
+    formula = "bytes that no newest version needs x the price of their class, for a month"
+    return FormulaCost(name="dead bytes", usd=usd, formula=formula)

@@ -1,0 +1,129 @@
+"""The costs of a lake as two assets: `costs/operations` and `costs/chargeback`.
+
+They run after each inventory. The check `budget` reports if the present month will cost too much.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.health import check_fields
+from lakehouse.defs.keys import costs_key, inventory_key
+from lakehouse.defs.resources import open_session
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.lake import Lake
+
+# The newest materialization's metadata with what is left of each table's budget, by key, in USD.
+LEFT_USD = "lakehouse/left_usd"
+
+
+def costs_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetsDefinition]:
+    """Both assets."""
+    return [_operations_asset(tables, lake), _chargeback_asset(tables, lake)]
+
+
+def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
+    key = costs_key("operations")
+
+    @dg.asset(
+        key=key,
+        deps=[inventory_key(lake)],
+        group_name="costs",
+        kinds={"deltalake"},
+        pool="_".join(key.path),
+        metadata=_place(lake, key),
+        automation_condition=_after_inventories(),
+        description="Each operation of upkeep with its measured work and its cost, by day. The "
+        "columns are those of Databricks' history of predictive optimization.",
+    )
+    def operations(
+        context: dg.AssetExecutionContext, spark: LazyPySparkResource
+    ) -> dg.MaterializeResult[Any]:
+        from lakehouse.engine.costs.cost_tables import CostsSession, write_operations
+
+        with dagster_words(context):
+            costs = CostsSession(
+                lake=lake,
+                tables={table.key: table for table in tables},
+                spark=open_session(context, spark),
+                owner=f"run {context.run.run_id}",
+            )
+            written = write_operations(costs, now_ms=now_ms())
+        return dg.MaterializeResult(metadata=_metadata(context, written))
+
+    return operations
+
+
+def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
+    key = costs_key("chargeback")
+
+    @dg.asset(
+        key=key,
+        deps=[inventory_key(lake)],
+        group_name="costs",
+        kinds={"deltalake"},
+        pool="_".join(key.path),
+        metadata=_place(lake, key),
+        automation_condition=_after_inventories(),
+        description="What each table cost on each day: stored bytes, compute and requests. The "
+        "columns are those of FOCUS 1.3, Cost and Usage.",
+        check_specs=[
+            dg.AssetCheckSpec(
+                "budget",
+                asset=key,
+                description="The present month stays within the budgets.",
+            )
+        ],
+    )
+    def chargeback(
+        context: dg.AssetExecutionContext, spark: LazyPySparkResource
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        from lakehouse.engine.costs.budgets import read_budgets
+        from lakehouse.engine.costs.chargeback import write_chargeback
+        from lakehouse.engine.costs.cost_tables import CostsSession
+
+        with dagster_words(context):
+            costs = CostsSession(
+                lake=lake,
+                tables={table.key: table for table in tables},
+                spark=open_session(context, spark),
+                owner=f"run {context.run.run_id}",
+            )
+            written = write_chargeback(costs, now_ms=now_ms())
+            budgets = read_budgets(lake, costs.tables, now_ms=now_ms())
+        metadata = {
+            **_metadata(context, written),
+            "lakehouse/corrected_usd": float(written.corrected_usd),
+            LEFT_USD: dg.MetadataValue.json(dict(budgets.left_usd)),
+        }
+        yield dg.MaterializeResult(asset_key=key, metadata=metadata)
+        yield dg.AssetCheckResult(asset_key=key, **check_fields(budgets.check))
+
+    return chargeback
+
+
+def _after_inventories() -> dg.AutomationCondition[Any]:
+    condition = dg.AutomationCondition
+    return condition.any_deps_updated() & ~condition.in_progress()
+
+
+def _place(lake: Lake, key: dg.AssetKey) -> dict[str, Any]:
+    return {
+        "dagster/uri": lake.settings.table_uri("/".join(key.path)),
+        "dagster/storage_kind": "deltalake",
+    }
+
+
+def _metadata(context: dg.AssetExecutionContext, written: Any) -> dict[str, Any]:
+    """What a run wrote. Tables that could not be read are named in its log."""
+    for table, why in written.unread.items():
+        context.log.warning(f"the operations of {table} are not counted: {why}")
+    return {
+        "lakehouse/days": ", ".join(map(str, written.days)) or "none",
+        "lakehouse/rows": written.row_count,
+        "lakehouse/unread_tables": len(written.unread),
+    }

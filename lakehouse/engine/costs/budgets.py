@@ -1,0 +1,33 @@
+"""Compares the costs of the present month with the budgets of a lake."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakehouse.core.checks import CheckResult
+from lakehouse.core.costs.exact_amounts import day_of
+from lakehouse.core.costs.summary import assess_budgets, budget_scopes, left_usd, parse_budgets
+from lakehouse.core.declaration.table import Table
+from lakehouse.engine.costs.read_ledger import month_start, read_ledger
+from lakehouse.engine.lake import Lake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetReading:
+    """The check of all budgets, and what is left of each, by scope, in USD."""
+
+    check: CheckResult
+    left_usd: Mapping[str, float]
+
+
+def read_budgets(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> BudgetReading:
+    """The budgets of a lake and of its tables, as the ledger forecasts the present month."""
+    budgets = budget_scopes(tables.values(), parse_budgets(lake.settings.budgets))
+    today, charges = day_of(now_ms), ()
+    if budgets:
+        since = month_start(now_ms)
+        charges = read_ledger(lake, tables, since=since, now_ms=now_ms).charges
+    left = left_usd(charges, budgets, today=today)
+    return BudgetReading(
+        check=assess_budgets(charges, budgets, today=today),
+        left_usd={scope: float(usd) for scope, usd in left.items()},
+    )

@@ -1,0 +1,177 @@
+"""Brings `costs/chargeback` up to date: estimated charges by day, and bills that are allocated.
+
+1. The table's lock is taken, and its rows of the last days are read.
+2. Each day's charges are computed as they are known now: storage from the day's newest inventory
+   report, operations from logs and journal.
+3. One commit replaces the open days whose rows differ. For a closed day with a later report,
+   another commit appends corrections.
+
+A day is open until the first run after its end has written it.
+
+**Safety properties** (tests in `test_chargeback.py`)
+- A run that is repeated, or killed and run again, leaves the same rows.
+- Rows of a closed day are never replaced.
+- A day without a report is charged as the day before it, and corrected when its report arrives.
+  Storage of which no report is known is not charged at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from typing import Any
+
+from lakehouse.core.costs.allocation import allocated_rows
+from lakehouse.core.costs.charges import (
+    Charge,
+    StoredDay,
+    carried,
+    corrections,
+    operation_charges,
+    storage_charges,
+    total_usd,
+)
+from lakehouse.core.costs.exact_amounts import day_of
+from lakehouse.core.costs.focus import COLUMNS, LakeAccount, charge_of, estimated_row
+from lakehouse.core.declaration.table import Table
+from lakehouse.engine.costs.cost_tables import (
+    DAYS_BACK,
+    CostsSession,
+    CostsWritten,
+    Row,
+    operations_since,
+    read_rows,
+    replace_days,
+    rows_by_day,
+    write_rows,
+)
+from lakehouse.engine.costs.price_book import load_price_book
+from lakehouse.engine.inventory.reconcile_lake import reconcile_report
+from lakehouse.engine.inventory.stored_reports import reports_by_day
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.table_lock import hold
+
+CHARGEBACK = "costs/chargeback"
+
+
+def write_chargeback(costs: CostsSession, *, now_ms: int) -> CostsWritten:
+    """Writes the estimated charges of the last days, as far as they have changed.
+
+    Raises:
+        Refused: a report cannot be trusted.
+        Transient: another process holds the table, or the server is gone.
+    """
+    with hold(costs.lake, costs.spark, CHARGEBACK, owner=costs.owner):
+        written = read_charges(costs.lake, since=day_of(now_ms) - timedelta(days=DAYS_BACK))
+        estimates = Estimates(costs.lake, costs.tables, now_ms=now_ms)
+        replaced, added = list[Row](), list[Row]()
+        corrected = list[Charge]()
+        before = list[Charge]()
+        for day, is_over in estimates.days:
+            rows = written.get(day, [])
+            known = [charge_of(row) for row in rows]
+            if any(row["x_is_closed"] for row in rows):
+                late = estimates.corrections_of(day, known)
+                corrected += late
+                added += estimates.rows(late, is_closed=True)
+                before = _storage(known) + late
+                continue
+            charges = estimates.of_day(day, known, before)
+            before = _storage(charges) or before
+            new = estimates.rows(charges, is_closed=is_over)
+            if _in_order(new) != _in_order(rows):
+                replaced += new
+        if replaced:
+            replace_days(costs, CHARGEBACK, COLUMNS, replaced)
+        if added:
+            write_rows(costs, CHARGEBACK, COLUMNS, added)
+    return CostsWritten(
+        days=tuple(sorted({row["x_day"] for row in (*replaced, *added)})),
+        row_count=len(replaced) + len(added),
+        corrected_usd=total_usd(corrected),
+        unread=estimates.unread,
+    )
+
+
+def write_allocated(costs: CostsSession, bill: Sequence[Mapping[str, Any]], *, name: str) -> int:
+    """Splits the rows of a bill by stored bytes, and replaces the allocated rows of their days.
+
+    Returns the number of rows written.
+
+    Raises:
+        Refused: no stored bytes are known for the period of a row.
+    """
+    with hold(costs.lake, costs.spark, CHARGEBACK, owner=costs.owner):
+        known = read_charges(costs.lake, since=date.min)
+        charges = [charge_of(row) for rows in known.values() for row in rows]
+        rows = allocated_rows(bill, charges, bill=name)
+        replace_days(costs, CHARGEBACK, COLUMNS, rows)
+    return len(rows)
+
+
+def read_charges(lake: Lake, *, since: date) -> dict[date, list[Row]]:
+    """The estimated rows of `costs/chargeback` by day, read without Spark."""
+    rows = read_rows(lake, CHARGEBACK, COLUMNS, since=since)
+    return rows_by_day(row for row in rows if row["x_mode"] == "estimated")
+
+
+class Estimates:
+    """The charges of the last days as they are known now. A report is read when it is needed.
+
+    `days` are the days, oldest first, each with whether it is over. `unread` are tables whose
+    operations cannot be read, with the reason.
+    """
+
+    def __init__(self, lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> None:
+        self._lake, self._tables, self._now_ms = lake, tables, now_ms
+        today = day_of(now_ms)
+        first = today - timedelta(days=DAYS_BACK)
+        self.days = [
+            (day, day < today)
+            for day in (first + timedelta(days=number) for number in range(DAYS_BACK + 1))
+        ]
+        self._reports = reports_by_day(lake.store, since=first, now_ms=now_ms)
+        self._book = load_price_book(lake.settings)
+        found, self.unread = operations_since(lake, tables, first)
+        self._operations = dict[date, list[Charge]]()
+        for charge in operation_charges(found, tables, self._book):
+            self._operations.setdefault(charge.day, []).append(charge)
+
+    def of_day(self, day: date, known: Sequence[Charge], before: Sequence[Charge]) -> list[Charge]:
+        """The charges of an open day. Storage without a report is as `before`."""
+        report, stored = self._reports.get(day), _storage(known)
+        if report is None:
+            stored = carried(before, day)
+        elif not stored or any(each.report != report.name for each in stored):
+            stored = self._from_report(day)
+        return [*stored, *self._operations.get(day, ())]
+
+    def corrections_of(self, day: date, known: Sequence[Charge]) -> list[Charge]:
+        """What a later report changes about the storage of a closed day."""
+        report, stored = self._reports.get(day), _storage(known)
+        if report is None or any(each.report == report.name for each in stored):
+            return []
+        return corrections(stored, self._from_report(day))
+
+    def rows(self, charges: Sequence[Charge], *, is_closed: bool) -> list[Row]:
+        """The rows of charges."""
+        account = LakeAccount(
+            address=self._lake.settings.root,
+            region=self._book.region,
+            prices_as_of=self._book.as_of,
+        )
+        return [estimated_row(each, account, is_closed=is_closed) for each in charges]
+
+    def _from_report(self, day: date) -> list[Charge]:
+        report, tables = self._reports[day], self._tables
+        found = reconcile_report(self._lake, tables.values(), report, now_ms=self._now_ms)
+        stored = StoredDay(day=day, report=report.name, reconciliation=found)
+        return storage_charges(stored, tables, self._book)
+
+
+def _storage(charges: Sequence[Charge]) -> list[Charge]:
+    return [each for each in charges if each.kind == "storage"]
+
+
+def _in_order(rows: Sequence[Row]) -> list[Row]:
+    return sorted(
+        rows, key=lambda row: (row["x_table"], row["x_kind"], row["x_part"], row["SkuId"])
+    )

@@ -1,0 +1,178 @@
+"""Reads and writes the rows of the tables of costs, and brings `costs/operations` up to date.
+
+1. The table's lock is taken, and its rows of the last days are read.
+2. The operations are read from logs and journal.
+3. One commit replaces the days whose rows differ.
+
+**Safety properties** (tests in `test_chargeback.py`)
+- A run that is repeated, or killed and run again, leaves the same rows.
+- Operations that a log or journal has forgotten stay in the table.
+"""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.core.costs.exact_amounts import DIGITS, day_of
+from lakehouse.core.costs.focus import midnight
+from lakehouse.core.costs.operation_rows import OPERATION_COLUMNS, operation_row, united_rows
+from lakehouse.core.costs.operations import UpkeepOperation
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Broken
+from lakehouse.engine.costs.read_operations import read_operations
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.spark.session_confs import PARTITIONS_OVERWRITTEN, session_confs
+from lakehouse.engine.table_lock import hold
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OPERATIONS = "costs/operations"
+# Reports of AWS arrive up to 47 hours late. Logs and journals remember at least a week.
+DAYS_BACK = 7
+_ARROW_TYPES = {
+    "STRING": pa.string(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "DATE": pa.date32(),
+    "BIGINT": pa.int64(),
+    "BOOLEAN": pa.bool_(),
+    f"DECIMAL(38, {DIGITS})": pa.decimal128(38, DIGITS),
+    "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
+}
+
+# Readers choose days, which are partitions. Statistics of some 70 columns would help no query.
+_PROPERTIES = {"delta.dataSkippingNumIndexedCols": "0"}
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostsSession:
+    """A lake, its tables by key, and the Spark session that writes its costs for `owner`."""
+
+    lake: Lake
+    tables: Mapping[str, Table]
+    spark: "SparkSession"
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostsWritten:
+    """What a run wrote: days, rows, and the corrections of closed days in USD.
+
+    `unread` are tables whose operations could not be read, with the reason.
+    """
+
+    days: tuple[date, ...] = ()
+    row_count: int = 0
+    corrected_usd: Decimal = Decimal(0)
+    unread: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def write_operations(costs: CostsSession, *, now_ms: int) -> CostsWritten:
+    """Brings `costs/operations` up to date: the operations of the last days.
+
+    Raises:
+        Transient: another process holds the table, or the server is gone.
+    """
+    lake, first = costs.lake, day_of(now_ms) - timedelta(days=DAYS_BACK)
+    with hold(lake, costs.spark, OPERATIONS, owner=costs.owner):
+        found, unread = operations_since(lake, costs.tables, first)
+        rows = [
+            operation_row(
+                each, lake=lake.settings.root, vcpus=costs.tables[each.table].prices.vcpus
+            )
+            for each in found
+        ]
+        written = read_rows(lake, OPERATIONS, OPERATION_COLUMNS, since=first)
+        before = rows_by_day(united_rows(written, ()))
+        after = rows_by_day(united_rows(written, rows))
+        changed = [day for day, of_day in after.items() if of_day != before.get(day)]
+        wanted = [row for day in changed for row in after[day]]
+        if wanted:
+            replace_days(costs, OPERATIONS, OPERATION_COLUMNS, wanted)
+    return CostsWritten(days=tuple(changed), row_count=len(wanted), unread=unread)
+
+
+def operations_since(
+    lake: Lake, tables: Mapping[str, Table], first: date
+) -> tuple[list[UpkeepOperation], dict[str, str]]:
+    """The operations since the start of a day, and the tables that cannot be read, with reasons."""
+    since_ms = int(midnight(first).timestamp() * 1_000)
+    found = read_operations(lake, list(tables.values()), since_ms=since_ms)
+    operations = [each for of_table in found for each in of_table.value or ()]
+    return operations, {each.table.key: str(each.error) for each in found if each.error}
+
+
+def read_rows(lake: Lake, key: str, columns: Mapping[str, str], *, since: date) -> list[Row]:
+    """The rows of a table of costs since a day, read without Spark; empty if there is no table.
+
+    Raises:
+        Broken: another program has deleted rows.
+    """
+    facts = lake.facts(key)
+    rows = list[Row]()
+    for file in facts.snapshot.files if facts else ():
+        values = dict(file.partition)
+        day = date.fromisoformat(values["x_day"] or "")
+        if day < since:
+            continue
+        if file.deletion_vector is not None:
+            raise Broken(
+                f"{key}: another program has deleted rows of {file.path}. Use RESTORE to return to"
+                " the version before that"
+            )
+        data = lake.store.read(f"{key}/{unquote(file.path)}")
+        # Spark may write timestamps in nanoseconds.
+        stored = pq.read_table(io.BytesIO(data), coerce_int96_timestamp_unit="us")
+        schema = arrow_schema({name: columns[name] for name in columns if name not in values})
+        of_file = stored.select(schema.names).cast(schema).to_pylist(maps_as_pydicts="strict")
+        rows += [{**values, "x_day": day, **row} for row in of_file]
+    return [{name: row[name] for name in columns} for row in rows]
+
+
+def replace_days(
+    costs: CostsSession, key: str, columns: Mapping[str, str], rows: Sequence[Row]
+) -> None:
+    """Replaces the partitions of these rows in one commit."""
+    with session_confs(costs.spark, {PARTITIONS_OVERWRITTEN: "dynamic"}):
+        write_rows(costs, key, columns, rows, mode="overwrite")
+
+
+def write_rows(
+    costs: CostsSession,
+    key: str,
+    columns: Mapping[str, str],
+    rows: Sequence[Row],
+    *,
+    mode: str = "append",
+) -> None:
+    """Writes rows in one commit. The caller holds the table's lock."""
+    table = pa.Table.from_pylist(list(rows), schema=arrow_schema(columns))
+    partitions = [name for name in ("x_mode", "x_day") if name in columns]
+    with translated():
+        frame = costs.spark.createDataFrame(table).coalesce(1)
+        write = FrameWrite(mode=mode, partition_by=partitions, properties=_PROPERTIES)
+        write_frame(frame, costs.lake.table_uri(key), write)
+
+
+def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
+    """The columns in Arrow's types."""
+    return pa.schema([pa.field(name, _ARROW_TYPES[kind]) for name, kind in columns.items()])
+
+
+def rows_by_day(rows: Iterable[Row]) -> dict[date, list[Row]]:
+    """The rows by their day."""
+    days = dict[date, list[Row]]()
+    for row in rows:
+        days.setdefault(row["x_day"], []).append(row)
+    return days

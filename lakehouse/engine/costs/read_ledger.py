@@ -1,0 +1,141 @@
+"""Reads what a lake costs, without Spark: the charges of its ledger, and of today."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+
+from lakehouse.core.costs.charges import Charge, total_usd
+from lakehouse.core.costs.compaction_estimate import usd_per_opening
+from lakehouse.core.costs.exact_amounts import day_of, decimal_of
+from lakehouse.core.costs.focus import charge_of
+from lakehouse.core.costs.price_book import DEFAULT_CLASS, PriceBook
+from lakehouse.core.costs.summary import FormulaCost
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.units import DAY_MS
+from lakehouse.engine.costs.chargeback import Estimates, read_charges
+from lakehouse.engine.costs.cost_tables import DAYS_BACK
+from lakehouse.engine.costs.price_book import load_price_book
+from lakehouse.engine.each_table import look_at_each
+from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.lake import Lake
+
+# S3's GB-months count 30 days here, as everywhere where no month is named.
+_DAYS_PER_MONTH = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerReading:
+    """The charges since a day. `unread` are tables whose operations could not be read."""
+
+    charges: tuple[Charge, ...]
+    unread: Mapping[str, str]
+
+
+def read_ledger(
+    lake: Lake, tables: Mapping[str, Table], *, since: date, now_ms: int
+) -> LedgerReading:
+    """The estimated charges since a day, those of today as they are known now.
+
+    A day of the last week that `costs/chargeback` lacks is estimated as its next run would.
+    """
+    recorded = read_charges(lake, since=since)
+    charges = [charge_of(row) for rows in recorded.values() for row in rows]
+    estimates = Estimates(lake, tables, now_ms=now_ms)
+    before = list[Charge]()
+    for day, _ in estimates.days:
+        known = [each for each in charges if each.day == day]
+        if not known or day == day_of(now_ms):
+            known = estimates.of_day(day, known, before)
+            charges = [each for each in charges if each.day != day]
+            charges += [each for each in known if day >= since]
+        before = [each for each in known if each.kind == "storage"] or before
+    return LedgerReading(charges=tuple(charges), unread=estimates.unread)
+
+
+def month_start(now_ms: int) -> date:
+    """The first day of the present month, or seven days ago if that is earlier."""
+    today = day_of(now_ms)
+    return min(today.replace(day=1), today - timedelta(days=DAYS_BACK))
+
+
+def read_savings(
+    lake: Lake, tables: Mapping[str, Table], charges: Sequence[Charge], *, now_ms: int
+) -> list[FormulaCost]:
+    """What small files cost, and what the inventory, compactions and the archive save."""
+    book = load_price_book(lake.settings)
+    return [
+        *_of_files(lake, tables, now_ms=now_ms),
+        _saved_by_inventory(lake, tables, book, now_ms=now_ms),
+        _saved_by_archive(charges, book),
+    ]
+
+
+def _of_files(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> list[FormulaCost]:
+    """The small files that a full read opens, and those that compactions have merged."""
+    from lakehouse.engine.costs.read_operations import read_operations
+    from lakehouse.engine.fleet_from_logs import read_fleet
+
+    fleet = read_fleet(lake, tables, list(tables.values()))
+    small_usd, small_count = Decimal(0), 0
+    for each in fleet.tables:
+        if each.value is not None:
+            count = each.value.health.small_file_count
+            small_usd += _openings_usd(lake, each.table, count)
+            small_count += count
+    saved_usd, merged_count = Decimal(0), 0
+    since_ms = now_ms - _DAYS_PER_MONTH * DAY_MS
+    for found in read_operations(lake, list(tables.values()), since_ms=since_ms):
+        for operation in found.value or ():
+            if operation.kind == "compaction" and operation.is_ok:
+                actual = {figure.name: figure.actual or 0 for figure in operation.figures}
+                fewer = int(actual.get("files_removed", 0) - actual.get("files_added", 0))
+                saved_usd += _openings_usd(lake, found.table, fewer)
+                merged_count += fewer
+    per_read = "x the price of an opening, for one full read of all tables a day, for a month"
+    return [
+        FormulaCost(
+            name="small files",
+            usd=small_usd * _DAYS_PER_MONTH,
+            formula=f"{small_count:,} small files {per_read}",
+        ),
+        FormulaCost(
+            name="saved by compaction",
+            usd=saved_usd * _DAYS_PER_MONTH,
+            formula=f"{merged_count:,} files fewer since compactions of 30 days {per_read}",
+        ),
+    ]
+
+
+def _openings_usd(lake: Lake, table: Table, count: int) -> Decimal:
+    return decimal_of(usd_per_opening(table.prices, on_s3=lake.on_s3(table.key))) * count
+
+
+def _saved_by_inventory(
+    lake: Lake, tables: Mapping[str, Table], book: PriceBook, *, now_ms: int
+) -> FormulaCost:
+    since_ms = now_ms - _DAYS_PER_MONTH * DAY_MS
+
+    def lists_saved(table: Table) -> int:
+        records = vacuum_records(lake.store, table.key)
+        return sum(each.lists_saved for each in records if each.ended_ms >= since_ms)
+
+    saved = sum(each.value or 0 for each in look_at_each(list(tables.values()), lists_saved))
+    return FormulaCost(
+        name="saved by inventory",
+        usd=decimal_of(book.usd_per_1000_puts) * saved / 1_000,
+        formula=f"{saved:,} LIST requests that vacuums of 30 days did not need x their price",
+    )
+
+
+def _saved_by_archive(charges: Sequence[Charge], book: PriceBook) -> FormulaCost:
+    archived = [each for each in charges if each.part == "archived"]
+    newest = max((each.day for each in archived), default=None)
+    of_day = [each for each in archived if each.day == newest]
+    standard = decimal_of(book.classes[DEFAULT_CLASS].usd_per_gb_month)
+    as_standard = sum((each.quantity * standard for each in of_day), Decimal(0))
+    return FormulaCost(
+        name="saved by archive",
+        usd=(as_standard - total_usd(of_day)) * _DAYS_PER_MONTH,
+        formula="archived GB x (the price of STANDARD - that of their class), for a month",
+    )

@@ -1,0 +1,94 @@
+"""What a lake costs, computed again from its files alone: reports, commits, the journal, and the TOML of the prices.
+
+It shares no code with `lakehouse.core.costs` and computes with fractions. An object belongs to the table in whose folder
+it lies; parts are not distinguished, since their sum is the table's bill.
+"""
+
+import json
+import tomllib
+from calendar import monthrange
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from fractions import Fraction
+from importlib.resources import files
+from io import BytesIO
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from lakehouse.engine.lake import Lake
+
+# Table -> USD.
+Money = dict[str, Fraction]
+
+BOOK: dict[str, Any] = tomllib.loads(
+    files("lakehouse.engine.costs").joinpath("prices.toml").read_text(encoding="utf-8"),
+    parse_float=Fraction,
+)["us-east-1"]
+VCPUS = 2
+
+
+def storage(lake: Lake, tables: list[str], day: date, stamp: str) -> Money:
+    """The storage of one day, from our own scan of this stamp; objects in no table are under an empty name."""
+    found: Money = defaultdict(Fraction)
+    for owner, row in _objects(lake, tables, stamp):
+        price = BOOK["storage"][row["storage_class"] or "STANDARD"]["usd_per_gb_month"]
+        found[owner] += Fraction(row["size"], 2**30 * monthrange(day.year, day.month)[1]) * price
+    return {owner: usd for owner, usd in found.items() if usd}
+
+
+def sizes(lake: Lake, tables: list[str], stamp: str) -> dict[str, int]:
+    """The stored bytes by table, from the same scan."""
+    found = defaultdict[str, int](int)
+    for owner, row in _objects(lake, tables, stamp):
+        found[owner] += row["size"]
+    return {owner: size for owner, size in found.items() if size}
+
+
+def _objects(lake: Lake, tables: list[str], stamp: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    folder = f"_lakehouse/inventory/{lake.store.bucket}/lakehouse-scan"
+    manifest = json.loads(lake.store.read(f"{folder}/{stamp}/manifest.json"))
+    for part in manifest["files"]:
+        for row in pq.read_table(BytesIO(lake.store.read(part["key"]))).to_pylist():
+            yield next((key for key in tables if row["key"].startswith(f"{key}/")), ""), row
+
+
+def operations(lake: Lake, table: str, day: date) -> Fraction:
+    """The compute and the requests of a table's compactions and vacuums that ended on a day."""
+    usd = Fraction(0)
+    for file in lake.store.list(f"{table}/_delta_log"):
+        if file.name.endswith(".json"):
+            usd += _compaction(lake.store.read(file.name), day)
+    for file in lake.store.list(f"_lakehouse/vacuums/{table}"):
+        usd += _vacuum(json.loads(lake.store.read(file.name)), day)
+    return usd
+
+
+def _compaction(commit: bytes, day: date) -> Fraction:
+    actions = [json.loads(line) for line in commit.splitlines()]
+    info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    written = json.loads(info.get("userMetadata") or "{}")
+    if info["operation"] != "OPTIMIZE" or _day(info["timestamp"]) != day:
+        return Fraction(0)
+    return _compute(Fraction(info["timestamp"] - written["started_ms"], 1000))
+
+
+def _vacuum(record: dict[str, Any], day: date) -> Fraction:
+    if _day(record["ended_ms"]) != day:
+        return Fraction(0)
+    requests = BOOK["requests"]
+    usd = _compute(Fraction(repr(record["seconds"])))
+    for name, count in record["requests"].items():
+        reads = name.startswith(("Get", "Head"))
+        price = requests["usd_per_1000_gets" if reads else "usd_per_1000_puts"]
+        usd += 0 if name.startswith("Delete") else Fraction(count, 1000) * price
+    return usd
+
+
+def _compute(seconds: Fraction) -> Fraction:
+    return seconds * VCPUS / 3600 * BOOK["compute"]["usd_per_vcpu_hour"]
+
+
+def _day(ms: int) -> date:
+    return datetime.fromtimestamp(ms / 1000, tz=UTC).date()
