@@ -73,6 +73,8 @@ def archive_asset(
                 context.log.info(f"{table.key}: {moved.plan.sentence}")
             if config.only != "archive":
                 expired = expire(lake, table, owner=owner)
+                if expired is not None and expired.failed:
+                    context.log.warning(f"{table.key}: {expired.sentence}")
         facts = lake.facts(table.key)
         if moved is not None and moved.version_after is not None and facts is not None:
             report_table(context, table, lake, facts)

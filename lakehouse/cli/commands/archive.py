@@ -14,6 +14,7 @@ from lakehouse.cli.output import (
     print_figures,
     print_grid,
     show,
+    tell,
     time_text,
     write_json,
 )
@@ -21,7 +22,7 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.archive.contents import ArchiveContents
 from lakehouse.core.archive.expire import expiry_times
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import Refused
+from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.text import count_of, size_text
 from lakehouse.engine.archive import run
 from lakehouse.engine.archive.expire import rehearse_expire
@@ -83,7 +84,7 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
 )
 @click.option("--anyway", is_flag=True, help="Also delete from the archive of a paused table.")
 @json_option
-def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> None:
+def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> int:
     """Delete archived partitions of TABLE that are past Archive.keep_days.
 
     Also deletes archived files of partitions that were restored into TABLE, once the table's
@@ -105,10 +106,14 @@ def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> No
     )
     if as_json:
         write_json(document)
-        return
-    for name in plan.files if dry_run else ():
-        show(name)
-    show(f"{table}: {document['sentence']}")
+    else:
+        for name in plan.files if dry_run else ():
+            show(name)
+        show(f"{table}: {document['sentence']}")
+    if document.get("failed"):  # a person must look at these; the others are deleted
+        tell(f"{Broken.__name__}: archive expire of {table}: {document['sentence']}")
+        return Broken.exit_code
+    return 0
 
 
 @archive_command.command("list", epilog="Example: lakehouse archive list bronze/flight_events")

@@ -8,7 +8,8 @@ Into a new table:
 
 Into the table itself:
 
-1. The table's lock is taken. An operation that was killed before its commit is withdrawn.
+1. The table's lock is taken. What a killed compaction or archive run left is verified, and an
+   operation that was killed before its commit is withdrawn.
 2. The log is read, the partitions are chosen, and the rows of each file are counted.
 3. A record of the operation is written, with the next number.
 4. One append writes the rows. It carries the record's number as its transaction id, so that the
@@ -43,7 +44,9 @@ from lakehouse.engine.archive.commit import verify_delete
 from lakehouse.engine.archive.read import archived_rows, rows_by_file
 from lakehouse.engine.archive.records import archive_contents, record_operation, withdraw_unapplied
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.verify import verify_left
 from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction, write_frame
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at
@@ -83,7 +86,8 @@ def run_restore(
     """Restores archived partitions. `tell` is called before each long step.
 
     Raises:
-        Refused: there is no table, or the place of the new table is taken.
+        Refused: there is no table, the place of the new table is taken, or a commit of another
+            writer could be lost.
         Transient: another process holds the table, or the server or the storage is gone.
         Broken: an archived file is missing, or has other rows than its record says.
     """
@@ -94,7 +98,10 @@ def run_restore(
             plan = plan_restore(lake, table, request)
             version = _into_new_table(session, plan, tell)
         else:
-            with hold(lake, session.spark, table.key, owner=f"restore of {table.key}"):
+            asked = f"restore of {table.key}"
+            refuse_unsafe_commits(lake, session.spark, table, asked=asked)
+            with hold(lake, session.spark, table.key, owner=asked):
+                verify_left(lake, session.spark, table.key)
                 verify_delete(lake, table.key)
                 facts = _facts_now(lake, table)
                 withdraw_unapplied(lake, table.key, archive_contents(lake, facts))

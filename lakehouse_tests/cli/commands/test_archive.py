@@ -1,15 +1,17 @@
 """`archive`: what a terminal shows of an archive without a JVM, and what it refuses."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from lakehouse.cli.commands import archive as command
 from lakehouse.core.archive.records import APP_ID, ArchiveOperation, RecordedPartition
 from lakehouse.engine.archive.records import record_operation
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.cli.shapes import documented, shape
-from lakehouse_tests.core.archive.example_archive import DAY_MS, FILE
+from lakehouse_tests.core.archive.example_archive import DAY_MS, DAYS, FILE, example_expire
 from lakehouse_tests.log_builder import LogBuilder
 
 KEY = "bronze/orders"
@@ -96,3 +98,15 @@ def test_an_expiry_of_a_table_without_an_archive_deletes_nothing(archived: Termi
     assert shown == f"{KEY}: nothing to delete: no archived partition expires\n"
     missing = archived.refused("archive", "list", "silver/orders")
     assert "Write it first: lakehouse materialize silver/orders" in missing
+
+
+def test_files_that_could_not_be_deleted_fail_the_command(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = example_expire()
+    monkeypatch.setattr(command, "open_table", lambda _: (SimpleNamespace(lake=None), DAYS))
+    monkeypatch.setattr(command, "rehearse_expire", lambda *_: outcome.plan)
+    monkeypatch.setattr(command, "_through_dagster", lambda *_, **__: outcome.as_json())
+    ended = terminal.run("archive", "expire", DAYS.key)
+    assert (ended.exit_code, ended.stdout.strip()) == (1, f"{DAYS.key}: {outcome.sentence}")
+    assert "1 could not be deleted, like archive/bronze/days/" in ended.stderr
