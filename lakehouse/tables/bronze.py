@@ -59,6 +59,7 @@ weather = Table(
     ),
     write=Append(),
     compaction=Compaction(min_small_files=6),
+    ttl=Ttl(column="time_hour", days=60, clock="newest_row"),
     fresh_within_hours=24,
     description=(
         "Hourly observations of three airports' weather stations, as sent: values are text, NA if"

@@ -1,6 +1,7 @@
 """`lakehouse archive`: moves old partitions to an archive, shows them, and brings them back."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -186,7 +187,9 @@ def _through_dagster(
     from lakehouse.cli.dagster_runs import open_recorder
 
     settings = opened.lake.settings
-    with open_recorder(settings) as recorder, driver_for_command(settings):
+    needs_spark = only != "expire"
+    driver = driver_for_command(settings) if needs_spark else nullcontext()
+    with open_recorder(settings) as recorder, driver:
         config = {"anyway": anyway, "only": only}
         [done] = recorder.materialize([f"archive/{table.key}"], config=config)
     return done.outcome()[f"lakehouse/{only}"]
@@ -216,11 +219,14 @@ def _print_archive(document: Mapping[str, Any]) -> None:
         print_grid(heads, rows, numbers=("rows", "files", "bytes"))
     show(f"{table}: {document['sentence']}")
     if rows:
-        show(
-            f"{table}: predicted: {document['seconds']:.1f} s, {document['usd']:.6f} USD, and "
-            f"{document['usd_of_both_copies']:.6f} USD while both copies exist; "
-            f"{document['usd_per_month_saved']:.6f} USD a month are saved afterwards"
-        )
+        saved = document["usd_per_month_saved"]
+        price = f"{document['seconds']:.1f} s, {document['usd']:.6f} USD"
+        if saved:
+            price += (
+                f", and {document['usd_of_both_copies']:.6f} USD while both copies exist; "
+                f"{saved:.6f} USD a month are saved afterwards"
+            )
+        show(f"{table}: predicted: {price}")
         gone = time_text(document["bytes_leave_ms"])
         show(f"{table}: a vacuum deletes the moved files after {gone}")
     for note in document["notes"]:
