@@ -215,8 +215,9 @@ def test_the_terminal_lists_alerts_and_sends_a_test(tmp_path: Path, webhook: Web
     assert "very-secret" not in failed.stderr
     firing = Alert(subject="health of gold/t", sentence="it is low", since_ms=0, is_sent=True)
     engine_alerts.write_alerts(DiskStore(terminal.root), "alert_sensor", [firing])
-    listed = terminal.run("alerts").stdout
-    assert "1970-01-01 00:00 UTC" in listed and "health of gold/t" in listed
+    listed = terminal.run("alerts")
+    assert "1970-01-01 00:00 UTC" in listed.stdout and "health of gold/t" in listed.stdout
+    assert "nothing updates this list" in listed.stderr
 
 
 def test_a_message_is_sent_whole(webhook: Webhook) -> None:

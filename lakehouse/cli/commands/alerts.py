@@ -3,7 +3,7 @@
 import click
 
 from lakehouse.cli.context import settings_in_force
-from lakehouse.cli.output import print_grid, show
+from lakehouse.cli.output import print_grid, show, tell
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.text import utc_text
 from lakehouse.engine.lake import open_lake
@@ -39,6 +39,8 @@ def alerts_command(context: click.Context) -> None:
         for each in alerts
     ]
     print_grid(("since", "sent", "alert", ""), rows)
+    if not settings.alert_url:
+        tell(f"{_NO_WEBHOOK}. Until then, nothing updates this list")
 
 
 @alerts_command.command("test", epilog="Example: lakehouse alerts test")

@@ -1,7 +1,6 @@
 """`lakehouse metrics`: what Prometheus gets to know about a lake, read back by Prometheus' own parser."""
 
-import subprocess
-import sys
+import socket
 import urllib.request
 from dataclasses import fields, replace
 from pathlib import Path
@@ -243,23 +242,12 @@ def test_scrapes_share_a_reading_while_it_is_new_and_a_failure_keeps_the_last_on
         end()
 
 
-def test_the_endpoint_answers_on_loopback_until_it_is_interrupted(told: Terminal) -> None:
-    port = free_port()
-    environ = {**told.environ, "LAKEHOUSE_METRICS_PORT": str(port), "PATH": ""}
-    with subprocess.Popen(
-        [sys.executable, "-m", "lakehouse", "metrics", "--serve"],
-        env=environ,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as started:
-        try:
-            assert started.stdout is not None
-            assert started.stdout.readline() == f"metrics at http://127.0.0.1:{port}/metrics\n"
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-                found = parsed(answer.read().decode())
-            assert found["lakehouse_table_files", "bronze/orders"] == 5
-        finally:
-            started.terminate()
-        assert started.wait(timeout=30) == 0
-    taken = told.run("metrics", "--serve", LAKEHOUSE_METRICS_PORT="0")
-    assert taken.exit_code == 2 and "LAKEHOUSE_METRICS_PORT is 0" in taken.stderr
+def test_the_endpoint_needs_a_free_port(told: Terminal) -> None:
+    """`lakehouse up` starts it (`runtime/test_foreground.py`)."""
+    assert "LAKEHOUSE_METRICS_PORT is 0" in told.refused(
+        "metrics", "--serve", LAKEHOUSE_METRICS_PORT="0"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        taken = told.refused("metrics", "--serve", LAKEHOUSE_METRICS_PORT=port)
+    assert f"port {port} is taken by another program" in taken
