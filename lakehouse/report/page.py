@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.report.page import Page
 from lakehouse.core.report.values import Concern
 from lakehouse.core.text import count_of, printable, size_text, utc_text
@@ -51,6 +52,8 @@ def render_page(page: Page) -> str:
         "mood": _mood,
         "spark": lambda points: Markup(sparkline(points)),  # noqa: S704  # holds numbers only
         "bar": _bar,
+        "wrong_cells": _wrong_cells,
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "duration": _duration,
         "growth": lambda grown: f"{'-' if grown < 0 else '+'}{size_text(abs(grown))}",
         "words": lambda name: name.replace("_", " ").lower(),
@@ -87,6 +90,12 @@ def _ago(ms: int | None, now_ms: int) -> str:
     elif minutes >= _HOURS_FROM_MINUTES:
         text = f"{minutes // 60} h"
     return Markup('<span title="{}">{} ago</span>').format(utc_text(ms), text)
+
+
+def _wrong_cells(run: UpkeepOperation) -> list[tuple[str, str, str, str]]:
+    """The figures that were not as predicted, as far as their texts show it."""
+    cells = [figure.cells for figure in run.wrong_figures]
+    return [each for each in cells if each[1] != each[2]]
 
 
 def _duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ from lakehouse.core.declaration.windows_and_cron import read_cron
 from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
 from lakehouse.defs.dagster_retention import records_schedule
 from lakehouse.defs.inventory import daily_and_once_soon
-from lakehouse.defs.upkeep_times import NIGHTLY_CRON, RECORDS_CRON
+from lakehouse.defs.upkeep_times import NIGHTLY_CRON, RECORDS_CRON, REPORT_CRON
 from lakehouse_tests.defs.example import TABLES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -27,5 +27,10 @@ def test_the_pages_for_users_name_the_nightly_hour() -> None:
     minutes, hours, *_ = read_cron(NIGHTLY_CRON)
     assert (
         f"runs daily at {min(hours):02}:{min(minutes):02} UTC" in (DOCS / "vacuum.md").read_text()
+    )
+    minutes, hours, *_ = read_cron(REPORT_CRON)
+    assert (
+        f"every morning at {min(hours):02}:{min(minutes):02} UTC"
+        in (DOCS / "metrics.md").read_text()
     )
     assert f'`vacuum_cron` | `"{NIGHTLY_CRON}"`' in (DOCS / "your-dagster.md").read_text()

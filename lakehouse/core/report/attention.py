@@ -136,7 +136,7 @@ def attention_to_checks(
             continue
         command = f"lakehouse health {asset} --verbose" if asset in keys else ""
         if check == "declaration":
-            command = f"lakehouse evolve {asset}"
+            command = f"lakehouse evolve plan {asset}"
         found.append(
             Attention(
                 concern=Concern.FAILED_CHECK,

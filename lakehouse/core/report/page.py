@@ -6,6 +6,7 @@ from typing import Any
 
 from lakehouse.core.costs.operations import UpkeepOperation, UpkeepSum, sums_by_kind
 from lakehouse.core.reasons import Reason
+from lakehouse.core.report.money import DearTable, Money
 from lakehouse.core.report.retention import RetainedTable
 from lakehouse.core.report.values import (
     Attention,
@@ -29,6 +30,7 @@ class Page:
     attention: tuple[Attention, ...] = ()
     tables: tuple[ReportedTable, ...] = ()
     runs: tuple[UpkeepOperation, ...] = ()
+    money: Money | None = None
     retained: tuple[RetainedTable, ...] = ()
     stored: StoredBytes = field(default_factory=StoredBytes)
     records: RecordsSize | None = None
@@ -42,6 +44,22 @@ class Page:
     def run_sums(self) -> list[UpkeepSum]:
         """The sums of the operations by kind."""
         return sums_by_kind(self.runs)
+
+    @property
+    def busy_runs(self) -> list[UpkeepOperation]:
+        """The operations that did something, or failed."""
+        return [run for run in self.runs if not run.is_ok or run.reason != Reason.NOTHING_PAST.name]
+
+    @property
+    def idle_count(self) -> int:
+        """The number of vacuums that found nothing to delete."""
+        return len(self.runs) - len(self.busy_runs)
+
+    @property
+    def dearest_table(self) -> DearTable | None:
+        """The table that costs most; `None` if no cost of a table is known."""
+        dearest = () if self.money is None else self.money.dearest
+        return next((each for each in dearest if not each.is_outside), None)
 
     @property
     def due(self) -> list[ReportedTable]:

@@ -6,12 +6,14 @@ from enum import Enum
 
 # The most points of a table's line of file counts; more cannot be seen.
 _POINTS = 48
+# A score falls by less than this between two compactions.
+_FALL = 5.0
 
 
 class Concern(Enum):
     """What needs a person, the most urgent first. The value is the heading on the page."""
 
-    UNREADABLE = "Logs that cannot be read"
+    UNREADABLE = "What cannot be read"
     MISSING_FILES = "Files that a table needs, but that are gone"
     OVER_BUDGET = "Over budget"
     FAILED_CHECK = "Failed checks"
@@ -44,6 +46,7 @@ class ReportedTable:
 
     - `problem`: why its log cannot be read; then most other values are unknown.
     - `exists`: a declared table may not have been written yet.
+    - `score_before`: the score on the newest page of an earlier day.
     - `file_counts`: points (ms, live files) as far as the log goes back, oldest first.
     - `last_vacuum_ms`: when the newest vacuum ended.
     - `overdue_bytes`: removed bytes that a vacuum should have deleted by now.
@@ -56,6 +59,7 @@ class ReportedTable:
     exists: bool = True
     owner: str = ""
     score: float | None = None
+    score_before: float | None = None
     health: str = ""
     file_count: int | None = None
     small_file_count: int | None = None
@@ -70,6 +74,13 @@ class ReportedTable:
     reason: str = ""
     decision: str = ""
     quarantined_rows: int | None = None
+
+    @property
+    def has_fallen(self) -> bool:
+        """Whether the score has fallen by at least five points since the earlier page."""
+        if self.score is None or self.score_before is None:
+            return False
+        return self.score <= self.score_before - _FALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

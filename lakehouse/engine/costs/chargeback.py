@@ -16,6 +16,7 @@ A day is open until the first run after its end has written it.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
@@ -31,7 +32,9 @@ from lakehouse.core.costs.charges import (
 )
 from lakehouse.core.costs.exact_amounts import day_of
 from lakehouse.core.costs.focus import COLUMNS, LakeAccount, charge_of, estimated_row
+from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.engine.costs.cost_tables import (
     DAYS_BACK,
     CostsSession,
@@ -113,14 +116,29 @@ def read_charges(lake: Lake, *, since: date) -> dict[date, list[Row]]:
     return rows_by_day(row for row in rows if row["x_mode"] == "estimated")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFacts:
+    """Facts that a caller has read already: operations of the last days, and reports by name."""
+
+    operations: Sequence[UpkeepOperation]
+    reconciled: Mapping[str, Reconciliation]
+
+
 class Estimates:
     """The charges of the last days as they are known now. A report is read when it is needed.
 
-    `days` are the days, oldest first, each with whether it is over. `unread` are tables whose
-    operations cannot be read, with the reason.
+    `known` facts are not read again. `days` are the days, oldest first, each with whether it is
+    over. `unread` are tables whose operations cannot be read, with the reason.
     """
 
-    def __init__(self, lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        tables: Mapping[str, Table],
+        *,
+        now_ms: int,
+        known: KnownFacts | None = None,
+    ) -> None:
         self._lake, self._tables, self._now_ms = lake, tables, now_ms
         today = day_of(now_ms)
         first = today - timedelta(days=DAYS_BACK)
@@ -130,7 +148,11 @@ class Estimates:
         ]
         self._reports = reports_by_day(lake.store, since=first, now_ms=now_ms)
         self._book = load_price_book(lake.settings)
-        found, self.unread = operations_since(lake, tables, first)
+        self._reconciled: Mapping[str, Reconciliation] = {} if known is None else known.reconciled
+        if known is None:
+            found, self.unread = operations_since(lake, tables, first)
+        else:
+            found, self.unread = known.operations, dict[str, str]()
         self._operations = dict[date, list[Charge]]()
         for charge in operation_charges(found, tables, self._book):
             self._operations.setdefault(charge.day, []).append(charge)
@@ -162,7 +184,9 @@ class Estimates:
 
     def _from_report(self, day: date) -> list[Charge]:
         report, tables = self._reports[day], self._tables
-        found = reconcile_report(self._lake, tables.values(), report, now_ms=self._now_ms)
+        found = self._reconciled.get(report.name) or reconcile_report(
+            self._lake, tables.values(), report, now_ms=self._now_ms
+        )
         stored = StoredDay(day=day, report=report.name, reconciliation=found)
         return storage_charges(stored, tables, self._book)
 

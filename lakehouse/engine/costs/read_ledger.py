@@ -13,7 +13,7 @@ from lakehouse.core.costs.price_book import DEFAULT_CLASS, PriceBook
 from lakehouse.core.costs.summary import FormulaCost
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.units import DAY_MS
-from lakehouse.engine.costs.chargeback import Estimates, read_charges
+from lakehouse.engine.costs.chargeback import Estimates, KnownFacts, read_charges
 from lakehouse.engine.costs.cost_tables import DAYS_BACK
 from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.each_table import look_at_each
@@ -33,15 +33,21 @@ class LedgerReading:
 
 
 def read_ledger(
-    lake: Lake, tables: Mapping[str, Table], *, since: date, now_ms: int
+    lake: Lake,
+    tables: Mapping[str, Table],
+    *,
+    since: date,
+    now_ms: int,
+    facts: KnownFacts | None = None,
 ) -> LedgerReading:
     """The estimated charges since a day, those of today as they are known now.
 
-    A day of the last week that `costs/chargeback` lacks is estimated as its next run would.
+    The `facts` are not read again. A day of the last week that `costs/chargeback` lacks is
+    estimated as its next run would.
     """
     recorded = read_charges(lake, since=since)
     charges = [charge_of(row) for rows in recorded.values() for row in rows]
-    estimates = Estimates(lake, tables, now_ms=now_ms)
+    estimates = Estimates(lake, tables, now_ms=now_ms, known=facts)
     before = list[Charge]()
     for day, _ in estimates.days:
         known = [each for each in charges if each.day == day]

@@ -30,6 +30,8 @@ _NO_CLASS = "not recorded"
 class InventoryOfPage:
     """The newest report, and the files of tables whose logs are read for other parts of the page.
 
+    `reconciled` has the reconciliation by the report's name, once it is made.
+
     A reconciliation needs logs that were read after the report was made, so the report is looked up
     first.
     """
@@ -41,6 +43,7 @@ class InventoryOfPage:
         self._unread = dict[str, str]()
         self._problem = ""
         self._report: Report | None = None
+        self.reconciled = dict[str, Reconciliation]()
         try:
             self._report = known_report(lake, now_ms=now_ms)
         except LakehouseError as error:
@@ -62,6 +65,7 @@ class InventoryOfPage:
             return self._without_report(tables)
         try:
             found = self._compare(tables, report, unread)
+            self.reconciled[report.name] = found
         except LakehouseError as error:
             self._problem = str(error)
             return self._without_report(tables)
@@ -124,8 +128,8 @@ def _part(share: UsageShare) -> tuple[str, str]:
     """The part of these objects, and its kind."""
     if share.part is not None:
         return share.part.value, _KIND_OF.get(share.part, "other")
-    if share.folder.startswith("archive/"):
-        return "archived partitions", "archive"
     if share.folder.startswith("_lakehouse/"):
         return "journal, inventory reports and these pages", "other"
+    if share.folder.startswith("landing/"):
+        return "landed files", "other"
     return "outside all tables", "other"

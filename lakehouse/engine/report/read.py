@@ -7,7 +7,7 @@ the report.
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakehouse.core.costs.operations import (
@@ -32,9 +32,9 @@ from lakehouse.core.report.attention import (
 from lakehouse.core.report.page import Page
 from lakehouse.core.report.values import Attention, RecordsSize, ReportedTable, points_of
 from lakehouse.core.scheduling.ranking import Decision
-from lakehouse.core.units import DAY_MS
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.costs.chargeback import KnownFacts
 from lakehouse.engine.costs.read_operations import operations_in_log
 from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
@@ -42,12 +42,10 @@ from lakehouse.engine.ingest.quarantine.entries import quarantine_key
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.report.inventory import InventoryOfPage
+from lakehouse.engine.report.money import operations_start_ms, read_money
 from lakehouse.engine.report.retention import ArchivesOfPage
-from lakehouse.engine.report.stored_pages import earlier_values
+from lakehouse.engine.report.stored_pages import EarlierPage, earlier_page
 from lakehouse.runtime.dagster_files import read_dagster_records
-
-# The operations of a week are shown: most tables are compacted and vacuumed within one.
-_DAYS_SHOWN = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +79,9 @@ def read_page(
     now, tables = now_ms(), list(declared.values())
     inventory, archives = InventoryOfPage(lake, now_ms=now), ArchivesOfPage(lake)
     journal = _read_journal(lake, tables, inventory)
+    earlier = _read_earlier(lake, now=now)
     figures = dict[str, _LogFigures]()
-    since_ms = now - _DAYS_SHOWN * DAY_MS
+    since_ms = operations_start_ms(now)
     in_log = dict[str, list[UpkeepOperation]]()
 
     def look(table: Table, facts: TableFacts) -> None:
@@ -95,7 +94,10 @@ def read_page(
     decisions = {each.table: each for each in fleet.decisions}
     ranks = {key: rank for rank, key in enumerate(decisions)}
     reported = [
-        _reported(each, figures.get(each.table.key), decisions[each.table.key], journal)
+        replace(
+            _reported(each, figures.get(each.table.key), decisions[each.table.key], journal),
+            score_before=earlier.scores.get(each.table.key),
+        )
         for each in fleet.tables
     ]
     unread = {each.table.key: str(each.error) for each in fleet.tables if each.error}
@@ -116,16 +118,20 @@ def read_page(
         runs += vacuums_of(key, journal.vacuums.get(key, ()), prices, since_ms=since_ms)
         tries = found.value.known.tries if found.value else ()
         runs += failed_compactions(key, tries, prices, since_ms=since_ms)
+    known = KnownFacts(operations=runs, reconciled=inventory.reconciled)
+    money, of_budgets = read_money(lake, declared, known, now_ms=now)
+    attention += of_budgets
     return Page(
         lake=lake.settings.root,
         created_ms=now,
         since_ms=since_ms,
+        money=money,
         runs=tuple(sorted(runs, key=lambda run: -run.ended_ms)),
         attention=tuple(attention),
         tables=tuple(sorted(reported, key=lambda table: ranks[table.table])),
         retained=tuple(retained),
         stored=stored,
-        records=None if records is None else _records_size(lake, records, now=now),
+        records=None if records is None else _records_size(records, earlier),
     )
 
 
@@ -141,16 +147,20 @@ def _failed_checks(records: DagsterRecords | None) -> list[tuple[str, str]]:
     return [check for check, has_passed in checks.items() if not has_passed]
 
 
-def _records_size(lake: Lake, records: DagsterRecords, *, now: int) -> RecordsSize:
-    """The size of the records, next to that on the newest page of an earlier day."""
-    earlier = earlier_values(lake.store, now_ms=now)
-    before = earlier.get("records") or {}
+def _records_size(records: DagsterRecords, earlier: EarlierPage) -> RecordsSize:
     return RecordsSize(
         size_bytes=records.size_bytes,
         run_count=records.run_count,
-        before_bytes=before.get("size_bytes"),
-        before_ms=earlier.get("created_ms"),
+        before_bytes=earlier.records_bytes,
+        before_ms=earlier.created_ms,
     )
+
+
+def _read_earlier(lake: Lake, *, now: int) -> EarlierPage:
+    """The newest page of an earlier day; all is unknown if it cannot be read."""
+    with suppress(LakehouseError):
+        return earlier_page(lake.store, now_ms=now)
+    return EarlierPage()
 
 
 def _read_journal(lake: Lake, tables: Sequence[Table], inventory: InventoryOfPage) -> _Journal:
@@ -208,6 +218,7 @@ def _reported(
     if reading is None or figures is None:
         return ReportedTable(
             table=key,
+            owner=found.table.owner,
             problem=str(found.error) if found.error else "",
             exists=found.error is not None,
             quarantined_rows=journal.quarantined.get(key),
@@ -215,6 +226,7 @@ def _reported(
     health = reading.health
     return ReportedTable(
         table=key,
+        owner=found.table.owner,
         score=health.score,
         health=health.sentence,
         file_count=health.file_count,

@@ -6,7 +6,7 @@ The newest page is also `_lakehouse/reports/report.html`. Of one day, the last p
 import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,15 @@ NEWEST = "_lakehouse/reports/report.html"
 _FOLDER = "_lakehouse/reports"
 _DAYS_KEPT = 14
 _DATED = re.compile(r"(\d{4}-\d{2}-\d{2})\.(?:html|json)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierPage:
+    """What a page shows of the newest page of an earlier day. `None` and absent scores: unknown."""
+
+    created_ms: int | None = None
+    records_bytes: int | None = None
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def store_page(store: Store, html: str, values: Mapping[str, Any], *, now_ms: int) -> None:
@@ -29,15 +38,24 @@ def store_page(store: Store, html: str, values: Mapping[str, Any], *, now_ms: in
     store.delete([name for day in old for name in dated[day]])
 
 
-def earlier_values(store: Store, *, now_ms: int) -> dict[str, Any]:
-    """The values of the newest page of an earlier day; empty if there is none."""
+def earlier_page(store: Store, *, now_ms: int) -> EarlierPage:
+    """The newest page of an earlier day; all is unknown if there is none, or if it is damaged."""
     today = _date(now_ms)
     dates = [date for date in sorted(_dated_files(store)) if date < today]
-    with suppress(FileNotFoundError, ValueError, IndexError):
+    try:
         values = json.loads(store.read(f"{_FOLDER}/{dates[-1]}.json"))
-        if isinstance(values, dict):
-            return values
-    return {}
+        records = values["records"]
+        return EarlierPage(
+            created_ms=int(values["created_ms"]),
+            records_bytes=None if records is None else int(records["size_bytes"]),
+            scores={
+                str(each["table"]): float(each["score"])
+                for each in values["tables"]
+                if each["score"] is not None
+            },
+        )
+    except (IndexError, FileNotFoundError, ValueError, KeyError, TypeError):
+        return EarlierPage()
 
 
 def _dated_files(store: Store) -> dict[str, list[str]]:

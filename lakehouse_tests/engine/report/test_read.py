@@ -15,7 +15,7 @@ from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.journal.vacuums import record_vacuum
 from lakehouse.engine.report.read import read_page
-from lakehouse.engine.report.stored_pages import NEWEST, earlier_values, store_page
+from lakehouse.engine.report.stored_pages import NEWEST, EarlierPage, earlier_page, store_page
 from lakehouse_tests.defs.example import AwayStore, example_lake
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
@@ -120,20 +120,33 @@ def test_a_table_without_vacuum_is_never_late(store, tmp_path) -> None:
 def test_storage_that_does_not_answer_gives_a_page_that_says_so(tmp_path) -> None:
     found = read_page(example_lake(tmp_path, AwayStore()), declare("a"))
     assert "cannot be listed now" in found.tables[0].problem
-    assert found.tables[0].quarantined_rows is None
-    assert of(found, Concern.UNREADABLE) == [("bronze/a", "lakehouse health bronze/a")]
+    assert found.tables[0].quarantined_rows is None and found.money is None
+    unreadable = [("bronze/a", "lakehouse health bronze/a"), ("", "")]
+    assert of(found, Concern.UNREADABLE) == unreadable
 
 
 def test_the_pages_of_fourteen_days_are_kept_and_other_files_stay(store) -> None:
     store.put("_lakehouse/reports/notes.txt", b"a person's own")
     for day in range(20):
-        values = {"created_ms": day, "records": {"size_bytes": day}}
+        scores = [{"table": "bronze/a", "score": float(day)}, {"table": "b", "score": None}]
+        values = {"created_ms": day, "records": {"size_bytes": day}, "tables": scores}
         store_page(store, f"page {day}", values, now_ms=START_MS + day * DAY_MS)
     names = [file.name for file in store.list("_lakehouse/reports")]
     assert len(names) == 2 * 14 + 2 and "_lakehouse/reports/notes.txt" in names
     assert store.read(NEWEST) == b"page 19"
-    assert earlier_values(store, now_ms=START_MS + 19 * DAY_MS)["created_ms"] == 18
-    assert earlier_values(store, now_ms=START_MS) == {}
+    earlier = earlier_page(store, now_ms=START_MS + 19 * DAY_MS)
+    assert earlier == EarlierPage(created_ms=18, records_bytes=18, scores={"bronze/a": 18.0})
+    assert earlier_page(store, now_ms=START_MS) == EarlierPage()
+
+
+def test_a_score_that_has_fallen_since_yesterday_is_shown_next_to_it(store, page) -> None:
+    LogBuilder(store, "bronze/a").create().append([("f", 1)])
+    [before] = page("a").tables
+    values = {**page("a").as_json(), "tables": [{"table": "bronze/a", "score": before.score + 5}]}
+    assert not before.has_fallen
+    store_page(store, "page", values, now_ms=START_MS)
+    [after] = page("a").tables
+    assert after.has_fallen and after.score_before == before.score + 5
 
 
 def test_damaged_values_of_an_earlier_day_are_unknown(store) -> None:
@@ -141,7 +154,7 @@ def test_damaged_values_of_an_earlier_day_are_unknown(store) -> None:
     [name] = [file.name for file in store.list("_lakehouse/reports") if file.name.endswith(".json")]
     for damaged in (b"{", json.dumps([1]).encode()):
         store.put(name, damaged)
-        assert earlier_values(store, now_ms=START_MS + DAY_MS) == {}
+        assert earlier_page(store, now_ms=START_MS + DAY_MS) == EarlierPage()
 
 
 def _vacuum(*, horizon_ms: int, failed: dict[str, str]) -> VacuumRecord:

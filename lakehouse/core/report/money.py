@@ -1,0 +1,225 @@
+"""Money on the morning page: which tables cost most, why, and what to do about it."""
+
+from calendar import monthrange
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+
+from lakehouse.core.costs.charges import Charge, sum_by
+from lakehouse.core.costs.price_book import PriceBook
+from lakehouse.core.costs.summary import left_usd, summarize, usd_text
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.inventory.objects import KINDS
+from lakehouse.core.report.values import Attention, Concern
+
+_LIVE, _KEPT, _DEAD = "live data", "removed files that are kept", "files that a vacuum can delete"
+_LOG, _ARCHIVE, _OTHER = "log", "archive", "other files"
+_NAMES = {
+    "live": _LIVE,
+    "kept": _KEPT,
+    "old": _DEAD,
+    "archive": _ARCHIVE,
+    "log": _LOG,
+    "other": _OTHER,
+}
+_PART_NAMES = {part.name.lower(): _NAMES[kind] for kind, parts in KINDS.items() for part in parts}
+# A part is worth an advice from these shares of a table's cost on.
+_WORTH_A_VACUUM, _WORTH_A_LOOK = 0.1, 0.25
+_DEAREST = 10
+_OUTSIDE = "(outside all tables)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedAmount:
+    """An amount in USD and its name."""
+
+    name: str
+    usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DearTable:
+    """What a table costs in the present month if it goes on like this, and why.
+
+    `parts` are the largest first. `advice` is what makes it cheaper, `command` shows or does it.
+    `is_outside`: these are the files that belong to no table.
+    """
+
+    table: str
+    owner: str
+    usd_per_month: float
+    parts: tuple[NamedAmount, ...]
+    why: str
+    advice: str
+    command: str
+    is_outside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Money:
+    """The costs of the lake in USD, as `lakehouse costs` shows them.
+
+    - `known_days`: the days of the present month whose charges are known.
+    - `has_storage`: whether any inventory is known. Without one, storage is in no sum.
+    - `forecast_usd`: `None` if no day of the last week is known.
+    - `dead_usd`: a month of the bytes that no newest version needs; `None` if unknown.
+
+    A lake on a disk is priced as if it were on S3.
+    """
+
+    region: str
+    as_of: str
+    is_on_s3: bool
+    known_days: int
+    has_storage: bool
+    week_usd: float
+    month_usd: float
+    forecast_usd: float | None
+    dead_usd: float | None
+    dearest: tuple[DearTable, ...]
+    by_layer: tuple[NamedAmount, ...]
+    by_owner: tuple[NamedAmount, ...]
+    by_kind: tuple[NamedAmount, ...]
+
+
+def money_of(
+    charges: Sequence[Charge],
+    book: PriceBook,
+    declared: Mapping[str, Table],
+    *,
+    today: date,
+    is_on_s3: bool,
+) -> Money:
+    """The money of the charges of this month and the last seven days."""
+    summary = summarize(charges, today=today)
+    month = [charge for charge in charges if charge.day >= today.replace(day=1)]
+    forecast = forecast_by_table(charges, today=today)
+    totals = {key: sum(parts.values()) for key, parts in forecast.items()}
+    dearest = sorted((key for key in totals if totals[key] > 0), key=lambda key: -totals[key])
+    [dead] = [each.usd for each in summary.amounts if each.name == "dead bytes"]
+    return Money(
+        region=book.region,
+        as_of=book.as_of,
+        is_on_s3=is_on_s3,
+        known_days=summary.day_count,
+        has_storage=any(charge.kind == "storage" for charge in charges),
+        week_usd=float(summary.week_usd),
+        month_usd=float(summary.month_usd),
+        forecast_usd=None if summary.forecast_usd is None else float(summary.forecast_usd),
+        dead_usd=None if dead is None else float(dead),
+        dearest=tuple(
+            _dear_table(key, forecast[key], declared.get(key)) for key in dearest[:_DEAREST]
+        ),
+        by_layer=_amounts(month, "layer"),
+        by_owner=_amounts(month, "owner"),
+        by_kind=_amounts(month, "kind"),
+    )
+
+
+def attention_to_budgets(
+    charges: Sequence[Charge],
+    budgets: Mapping[str, Decimal],
+    tables: Mapping[str, Table],
+    *,
+    today: date,
+) -> list[Attention]:
+    """The budgets that the month will exceed. A budget is of a table, a layer, or the lake."""
+    found = list[Attention]()
+    for scope, left in left_usd(charges, budgets, today=today).items():
+        if left >= 0:
+            continue
+        budget = budgets[scope]
+        cost = usd_text(budget - left)
+        found.append(
+            Attention(
+                concern=Concern.OVER_BUDGET,
+                table=scope if scope in tables else "",
+                sentence=f"this month, {scope} will cost {cost} USD of {budget:f} USD",
+                command=f"lakehouse costs {scope if scope in tables else '--by table'}",
+            )
+        )
+    return found
+
+
+def forecast_by_table(charges: Sequence[Charge], *, today: date) -> dict[str, dict[str, float]]:
+    """The cost of the present month by table and part.
+
+    For the days to come, each costs as much as a known day of the last week on average. So the sum
+    of all is `forecast_usd`.
+    """
+    first, week_first = today.replace(day=1), today - timedelta(days=6)
+    week = [charge for charge in charges if charge.day >= week_first]
+    known_days = len({charge.day for charge in week})
+    days_left = monthrange(today.year, today.month)[1] - today.day
+    parts = dict[str, dict[str, float]]()
+    for charge in charges:
+        is_this_week = week_first <= charge.day <= today
+        weight = float(charge.day >= first)
+        if is_this_week:
+            weight += days_left / known_days
+        of_table, name = parts.setdefault(charge.table, {}), _part_name(charge)
+        of_table[name] = of_table.get(name, 0.0) + float(charge.usd) * weight
+    return parts
+
+
+def _part_name(charge: Charge) -> str:
+    return _PART_NAMES.get(charge.part, _OTHER) if charge.kind == "storage" else charge.part
+
+
+def _dear_table(key: str, parts: Mapping[str, float], table: Table | None) -> DearTable:
+    total = sum(parts.values())
+    shares = {name: usd / total for name, usd in sorted(parts.items(), key=lambda each: -each[1])}
+    advice, command = _advice(key, shares, table)
+    return DearTable(
+        table=key or _OUTSIDE,
+        owner="" if table is None else table.owner,
+        usd_per_month=total,
+        parts=tuple(NamedAmount(name=name, usd=parts[name]) for name in shares),
+        why=", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share >= 0.005),
+        advice=advice,
+        command=command,
+        is_outside=not key,
+    )
+
+
+def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple[str, str]:
+    """What makes a table cheaper, and the command that shows or does it."""
+    if not key:
+        return "These files belong to no table. Look which folders they are in", (
+            "lakehouse inventory report"
+        )
+    if shares.get(_DEAD, 0) >= _WORTH_A_VACUUM:
+        return "A vacuum deletes files that no version needs", f"lakehouse vacuum {key} --dry-run"
+    if shares.get(_KEPT, 0) >= _WORTH_A_LOOK:
+        return (
+            "Removed files are kept for readers of older versions. If none needs them for so long, "
+            "use a smaller Vacuum(retention_hours=…)"
+        ), f"lakehouse inventory report {key}"
+    if shares.get("compaction", 0) >= _WORTH_A_LOOK and table is not None:
+        files = 2 * policy_for(table.layer, table.compaction).most_small_files
+        return (
+            "It is compacted often. Try a larger Compaction(min_small_files=…) on its history"
+        ), f"lakehouse backtest {key} --policy min_small_files={files} --compare"
+    if shares.get("vacuum", 0) >= _WORTH_A_LOOK:
+        return "Its vacuums take a large part. Their plan has the price of each mode", (
+            f"lakehouse vacuum {key} --dry-run"
+        )
+    if shares.get(_ARCHIVE, 0) >= _WORTH_A_LOOK:
+        return (
+            "Its archive takes a large part. Use a colder Archive(storage_class=…), or keep it for "
+            "fewer days"
+        ), f"lakehouse archive list {key}"
+    if shares.get(_LOG, 0) >= _WORTH_A_LOOK:
+        return "Its log is large. Write fewer, larger commits", f"lakehouse health {key} --verbose"
+    if table is not None and table.archive is None and table.ttl is None:
+        return (
+            "Nearly all of it is live data. If old rows are rarely read, use "
+            'archive=Archive(storage_class="STANDARD_IA"); if they are not needed, use ttl=Ttl(…)'
+        ), f"lakehouse inventory report {key}"
+    return "Nearly all of it is live data", f"lakehouse inventory report {key}"
+
+
+def _amounts(charges: Iterable[Charge], by: str) -> tuple[NamedAmount, ...]:
+    return tuple(NamedAmount(name=each.name, usd=float(each.usd)) for each in sum_by(charges, by))

@@ -1,0 +1,73 @@
+"""What needs a person, with the command that helps."""
+
+import pytest
+
+from lakehouse import Append, Landing, Table
+from lakehouse.core.report.attention import (
+    attention_to_checks,
+    attention_to_inventory,
+    attention_to_table,
+    attention_to_undeclared,
+)
+from lakehouse.core.report.page import Page
+from lakehouse.core.report.values import Attention, Concern, ReportedTable, StoredBytes, points_of
+from lakehouse.core.units import HOUR_MS
+
+ORDERS = Table(
+    key="bronze/orders",
+    source=Landing(prefix="landing/orders/", format="json", schema="id STRING"),
+    write=Append(),
+)
+
+
+def test_failed_checks_that_the_logs_show_too_are_not_repeated() -> None:
+    failed = [
+        ("bronze/orders", "quarantine"),
+        ("bronze/orders", "breaker"),
+        ("bronze/orders", "small_files"),
+        ("bronze/orders", "declaration"),
+        ("inventory/local", "plausible"),
+    ]
+    found = attention_to_checks(failed, [ORDERS])
+    assert [(each.table, each.command) for each in found] == [
+        ("bronze/orders", "lakehouse evolve plan bronze/orders"),
+        ("bronze/orders", "lakehouse health bronze/orders --verbose"),
+        ("", ""),
+    ]
+    assert "check plausible of inventory/local failed" in found[2].sentence
+
+
+@pytest.mark.parametrize("reason", ["BREAKER_OPEN", "REWRITE_LOOP"])
+def test_a_stopped_compaction_needs_a_person(reason: str) -> None:
+    table = ReportedTable(table="bronze/orders", reason=reason, decision="3 failed in a row")
+    [line] = attention_to_table(table, None, now_ms=0)
+    assert (line.concern, line.sentence) == (Concern.BREAKER, "3 failed in a row")
+
+
+def test_an_inventory_is_late_after_26_hours_and_one_of_aws_after_50() -> None:
+    stored = StoredBytes(report="r", created_ms=0)
+    ages = (26, 27, 50, 51)
+    own = [attention_to_inventory(stored, is_own=True, now_ms=hours * HOUR_MS) for hours in ages]
+    aws = [attention_to_inventory(stored, is_own=False, now_ms=hours * HOUR_MS) for hours in ages]
+    assert [len(lines) for lines in own] == [0, 1, 1, 1]
+    assert [len(lines) for lines in aws] == [0, 0, 0, 1]
+
+
+def test_what_is_urgent_comes_first_and_nothing_is_nothing() -> None:
+    assert attention_to_undeclared([]) == []
+    lines = tuple(
+        Attention(concern=concern, sentence=concern.name)
+        for concern in (Concern.PAUSED, Concern.UNREADABLE, Concern.PAUSED)
+    )
+    concerns = Page(lake="l", created_ms=0, attention=lines).concerns
+    assert [(concern.name, len(group)) for concern, group in concerns.items()] == [
+        ("UNREADABLE", 1),
+        ("PAUSED", 2),
+    ]
+
+
+def test_a_long_history_is_thinned_and_keeps_its_newest_point() -> None:
+    points = points_of(range(1000), range(1000, 2000))
+    assert len(points) <= 48 and points[-1] == (999, 1999)
+    assert points == tuple(sorted(points))
+    assert points_of([5], [7]) == ((5, 7),)
