@@ -20,6 +20,7 @@ from lakehouse.engine.archive.run import run_archive
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake, TableSession, open_lake
 from lakehouse.engine.spark.open_session import connect
+from lakehouse.engine.spark.session_confs import session_confs
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.core.archive.example_archive import DAYS
@@ -129,6 +130,22 @@ def test_no_row_is_lost_or_doubled_until_its_time_is_over(
             assert played.lake.store.list(f"archive/{TABLE.key}") == []
             rows = read_table(played.session, with_archive=True).collect()
             played.ids = sorted(row["id"] for row in rows)
-            played.add(20 + number)
+            played.add(15 + 4 * number)  # days that were new before are old now
             run_archive(played.session)
             played.check()
+
+
+def test_a_missing_archived_file_is_an_error_whatever_the_session_says(settings: Settings) -> None:
+    """Its rows are not left out of a result without a word."""
+    played = Played(replace(settings, root=f"{settings.root}/other"))
+    played.add(1, 2, 31)
+    run_archive(played.session)
+    rows = read_table(played.session, with_archive=True)
+    assert rows.count() == 3
+    [first, *_] = contents_now(played.lake).partitions
+    played.lake.store.delete([file.archived for file in first.files])
+    with (
+        session_confs(played.spark, {"spark.sql.files.ignoreMissingFiles": "true"}),
+        pytest.raises(Exception, match=r"FILE_NOT_EXIST|PATH_NOT_FOUND|does not exist"),
+    ):
+        rows.count()

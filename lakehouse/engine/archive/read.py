@@ -7,7 +7,8 @@
 **Safety properties** (tests in `test_read.py`)
 - Each row is in exactly one place: whether an archive operation is part of the table is decided by
   V alone, because the commit that moves rows also records the operation.
-- A missing file is an error, whatever the session's settings are. Its rows are not left out.
+- A missing file is an error, whatever the session's settings are. Its rows are not left out
+  (`long/test_archive_readback.py`).
 """
 
 import os

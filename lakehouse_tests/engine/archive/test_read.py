@@ -11,7 +11,6 @@ import lakehouse
 from lakehouse.core.errors import Refused
 from lakehouse.engine.archive.read import earlier_names, read_table
 from lakehouse.engine.lake import Lake, TableSession
-from lakehouse.engine.spark.session_confs import session_confs
 from lakehouse.engine.spark.statements import path_table
 from lakehouse_tests.engine.archive import by_hand
 from lakehouse_tests.engine.example import add_events, event, events
@@ -85,23 +84,6 @@ def test_columns_that_changed_since_are_found_or_null(lake: Lake, spark: "SparkS
         (1, "Rome", DAY_1, None),
         (2, "Oslo", DAY_2, None),
     ]
-
-
-@pytest.mark.spark
-def test_a_missing_archived_file_is_an_error_whatever_the_session_says(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    add_events(lake, event(1, 5, "a"), event(2, 5, "b", day=2))
-    [partition] = by_hand.archive(lake, KEY, DAY_1, DAY_2).partitions[:1]
-    session = TableSession(lake=lake, spark=spark, table=events)
-    rows = read_table(session, with_archive=True)
-    rows.count()
-    lake.store.delete([file.archived for file in partition.files])
-    with (
-        session_confs(spark, {"spark.sql.files.ignoreMissingFiles": "true"}),
-        pytest.raises(Exception, match=r"FILE_NOT_EXIST|PATH_NOT_FOUND|does not exist"),
-    ):
-        rows.count()
 
 
 @pytest.mark.spark
