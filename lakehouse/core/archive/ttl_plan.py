@@ -226,7 +226,8 @@ def _explanation(
     what = f"all rows of {count_of(len(expired), 'file')} ({sizes})"
     if straddling:
         sizes = size_text(sum(file.size_bytes for file in straddling))
-        what += f", and some of up to {count_of(len(straddling), 'file')} ({sizes})"
+        some = f"of up to {count_of(len(straddling), 'file')} ({sizes})"
+        what = f"{what}, and some {some}" if expired else f"some rows {some}"
     return Explanation(Reason.PAST_THE_CUTOFF, {"what": what, "cutoff": cutoff_ms}, more)
 
 
