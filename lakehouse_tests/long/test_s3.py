@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse import Append
+from lakehouse import Append, Archive
 from lakehouse.core.settings import Settings
+from lakehouse.engine.archive.read import read_table
+from lakehouse.engine.archive.run import run_archive
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark.open_session import connect
 from lakehouse_tests.change_streams import differences, draw_stream, load_with_kills
+from lakehouse_tests.engine.archive.cases import DAYS, session_of
 from lakehouse_tests.engine.evolution.test_rebuild import rebuilt, staged_files
 from lakehouse_tests.engine.example import event, events, land, rows_of, states, version_of
 from lakehouse_tests.engine.ingest.changes.test_apply import CHOSEN
@@ -62,6 +65,37 @@ def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> N
     assert rows_of(spark, lake, events.key, "id", "state") == rows
     assert rows_of(spark, lake, states.key, "id", "state") == [(0, "left"), (1, "planned")]
     assert staged_files(lake) == []
+
+
+def test_old_partitions_are_copied_by_s3_itself_into_a_storage_class(on_s3: Settings) -> None:
+    settings = replace(on_s3, root=f"{on_s3.root}/archived")
+    lake, spark = open_lake(settings), connect(settings)
+    into = Archive(older_than_days=3, clock="newest_row", storage_class="STANDARD_IA")
+    session = session_of(lake, spark, replace(DAYS, archive=into))
+    uri = lake.settings.table_uri(DAYS.key)
+    days = spark.range(1, 11).selectExpr("id", "date_add(DATE'2012-12-31', int(id)) AS day")
+    writer = days.write.format("delta").partitionBy("day")
+    writer.option("delta.enableDeletionVectors", "true").save(uri)
+    first = run_archive(session)
+    assert first.operation is not None and first.requests["CopyObject"] == 6
+    # From now on, files have deletion vectors: Spark writes their rows again, and S3 copies these.
+    later = spark.range(11, 21).selectExpr("id", "date_add(DATE'2012-12-31', 20) AS day")
+    spark.range(50, 52).selectExpr("id", "DATE'2013-01-08' AS day").coalesce(1).write.format(
+        "delta"
+    ).mode("append").save(uri)
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 50")
+    later.write.format("delta").mode("append").save(uri)
+    second = run_archive(session)
+    assert second.operation is not None and second.operation.row_count == 5
+    assert [file.storage_class for file in lake.store.list("archive")] == ["STANDARD_IA"] * len(
+        [*first.operation.files, *second.operation.files]
+    )
+    assert lake.store.list(f"_lakehouse/archives/{DAYS.key}/staged") == []
+    found = read_table(session, with_archive=True)
+    assert sorted(row["id"] for row in found.collect()) == [*range(1, 21), 51]
+    assert {row["id"] for row in read_table(session, with_archive=False).collect()} == {
+        *range(11, 21)
+    }
 
 
 @pytest.mark.parametrize(("seed", "source", "write"), CHOSEN)

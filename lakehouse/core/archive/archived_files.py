@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from urllib.parse import unquote
 
+from lakehouse.core.declaration.table import TRANSACTION_RETENTION
 from lakehouse.core.delta.partition_values import (
     by_name,
     type_of_typed_partition,
@@ -67,6 +68,13 @@ def refuse_rewrites(snapshot: Snapshot) -> None:
         raise Refused(
             f"archive of {snapshot.table}: its property {_APPEND_ONLY} is true, so Delta deletes no"
             " row. Either set it to false, or remove Table(archive=…)"
+        )
+    if forgets := [
+        name for name in snapshot.properties if name.lower() == TRANSACTION_RETENTION.lower()
+    ]:
+        raise Refused(
+            f"archive of {snapshot.table}: with its property {forgets[0]}, its log forgets which"
+            " operations on the archive are applied. Either unset it, or remove Table(archive=…)"
         )
 
 

@@ -19,6 +19,7 @@ from lakehouse.core.archive.records import (
 )
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken
+from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.journal.records import damaged, encoded
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
@@ -77,19 +78,45 @@ def record_operation(store: Store, table_key: str, operation: ArchiveOperation) 
         )
 
 
-def withdraw_unapplied(lake: Lake, table_key: str, contents: ArchiveContents) -> None:
+def withdraw_unapplied(lake: Lake, facts: TableFacts, contents: ArchiveContents) -> None:
     """Deletes what a killed run left of an operation that is not applied. The lock is held.
 
     The copies go first, and the record last, so that this is repeated if it is killed.
+
+    Raises:
+        Broken: the log does not prove that the operation is not applied.
     """
-    operation = contents.unapplied
+    operation, table_key = contents.unapplied, facts.snapshot.table
     if operation is None:
         return
+    if not _is_surely_unapplied(lake, facts, operation):
+        raise Broken(
+            f"archive of {table_key}: its log does not say whether operation {operation.number} was"
+            " applied, so the copies of its files are kept. Compare table and archive, and delete"
+            f" {_name(table_key, operation.number)} only if the table still has these rows"
+        )
     if operation.kind == "archive":
         in_use = {file.archived for each in contents.partitions for file in each.files}
         lake.store.delete(sorted({file.archived for file in operation.files} - in_use))
         clear_rewritten(lake, table_key)
     lake.store.delete([_name(table_key, operation.number)])
+
+
+def _is_surely_unapplied(lake: Lake, facts: TableFacts, operation: ArchiveOperation) -> bool:
+    """Whether no commit since the operation was planned carries its number.
+
+    A log may forget transaction ids, and old commits. If all files of a move are still in the
+    table, it was not applied, either.
+    """
+    if operation.kind == "archive" and operation.files:
+        live = {file.path for file in facts.snapshot.files}
+        if operation.sources <= live:
+            return True
+    history = history_since(lake.store, facts.history, operation.version)
+    commits = history.between(operation.version, facts.snapshot.version)
+    return commits is not None and not any(
+        each.applications.get(APP_ID, 0) >= operation.number for each in commits
+    )
 
 
 def staged_folder(table_key: str) -> str:

@@ -104,7 +104,7 @@ def run_restore(
                 verify_left(lake, session.spark, table.key)
                 verify_delete(lake, table.key)
                 facts = _facts_now(lake, table)
-                withdraw_unapplied(lake, table.key, archive_contents(lake, facts))
+                withdraw_unapplied(lake, facts, archive_contents(lake, facts))
                 plan = _planned(lake, table, request, facts)
                 version = _into_source(session, facts, plan, tell)
     seconds = time.monotonic() - started

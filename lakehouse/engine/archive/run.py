@@ -18,8 +18,9 @@
 **Safety properties** (tests in `test_run.py`, `test_run_kills.py`; `long/test_archive.py`)
 - A row is in the table or in the archive, and never in both or neither, for a reader of any version
   and whenever a run is killed: a copy counts only from the commit of its operation on.
-- Nothing is deleted from storage but copies whose operation is not applied. The vacuum deletes the
-  table's files, after their retention and after tables downstream have read them.
+- Nothing is deleted from storage but copies of an operation that the log proves not to be applied.
+  The vacuum deletes the table's files, after their retention and after tables downstream have read
+  them.
 - Nothing leaves that was not compared: sizes, row counts, checksums on a disk, and the content of
   rows that were written again.
 - A DELETE that would rewrite a file is never sent.
@@ -149,7 +150,7 @@ def _run(
     planned = _planned(lake, session.table, facts, contents, declared)
     unapplied = contents.unapplied
     if unapplied is not None and not _is_resumable(lake, unapplied, planned, facts):
-        withdraw_unapplied(lake, key, contents)
+        withdraw_unapplied(lake, facts, contents)
         unapplied = None
     if not planned.partitions:
         return ArchiveOutcome(plan=planned)

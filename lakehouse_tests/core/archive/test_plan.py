@@ -168,6 +168,9 @@ def test_old_rows_that_cannot_leave_as_whole_files_are_refused() -> None:
         planned(unpartitioned)
     with pytest.raises(Refused, match=r"delta\.appendOnly is true"):
         planned(snapshot(file("2026-01-05"), properties={"delta.appendOnly": "true"}))
+    forgets = {"delta.setTransactionRetentionDuration": "interval 1 day"}
+    with pytest.raises(Refused, match="its log forgets which operations"):
+        planned(snapshot(file("2026-01-05"), properties=forgets))
 
 
 def test_the_days_in_which_both_copies_exist_are_priced() -> None:
