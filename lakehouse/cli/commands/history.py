@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -20,7 +20,15 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.core.costs.compaction_history import Entry, errors_as_json
-from lakehouse.core.delta.commits import Commit, is_compaction, keeps_rows, rebuilt_from
+from lakehouse.core.delta.commits import (
+    ROWS_MOVED,
+    Commit,
+    is_compaction,
+    keeps_rows,
+    moves_rows,
+    rebuilt_from,
+    written_in,
+)
 from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction.read_probe import newest_probe
 from lakehouse.engine.delta_log import TableFacts
@@ -156,7 +164,11 @@ def _print(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
 
 
 def _why(commit: Commit, entry: Entry | None) -> str:
-    """Why a compaction or a rebuild ran, and which figures were predicted wrongly."""
+    """Why upkeep or a rebuild ran, and which figures of a compaction were predicted wrongly."""
+    if moves_rows(commit):
+        plan = written_in(commit).get("plan")
+        sentence = cast("dict[str, Any]", plan).get("sentence") if isinstance(plan, dict) else None
+        return str(sentence or f"rows moved by {written_in(commit)[ROWS_MOVED]}")
     if rebuilt_from(commit) is not None:
         return "rebuilt from its own rows" if keeps_rows(commit) else "rebuilt from its inputs"
     if entry is None:

@@ -85,6 +85,17 @@ def test_a_person_reads_when_and_why(told: Terminal) -> None:
     assert shown[2].endswith("why it ran; as predicted")
 
 
+def test_rows_that_moved_to_the_archive_say_why(terminal: Terminal, story: type_of_story) -> None:
+    plan = {"reason": "PAST_THE_CUTOFF", "sentence": "1 partition moves to the archive"}
+    written = json.dumps({"rows_moved": "archive", "plan": plan})
+    log = story("gold/totals").create().append([("a", 1)])
+    remove = {"remove": {"path": "a", "deletionTimestamp": START_MS, "dataChange": True}}
+    log.commit("DELETE", remove, user_metadata=written)
+    log.commit("WRITE", user_metadata='{"rows_moved":"restore"}')
+    shown = terminal.run("history", "gold/totals").stdout
+    assert "1 partition moves to the archive" in shown and "rows moved by restore" in shown
+
+
 def test_compactions_of_either_kind_stand_out(
     terminal: Terminal, story: type_of_story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
