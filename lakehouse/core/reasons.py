@@ -94,9 +94,7 @@ class Reason(Enum):
     COOLING_DOWN = (
         "{why}, but the last compaction was only {minutes} min ago (cooldown {cooldown} min)"
     )
-    OVER_BUDGET = (
-        "{why}, but it costs {usd} USD, and only {left} of the hourly {budget} USD are left"
-    )
+    OVER_BUDGET = "{why}, {said}"
     OTHER_STRATEGY = "its strategy is {strategy}, so the sensor requests no compaction"
 
     # Why a table is not compacted, however much a compaction would gain.

@@ -3,12 +3,13 @@
 They run after each inventory. The check `budget` reports if the present month will cost too much.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.costs.exact_amounts import day_of
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import check_fields
@@ -17,13 +18,26 @@ from lakehouse.defs.resources import open_session
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 
-# The newest materialization's metadata with what is left of each table's budget, by key, in USD.
+# What the forecast leaves of each monthly budget, by scope, in USD; for the compaction sensor.
 LEFT_USD = "lakehouse/left_usd"
 
 
 def costs_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetsDefinition]:
     """Both assets."""
     return [_operations_asset(tables, lake), _chargeback_asset(tables, lake)]
+
+
+def published_left_usd(instance: dg.DagsterInstance, *, now_ms: int) -> Mapping[str, float]:
+    """What the newest chargeback of the present month leaves of each budget; empty if unknown."""
+    event = instance.get_latest_materialization_event(costs_key("chargeback"))
+    if event is None or event.asset_materialization is None:
+        return {}
+    written_ms = round(event.timestamp * 1_000)
+    recorded = event.asset_materialization.metadata.get(LEFT_USD)
+    is_of_month = day_of(written_ms).replace(day=1) == day_of(now_ms).replace(day=1)
+    if not is_of_month or not isinstance(recorded, dg.JsonMetadataValue):
+        return {}
+    return cast("dict[str, float]", recorded.value)
 
 
 def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:

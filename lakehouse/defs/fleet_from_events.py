@@ -18,10 +18,17 @@ from dagster import RunRecord
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED
-from lakehouse.core.scheduling.fleet import Fleet, FleetTable, decide_fleet
+from lakehouse.core.scheduling.fleet import (
+    Fleet,
+    FleetTable,
+    decide_fleet,
+    has_budgets,
+    within_budgets,
+)
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, RunState, Try, run_key
 from lakehouse.core.scheduling.read_rates import count_reads
 from lakehouse.core.scheduling.table_state import TableState, net_benefit_cells
+from lakehouse.defs.costs import published_left_usd
 from lakehouse.defs.dagster_records import (
     ended_runs,
     is_canceled,
@@ -93,6 +100,8 @@ def weigh_fleet(
         day_is_known=recent.day_is_known,
     )
     known = _with_tries(_known_tables(instance, tables, lake, cursor, journal), journal, now)
+    if has_budgets(tables, lake.settings.budgets):
+        known = within_budgets(known, published_left_usd(instance, now_ms=now))
     runs = RunState(
         in_flight=runs_in_flight(instance, tables),
         tries=_tries(instance, [each.state for each in known]),

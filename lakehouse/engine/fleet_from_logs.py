@@ -6,14 +6,21 @@ version, waiting times, money spent.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts
+from lakehouse.core.errors import LakehouseError
 from lakehouse.core.scheduling.circuit_breaker import find_rewrites, tries_of
-from lakehouse.core.scheduling.fleet import FleetTable, decide_fleet
+from lakehouse.core.scheduling.fleet import (
+    FleetTable,
+    decide_fleet,
+    has_budgets,
+    within_budgets,
+)
 from lakehouse.core.scheduling.health import Health, assess_health
 from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState
 from lakehouse.core.scheduling.read_rates import ReaderRun, Readers, count_reads
@@ -98,8 +105,20 @@ def read_fleet(
     bounds = Bounds(
         slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
     )
-    fleet = decide_fleet(known, readers, RunState(), bounds=bounds, now_ms=now)
+    held = within_budgets(known, _left_usd(lake, declared, now))
+    fleet = decide_fleet(held, readers, RunState(), bounds=bounds, now_ms=now)
     return FleetReading(tables=tuple(readings), decisions=fleet.decisions)
+
+
+def _left_usd(lake: Lake, declared: Mapping[str, Table], now: int) -> Mapping[str, float]:
+    """What the forecast leaves of each monthly budget; empty if the ledger cannot be read."""
+    if not has_budgets(declared.values(), lake.settings.budgets):
+        return {}
+    from lakehouse.engine.costs.budgets import read_budgets
+
+    with suppress(LakehouseError):
+        return read_budgets(lake, declared, now_ms=now).left_usd
+    return {}
 
 
 def _readers(

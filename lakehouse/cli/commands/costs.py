@@ -11,7 +11,7 @@ from lakehouse.cli.context import LakeContext, complete_table, open_declared
 from lakehouse.cli.output import json_option, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.costs.charges import Charge, CostSum, sum_by
-from lakehouse.core.costs.exact_amounts import day_of
+from lakehouse.core.costs.exact_amounts import day_of, month_start
 from lakehouse.core.costs.summary import CostSummary, summarize, usd_number, usd_text
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
@@ -61,7 +61,7 @@ def costs_command(
     if bill is not None:
         _allocate(opened, bill, resource or opened.lake.store.bucket, as_json=as_json)
         return
-    from lakehouse.engine.costs.read_ledger import month_start, read_ledger, read_savings
+    from lakehouse.engine.costs.read_ledger import read_ledger, read_savings
 
     chosen = {each.key: each for each in opened.choose([table] if table else [])}
     now = now_ms()

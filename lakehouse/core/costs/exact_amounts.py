@@ -1,7 +1,7 @@
 """Exact decimals for money and quantities, and the days and months that they count."""
 
 from calendar import monthrange
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 
 # Bills have up to 18 decimal places. A decimal of Spark has 38 digits in all.
@@ -32,3 +32,9 @@ def rounded(value: Decimal) -> Decimal:
 def day_of(ms: int) -> date:
     """The day of a time, in UTC."""
     return datetime.fromtimestamp(ms / 1000, tz=UTC).date()
+
+
+def month_start(now_ms: int) -> date:
+    """The first day of the present month, or seven days ago if that is earlier."""
+    today = day_of(now_ms)
+    return min(today.replace(day=1), today - timedelta(days=7))

@@ -4,7 +4,7 @@ The sensor reads the facts from Dagster's events, the terminal from the Delta lo
 `decide_fleet`, so the same facts give the same decisions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -12,7 +12,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import NO_REWRITES, Rewrites, assess_breaker
-from lakehouse.core.scheduling.holds import find_hold
+from lakehouse.core.scheduling.holds import find_hold, over_budget
 from lakehouse.core.scheduling.ranking import (
     Bounds,
     CompactionCandidate,
@@ -61,6 +61,16 @@ def decide_fleet(
         states={each.state.table: each.state for each in candidates},
         decisions=choose_compactions(candidates, runs, bounds=bounds, now_ms=now_ms),
     )
+
+
+def has_budgets(tables: Iterable[Table], budgets: str) -> bool:
+    """Whether a table, a layer or the lake (`LAKEHOUSE_BUDGETS`) has a monthly budget."""
+    return bool(budgets) or any(table.budget_usd_per_month is not None for table in tables)
+
+
+def within_budgets(tables: Sequence[FleetTable], left_usd: Mapping[str, float]) -> list[FleetTable]:
+    """The tables; those over a monthly budget are held. `left_usd` is as in `over_budget`."""
+    return [replace(each, hold=each.hold or over_budget(each.table, left_usd)) for each in tables]
 
 
 def _candidate(known: FleetTable, readers: Readers, now_ms: int) -> CompactionCandidate:

@@ -1,5 +1,7 @@
 """Holds: reasons to skip a table, however much a compaction would gain."""
 
+from collections.abc import Mapping
+
 from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Table
@@ -25,6 +27,20 @@ def find_hold(
         or breaker_hold
         or closed_window(policy, now_ms)
     )
+
+
+def over_budget(table: Table, left_usd: Mapping[str, float]) -> Explanation | None:
+    """The hold of a table whose month costs more than its budget, its layer's or the lake's.
+
+    `left_usd` is what the forecast leaves of each budget: of tables by key, of layers, of `lake`.
+    """
+    for scope in (table.key, table.layer, "lake"):
+        left = left_usd.get(scope, 0.0)
+        if left < 0:
+            why = f"the month of {scope} will cost {-left:.4g} USD more than its budget"
+            said = "so nothing runs until the budget is raised or the month ends"
+            return Reason.OVER_BUDGET.explain(why=why, said=said)
+    return None
 
 
 def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:

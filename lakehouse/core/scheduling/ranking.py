@@ -292,9 +292,8 @@ def _served(
         )
     elif bounds.budget_usd and not is_paid:
         cost, left = "unknown" if usd is None else f"{usd:.3g}", f"{left_usd:.3g}"
-        waits = Reason.OVER_BUDGET.explain(
-            why=decision.sentence, usd=cost, left=left, budget=f"{bounds.budget_usd:g}"
-        )
+        said = f"but it costs {cost} USD, and only {left} of the hourly {bounds.budget_usd:g} USD"
+        waits = Reason.OVER_BUDGET.explain(why=decision.sentence, said=f"{said} are left")
     else:
         return decision
     return replace(decision, explanation=waits, run_key=None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from decimal import Decimal
 
 from lakehouse.core.costs.charges import Charge, total_usd
@@ -14,7 +14,6 @@ from lakehouse.core.costs.summary import FormulaCost
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.costs.chargeback import Estimates, KnownFacts, read_charges
-from lakehouse.engine.costs.cost_tables import DAYS_BACK
 from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.each_table import look_at_each
 from lakehouse.engine.journal.vacuums import vacuum_records
@@ -57,12 +56,6 @@ def read_ledger(
             charges += [each for each in known if day >= since]
         before = [each for each in known if each.kind == "storage"] or before
     return LedgerReading(charges=tuple(charges), unread=estimates.unread)
-
-
-def month_start(now_ms: int) -> date:
-    """The first day of the present month, or seven days ago if that is earlier."""
-    today = day_of(now_ms)
-    return min(today.replace(day=1), today - timedelta(days=DAYS_BACK))
 
 
 def read_savings(

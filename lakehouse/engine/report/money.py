@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from lakehouse.core.costs.charges import day_of
+from lakehouse.core.costs.exact_amounts import month_start
 from lakehouse.core.costs.focus import midnight
 from lakehouse.core.costs.summary import budget_scopes, parse_budgets
 from lakehouse.core.declaration.table import Table
@@ -13,7 +14,7 @@ from lakehouse.core.report.values import Attention, Concern
 from lakehouse.engine.costs.chargeback import KnownFacts
 from lakehouse.engine.costs.cost_tables import DAYS_BACK
 from lakehouse.engine.costs.price_book import load_price_book
-from lakehouse.engine.costs.read_ledger import month_start, read_ledger
+from lakehouse.engine.costs.read_ledger import read_ledger
 from lakehouse.engine.lake import Lake
 
 
