@@ -1,11 +1,13 @@
 """The lake by itself: a real page, a real server, real flights, and nobody touching it. Bronze was loaded by hand once before."""
 
+import urllib.request
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from lakehouse_tests.cli.commands.test_metrics import parsed
 from lakehouse_tests.conftest import link_year
 from lakehouse_tests.journeys.world import World, wait_for
 
@@ -80,6 +82,24 @@ def test_the_vacuums_follow_the_inventory_by_themselves(world: World) -> None:
         "these runs ended well",
         lambda: all(run_status(world, run) == "SUCCESS" for _, run in vacuums),
     )
+
+
+def test_prometheus_sees_what_ran_and_what_was_checked(world: World) -> None:
+    address = f"http://127.0.0.1:{world.environment['LAKEHOUSE_METRICS_PORT']}/metrics"
+
+    def metrics() -> dict[tuple[str, str], float]:
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            return parsed(answer.read().decode())
+
+    [key, *_] = (name.removeprefix("compaction/") for name in compacted(world))
+    wait_for(
+        "the metrics count the compaction",
+        lambda: metrics().get(("lakehouse_operations_total", f"{key},compaction,succeeded")),
+    )
+    found = metrics()
+    assert found["lakehouse_check_passed", f"{key},readable"] == 1
+    assert found["lakehouse_dagster_runs", ""] > 0
+    assert {name for name, value in found.items() if "readable" in name[0] and not value} == set()
 
 
 def run_status(world: World, run_id: str) -> str:

@@ -34,6 +34,7 @@ class World:
             "LAKEHOUSE_PORT": str(self.port),
             "LAKEHOUSE_SPARK_PORT": str(free_port()),
             "LAKEHOUSE_SPARK_MEMORY": "1g",
+            "LAKEHOUSE_METRICS_PORT": str(free_port()),
             "LAKEHOUSE_TABLES": "lakehouse.tables",
             "LAKEHOUSE_REPLAY": "on",
             **settings,
