@@ -148,6 +148,7 @@ def _existing(table: Table, reading: TableReading, facts: _Facts, *, now_ms: int
         quarantined_rows=facts.quarantined_rows.get(key),
         archived_bytes=facts.archived.get(key),
         operations=operations,
+        budget_usd_per_month=table.budget_usd_per_month,
         is_paused=pause is not None and pause.holds(now_ms),
     )
 

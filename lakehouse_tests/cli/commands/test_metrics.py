@@ -108,6 +108,7 @@ def test_quarantine_pause_vacuum_and_inventory_are_read_from_log_and_journal(
     story("inventory/local").create().commit("WRITE", user_metadata=load.as_text())
     found = values(told)
     assert found["lakehouse_quarantined_rows", "bronze/orders"] == 3
+    assert found["lakehouse_table_budget_usd_per_month", "bronze/orders"] == 2.5
     assert ("lakehouse_quarantined_rows", "silver/orders") not in found  # it is never landed
     paused = {
         key: found["lakehouse_table_paused", key] for key in ("bronze/orders", "silver/orders")
