@@ -99,24 +99,27 @@ class LiveObjects:
     """The objects that a table's newest version needs, by names relative to its `folder`.
 
     `folder` is a key that ends in `/`. An unknown size is `None`. `tagged` are the names of those
-    that carry `TIER_TAG`, with the tag's value.
+    that carry `TIER_TAG`, with the tag's value. `archive` is the folder of the table's archive, or
+    empty if it has none.
     """
 
     table: str
     folder: str
     sizes: Mapping[str, int | None]
     tagged: Mapping[str, str] = field(default_factory=dict[str, str])
+    archive: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harm:
-    """What one action of a rule would do to a table's live files, and to its log."""
+    """What one action of a rule would do to a table's live files, its log and its archive."""
 
     rule: LifecycleRule
     action: LifecycleAction
     names: tuple[str, ...]
     size_bytes: int
     touches_log: bool
+    touches_archive: bool = False
 
     def sentence(self, live: LiveObjects) -> str:
         """The harm, and what to do."""
@@ -132,10 +135,14 @@ class Harm:
             )
         if self.touches_log:
             parts.append(f"the log of {live.table}")
+        if self.touches_archive:
+            parts.append(f"the archive of {live.table}")
+        folders = [live.folder] if self.names or self.touches_log else []
+        folders += [live.archive] if self.touches_archive else []
         what = f"{self.action.does} {' and '.join(parts)} {self.action.when}"
         return (
-            f"{printable(about)}) {what}. Use a prefix or a tag that excludes {live.folder}, or "
-            "disable the rule"
+            f"{printable(about)}) {what}. Use a prefix or a tag that excludes "
+            f"{' and '.join(folders)}, or disable the rule"
         )
 
 
@@ -186,16 +193,18 @@ def _when(element: Mapping[str, Any]) -> str:
 def harms_of(lifecycle: Lifecycle, live: LiveObjects) -> list[Harm]:
     """Every action that would delete live files, or move them to a class that must be restored.
 
-    Actions on the log count as well. The age of the files does not matter, since a file that stays
-    live reaches every age. Rules with a tag apply only to files that are known to carry it; see
-    `rules_by_unknown_tags`.
+    Actions on the log count as well, and those that would delete the table's archive. The age of
+    the files does not matter, since a file that stays live reaches every age. Rules with a tag
+    apply only to files that are known to carry it; see `rules_by_unknown_tags`.
     """
     harms = list[Harm]()
     for rule in lifecycle.rules:
-        for action in _harmful(rule) if rule.reaches(live.folder) else ():
-            names = _matching(lifecycle, rule, action, live)
+        for action in _harmful(rule):
+            names = _matching(lifecycle, rule, action, live) if rule.reaches(live.folder) else []
             touches_log = not rule.tags and rule.reaches(live.folder + _LOG)
-            if names or touches_log:
+            may_delete = not rule.tags and not action.storage_class
+            touches_archive = may_delete and bool(live.archive) and rule.reaches(live.archive)
+            if names or touches_log or touches_archive:
                 size_bytes = sum(live.sizes[name] or 0 for name in names)
                 harm = Harm(
                     rule=rule,
@@ -203,6 +212,7 @@ def harms_of(lifecycle: Lifecycle, live: LiveObjects) -> list[Harm]:
                     names=tuple(names),
                     size_bytes=size_bytes,
                     touches_log=touches_log,
+                    touches_archive=touches_archive,
                 )
                 harms.append(harm)
     return harms

@@ -2,11 +2,13 @@
 
 import contextlib
 
+from lakehouse.core.archive.records import APP_ID
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.tiers.lifecycle_check import OpenUpload, assess_lifecycle, unknown_lifecycle
 from lakehouse.core.tiers.lifecycle_rules import LiveObjects
+from lakehouse.engine.archive.expire import folder_of
 from lakehouse.engine.delta_log.missing_files import live_sizes
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store.s3_objects import open_uploads, read_lifecycle, s3_place
@@ -27,10 +29,12 @@ def check_lifecycle(lake: Lake, snapshot: Snapshot, *, now_ms: int) -> CheckResu
     uploads: list[OpenUpload] | None = None
     with contextlib.suppress(Refused):
         uploads = open_uploads(store, folder)
+    has_archive = APP_ID in snapshot.transactions and snapshot.table not in lake.elsewhere
     live = LiveObjects(
         table=snapshot.table,
         folder=f"{store.prefix}{folder}/",
         sizes=sizes,
         tagged=tagged,
+        archive=f"{store.prefix}{folder_of(snapshot.table)}/" if has_archive else "",
     )
     return assess_lifecycle(lifecycle, live, uploads, now_ms=now_ms)

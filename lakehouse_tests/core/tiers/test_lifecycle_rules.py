@@ -1,5 +1,6 @@
 """Which lifecycle rules do harm to a table, and what the check says of them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,6 +120,20 @@ def test_small_files_move_only_where_the_bucket_s_minimum_or_the_rule_s_own_size
     minimum: str, condition: dict[str, Any], names: str
 ) -> None:
     assert harm({"Transitions": GLACIER, "Filter": condition}, minimum=minimum)[0] == names
+
+
+def test_a_rule_that_deletes_the_archive_of_a_table_is_found_and_one_that_moves_it_is_not() -> None:
+    live = replace(LIVE, archive="lake/archive/bronze/orders/")
+    deletes, moves = (
+        configured(rule | {"Filter": {"Prefix": "lake/archive/"}})
+        for rule in (EXPIRES, {"Transitions": GLACIER})
+    )
+    result = assess_lifecycle(deletes, live, [], now_ms=NOW)
+    assert (result.is_error, harms_of(deletes, LIVE), harms_of(moves, live)) == (True, [], [])
+    assert result.sentence == (
+        "rule 'r0' (prefix 'lake/archive/') deletes the archive of bronze/orders after 365 days. "
+        "Use a prefix or a tag that excludes lake/archive/bronze/orders/, or disable the rule"
+    )
 
 
 def test_a_rule_on_our_tag_does_harm_only_to_live_files_that_carry_it() -> None:
