@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.inventory.report_age import allowed_hours
@@ -13,6 +14,9 @@ from lakehouse.core.units import HOUR_MS
 
 # A vacuum follows the nightly inventory, so one missed night is late.
 LATE_VACUUM_MS = 48 * HOUR_MS
+# Checks whose facts the page reads itself, and reads newer.
+_SHOWN_ANYWAY = frozenset({"breaker", "quarantine", "fresh", "missing", "deleted", "budget"})
+_UPKEEP, _OF_LAKE = ("compaction", "vacuum", "archive", "ttl"), ("inventory/", "costs/")
 _STOPPED = frozenset(each.name for each in (Reason.BREAKER_OPEN, Reason.REWRITE_LOOP))
 
 
@@ -125,22 +129,24 @@ def attention_to_deletions(table: str, failed: Mapping[str, str]) -> list[Attent
 def attention_to_checks(
     failed: Iterable[tuple[str, str]], declared: Iterable[Table]
 ) -> list[Attention]:
-    """The failed checks in Dagster's records (asset and check), unless the logs show them, too.
+    """The failed checks of these tables and of the lake, unless the page shows their facts anyway.
 
-    Of tables, only the checks that read more than the log count: a check is as old as its run.
+    `failed` are assets and checks in Dagster's records, which may have other assets, too.
     """
-    keys = {table.key for table in declared}
+    keys = {_asset_of(table): table.key for table in declared}
+    of_upkeep = {f"{kind}/{key}": key for key in keys.values() for kind in _UPKEEP}
     found = list[Attention]()
     for asset, check in sorted(failed):
-        if asset in keys and check in _SHOWN_FROM_LOGS:
+        key = keys.get(asset) or of_upkeep.get(asset, "")
+        if check in _SHOWN_ANYWAY or not (key or asset.startswith(_OF_LAKE)):
             continue
-        command = f"lakehouse health {asset} --verbose" if asset in keys else ""
+        command = f"lakehouse health {key} --verbose" if key else ""
         if check == "declaration":
-            command = f"lakehouse evolve plan {asset}"
+            command = f"lakehouse evolve plan {key}"
         found.append(
             Attention(
                 concern=Concern.FAILED_CHECK,
-                table=asset if asset in keys else "",
+                table=key,
                 sentence=f"check {check} of {asset} failed when it ran last; its page in Dagster "
                 "says why",
                 command=command,
@@ -149,7 +155,11 @@ def attention_to_checks(
     return found
 
 
-_SHOWN_FROM_LOGS = frozenset({"breaker", "quarantine"})
+def _asset_of(table: Table) -> str:
+    """The name of the asset that has the table's checks."""
+    if isinstance(table.write, Adopted) and table.write.asset_key:
+        return "/".join(table.write.asset_key)
+    return table.key
 
 
 def attention_to_undeclared(keys: Sequence[str]) -> list[Attention]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse import Append, Landing, Table
+from lakehouse import Adopted, Append, Landing, Table
 from lakehouse.core.report.attention import (
     attention_to_checks,
     attention_to_inventory,
@@ -20,19 +20,30 @@ ORDERS = Table(
 )
 
 
-def test_failed_checks_that_the_logs_show_too_are_not_repeated() -> None:
+def test_failed_checks_of_this_lake_are_shown_unless_the_page_knows_better() -> None:
     failed = [
         ("bronze/orders", "quarantine"),
         ("bronze/orders", "breaker"),
         ("bronze/orders", "small_files"),
         ("bronze/orders", "declaration"),
         ("inventory/local", "plausible"),
+        ("vacuum/bronze/orders", "lifecycle"),
+        ("bronze/gone", "readable"),
+        ("somebody/else", "good"),
+        ("costs/chargeback", "budget"),
+        ("sales/orders", "log_debt"),
     ]
-    found = attention_to_checks(failed, [ORDERS])
+    adopted = Table(
+        key="silver/sales_orders",
+        write=Adopted(uri="/w/orders", writers="none", asset_key=("sales", "orders")),
+    )
+    found = attention_to_checks(failed, [ORDERS, adopted])
     assert [(each.table, each.command) for each in found] == [
         ("bronze/orders", "lakehouse evolve plan bronze/orders"),
         ("bronze/orders", "lakehouse health bronze/orders --verbose"),
         ("", ""),
+        ("silver/sales_orders", "lakehouse health silver/sales_orders --verbose"),
+        ("bronze/orders", "lakehouse health bronze/orders --verbose"),
     ]
     assert "check plausible of inventory/local failed" in found[2].sentence
 
