@@ -1,16 +1,36 @@
 """Benchmarks that need Spark, at small sizes: on the server of all tests, or in their own process."""
 
+import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
+from benchmarks import fresh
 from benchmarks.catalog import BENCHMARKS, Benchmark
+from benchmarks.figures import tell
+from benchmarks.own_lake import on_server
 from benchmarks.records import ROOT
 from lakehouse.core.settings import Settings
-from lakehouse_tests.benchmarks.test_with_spark import run_small, running
+from lakehouse.engine.spark import open_session
 
-__all__ = ["running"]
+
+@pytest.fixture
+def running(shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """The shared server's settings. Benchmarks end their session or change it, so they get one."""
+    monkeypatch.setattr(open_session, "_opened", opened := {})
+    yield shared_settings
+    for _, spark in opened.values():
+        if not spark.is_stopped:
+            spark.stop()
+
+
+def run_small(benchmark: Benchmark, running: Settings) -> None:
+    """Run the benchmark at its size for tests and expect its goals to be met."""
+    with fresh.smoke(), on_server(running):
+        figures = importlib.import_module(f"benchmarks.{benchmark.name}").main(*benchmark.smoke)
+    assert figures and tell(figures, smoke=True) == 0
 
 
 @pytest.mark.spark

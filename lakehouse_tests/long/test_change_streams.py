@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakehouse import History
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.change_streams import (
@@ -15,6 +16,7 @@ from lakehouse_tests.change_streams import (
     draw_stream,
     load_with_kills,
 )
+from lakehouse_tests.engine.ingest.changes.test_apply import load_with_a_batch_that_dies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,3 +35,9 @@ def test_a_random_stream_is_a_dictionary(lake: Lake, spark: "SparkSession", numb
     else:
         write_table(lake, spark, stream.table)
     assert differences(stream, lake) == []
+
+
+def test_a_batch_of_versions_that_dies_at_any_step_ends_the_same(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    load_with_a_batch_that_dies(lake, spark, History(keys=("id",)))

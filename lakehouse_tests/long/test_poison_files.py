@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
+from lakehouse import Append, Overwrite
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import batch_rows
@@ -97,3 +98,37 @@ def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or
         [(1,), (4,), (5,)],
         [("2.json", None)],
     )
+
+
+def test_a_text_that_is_too_long_for_a_partition_stops_no_table(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    by_name = replace(
+        PARTS,
+        source=replace(SOURCE, schema="id BIGINT, name STRING"),
+        write=Append(partition_by=("name",)),
+    )
+    put(lake, "1.json", {"id": 1, "name": "x" * 200})
+    put(lake, "2.json", {"id": 2, "name": "x" * 300})
+    [aside] = write_table(lake, spark, by_name).set_aside
+    assert (
+        aside.name,
+        "a partition has no folder: Mkdirs failed to create file:/" in aside.why,
+    ) == ("2.json", True)
+    assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == ([(1,)], [("2.json", None)])
+
+
+def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_written(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    whole = replace(PARTS, write=Overwrite(), source=replace(SOURCE, derived=HALVED))
+    put(lake, "1.json", part(1, 2))
+    put(lake, "2.json", part(2, 2), part(3, 3), "nope")
+    with killed_at(PlannedBatches, "replace", "after"):
+        write_table(lake, spark, whole)
+    outcome = write_table(lake, spark, whole)
+    assert (rows_in(lake, PARTS.key, "id"), [aside.name for aside in outcome.set_aside]) == (
+        [(1,)],
+        ["2.json"],
+    )
+    assert quarantined(lake) == [("2.json", None)]

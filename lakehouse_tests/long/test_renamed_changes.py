@@ -7,7 +7,6 @@ from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import land, rows_in, rows_of
-from lakehouse_tests.engine.ingest.test_renamed_columns import rename_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +18,13 @@ RENAMED = {"id": "no", "doc": "text"}
 def event(op: str, lsn: int, row: dict[str, Any]) -> dict[str, Any]:
     before, after = (row, None) if op == "d" else (None, row)
     return {"before": before, "after": after, "source": {"lsn": lsn, "ts_ms": lsn}, "op": op}
+
+
+def rename_columns(lake: Lake, spark: "SparkSession", key: str, names: dict[str, str]) -> None:
+    """The table is written again under other names of its columns, in one commit."""
+    uri = lake.settings.table_uri(key)
+    rows = spark.read.format("delta").load(uri).withColumnsRenamed(names)
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(uri)
 
 
 SOURCE = Landing(

@@ -1,7 +1,7 @@
 """Files of each format, and changes of each source, with earlier and present names of columns."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -14,26 +14,120 @@ import pytest
 from lakehouse import Append, Debezium, Dms, History, Landing, Merge, Table
 from lakehouse.core.errors import Refused
 from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
+from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse_tests.engine.example import columns_of, land, rows_in
-from lakehouse_tests.engine.ingest.test_columns_left import ROWS, load_changes
-from lakehouse_tests.engine.ingest.test_renamed_columns import (
-    load_old_and_new_files,
-    rename_columns,
-    type_of_rows,
-)
+from lakehouse_tests.engine.ingest.test_columns_left import PREFIX as SHOPS
+from lakehouse_tests.kills import killed_at
 from lakehouse_tests.long.test_renamed_changes import (
     AFTER,
     load_after,
     load_before,
+    rename_columns,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PREFIX = "landing/people/"
+
+
+type_of_rows = Sequence[dict[str, Any]]
+RENAMED = {"city": "town", "cost": "price"}
+CLASH = "different values under two names of a column: city and town"
+TWO_NAMES = (
+    "its header is 'id,city,town' and not id,town,price; it has two names of town. Land the file"
+    " with one of them"
+)
+UNFIT = "a field does not fit the schema"
+
+
+def as_json(rows: type_of_rows) -> bytes:
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
+def tables(format: str) -> tuple[Table, Table]:
+    """A table with a city and a cost for each shop, and its declaration with other names."""
+    source = Landing(
+        prefix=SHOPS,
+        format=format,
+        schema="id BIGINT, city STRING, cost DECIMAL(10, 2)",
+        required=("cost",),
+        derived={"initial": "left(city, 1)"},
+    )
+    before = Table(key="bronze/shops", source=source, write=Append())
+    after = replace(
+        source,
+        schema="id BIGINT, town STRING, price DECIMAL(10, 2)",
+        required=("id",),
+        derived={"initial": "left(town, 1)"},
+    )
+    return before, replace(before, source=after, renamed=RENAMED)
+
+
+def load_old_and_new_files(
+    lake: Lake, spark: "SparkSession", format: str, as_file: Callable[[type_of_rows], bytes]
+) -> None:
+    """A value is right, or its record is in quarantine, which keeps each line as it was sent."""
+    before, after = tables(format)
+    mixed = [
+        # Under the earlier names, the present ones, and one of each.
+        [{"id": 1, "city": "Rome", "cost": "1.10"}],
+        [{"id": 2, "town": "Oslo", "price": "2"}],
+        [{"id": 3, "city": "Bonn", "price": "3"}, {"id": None, "city": "Lima", "price": "1"}],
+        [{"id": 4, "town": "Kiel", "cost": "dear"}, {"id": 5, "town": None, "cost": None}],
+    ]
+
+    def land(name: str, rows: type_of_rows) -> None:
+        lake.store.put(f"{SHOPS}{name}.{format}", as_file(rows))
+
+    land("0", [{"id": 6, "city": "Pisa", "cost": "6"}, {"id": 8, "city": "Metz", "cost": None}])
+    write_table(lake, spark, before)
+    # Its second line is refused, and is a row by the other declaration.
+    land("1", [{"id": 7, "city": "Graz", "cost": "7"}, {"id": 13, "city": "Ulm", "cost": None}])
+    with killed_at(commit_rows, "write_rows", "before"):
+        write_table(lake, spark, before)
+    rename_columns(lake, spark, before.key, RENAMED)
+    for number, rows in enumerate(mixed):
+        land(f"2-{number}", rows)
+    outcome = write_table(lake, spark, after)
+    assert (outcome.rows_written, outcome.rows_quarantined, outcome.set_aside) == (6, 2, ())
+
+    done = retry(TableSession(lake=lake, spark=spark, table=after), [], dry_run=False)
+    assert (done.lines, done.left) == (3, {})
+    twice = [
+        {"id": 9, "city": "Linz", "town": "Linz"},
+        {"id": 10, "city": "Linz", "town": "Wels"},
+        {"id": 11, "city": None, "town": "Wels"},
+        {"id": 12, "city": "Enns", "town": None},
+    ]
+    land("3", twice)
+    outcome = write_table(lake, spark, after)
+    assert outcome.rows_rescued == 0
+    rows = [
+        (1, "Rome", "1.10", "R"),
+        (13, "Ulm", None, "U"),
+        (2, "Oslo", "2.00", "O"),
+        (3, "Bonn", "3.00", "B"),
+        (5, None, None, None),
+        (6, "Pisa", "6.00", "P"),
+        (7, "Graz", "7.00", "G"),
+        (8, "Metz", None, "M"),
+    ]
+    reasons = ["required field id is missing", UNFIT]
+    if format != "csv":
+        rows += [(9, "Linz", None, "L"), (11, "Wels", None, "W"), (12, "Enns", None, "E")]
+        reasons += [CLASH]
+        raw = [json.dumps(mixed[2][1]), json.dumps(mixed[3][0]), json.dumps(twice[1])]
+    else:
+        reasons += [TWO_NAMES]
+        raw = [",Lima,1", "4,Kiel,dear", None]
+    found = rows_in(lake, after.key, "id", "town", "price", "initial")
+    assert [(*row[:2], row[2] and str(row[2]), row[3]) for row in found] == sorted(rows, key=str)
+    entries = rows_in(lake, f"quarantine/{after.key}", "reason", "raw")
+    assert entries == sorted(zip(reasons, raw, strict=True), key=str)
 
 
 def as_csv(rows: type_of_rows) -> bytes:
@@ -61,7 +155,8 @@ def as_avro(rows: type_of_rows) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("format", "as_file"), [("csv", as_csv), ("parquet", as_parquet), ("avro", as_avro)]
+    ("format", "as_file"),
+    [("json", as_json), ("csv", as_csv), ("parquet", as_parquet), ("avro", as_avro)],
 )
 def test_old_and_new_files_load_mixed_in_each_format(
     lake: Lake, spark: "SparkSession", format: str, as_file: Callable[[type_of_rows], bytes]
@@ -69,7 +164,66 @@ def test_old_and_new_files_load_mixed_in_each_format(
     load_old_and_new_files(lake, spark, format, as_file)
 
 
-@pytest.mark.parametrize(("write", "rows"), [ROWS[0], ROWS[2]])
+ROWS: list[Any] = [
+    # The whole row of a newer change; its versions; and a deletion, which sends no values.
+    (Merge(keys=("id",)), [(1, None, "B"), (3, "c", "C"), (4, None, "D")]),
+    (
+        Merge(keys=("id",), deletes="soft"),
+        [(1, None, "B"), (2, "b", "b"), (3, "c", "C"), (4, None, "D")],
+    ),
+    (
+        History(keys=("id",)),
+        [
+            (1, None, "B"),
+            (1, "a", "a"),
+            (2, None, ""),
+            (2, "b", "b"),
+            (3, None, "C"),
+            # The version that keeps a value, and is of the declaration with the column.
+            (3, "c", "C"),
+            (3, "c", "c"),
+            (4, None, "D"),
+        ],
+    ),
+]
+
+
+def load_changes(lake: Lake, spark: "SparkSession", write: Any) -> Table:
+    """Two batches of changes; the second is of a declaration without the column `note`."""
+
+    def event(op: str, lsn: int, row: dict[str, Any]) -> dict[str, Any]:
+        before, after = (row, None) if op == "d" else (None, row)
+        return {"before": before, "after": after, "source": {"lsn": lsn, "ts_ms": lsn}, "op": op}
+
+    source = Landing(
+        prefix=SHOPS,
+        format="json",
+        schema="id BIGINT, note STRING, name STRING",
+        changes=Debezium(),
+    )
+    table = Table(key="bronze/shops", source=source, write=write)
+    names = ("a", "b", "c")
+    first = [
+        event("c", 10, {"id": id_, "note": name, "name": name}) for id_, name in enumerate(names, 1)
+    ]
+    # A value that was not sent, and so is kept from the change before it.
+    first.append(event("u", 30, {"id": 3, "note": "c", "name": "__debezium_unavailable_value"}))
+    land(lake, "1.json", first, prefix=SHOPS)
+    write_table(lake, spark, table)
+    bare = replace(table, source=replace(source, schema="id BIGINT, name STRING"))
+    second = [
+        event("u", 20, {"id": 1, "name": "B"}),
+        event("d", 20, {"id": 2, "name": ""}),
+        # Late: it mends the value that the newer row keeps.
+        event("u", 20, {"id": 3, "name": "C"}),
+        event("c", 20, {"id": 4, "name": "D"}),
+    ]
+    land(lake, "2.json", second, prefix=SHOPS)
+    write_table(lake, spark, bare)
+    return bare
+
+
+@pytest.mark.parametrize(("write", "rows"), ROWS)
 def test_changed_rows_have_null_and_versions_that_are_closed_keep_their_value(
     lake: Lake, spark: "SparkSession", write: Any, rows: Any
 ) -> None:
@@ -102,14 +256,10 @@ def as_csv_of_dms(rows: type_of_rows) -> bytes:
     )
 
 
-def as_lines(rows: type_of_rows) -> bytes:
-    return "\n".join(map(json.dumps, rows)).encode()
-
-
 SOURCES: dict[str, Any] = {
-    "debezium": (Debezium(), "json", as_debezium, as_lines),
-    "unwrapped": (Debezium(unwrapped=True), "json", as_unwrapped, as_lines),
-    "dms json": (Dms(position=("seq",), committed_at="at"), "json", as_dms, as_lines),
+    "debezium": (Debezium(), "json", as_debezium, as_json),
+    "unwrapped": (Debezium(unwrapped=True), "json", as_unwrapped, as_json),
+    "dms json": (Dms(position=("seq",), committed_at="at"), "json", as_dms, as_json),
     "dms csv": (Dms(position=("seq",), committed_at="at"), "csv", as_dms, as_csv_of_dms),
     "dms parquet": (Dms(position=("seq",), committed_at="at"), "parquet", as_dms, as_parquet),
 }

@@ -124,3 +124,27 @@ def test_an_older_copy_of_an_input_is_seen_also_after_it_was_written_to(
             with pytest.raises(Broken, match=message):
                 write_table(lake, spark, follower)
     assert rows_in(lake, copies.key, "id") == [(1,), (2,)]
+
+
+def test_somebodys_restore_of_an_input_gives_no_row_twice(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Rows of a MERGE stay the newest of each key that was ever read; rows that were taken from the input are not taken from it."""
+    uri = lake.settings.table_uri(events.key)
+    add_events(lake, event(1, 5, "planned"), event(2, 5, "planned"))
+    _run(lake, spark, (states, copies))
+    add_events(lake, event(1, 6, "left"), event(3, 6, "planned"))
+    DeltaTable(uri).delete("id < 3")
+    _run(lake, spark, (states, copies))
+    DeltaTable(uri).restore(0)
+    message = "version 3 of bronze/events is a RESTORE by another program, .* would double rows. .* use `lakehouse rebuild silver/copies`"
+    with pytest.raises(Broken, match=message):
+        write_table(lake, spark, copies)
+    assert rows_in(lake, copies.key, "id", "state") == [
+        (1, "left"),
+        (1, "planned"),
+        (2, "planned"),
+        (3, "planned"),
+    ]
+    assert write_table(lake, spark, states).rows_written == 0
+    assert rows_in(lake, states.key, "id", "state") == [(1, "left"), (2, "planned"), (3, "planned")]

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse import Append, Debezium, History, Landing, Merge, Table
+from lakehouse import Append, Debezium, History, Landing, Merge, Overwrite, Table
 from lakehouse.engine.ingest import commit_rows, merge_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import delta_writes
-from lakehouse_tests.engine.example import facts_of, land, rows_in
+from lakehouse_tests.engine.example import facts_of, land, rows_in, version_of
+from lakehouse_tests.engine.ingest.test_schema_changes import SHOPS, names_of
 from lakehouse_tests.kills import killed_at
 
 if TYPE_CHECKING:
@@ -68,3 +69,18 @@ def test_change_data_and_what_follows_it_gain_a_column_and_keep_their_rows(
     assert rows_in(lake, table.key, "id", "more-info.a-b", "name") == rows
     newest = {(1, 7, "c"), (2, None, "b")}
     assert newest <= {*rows_in(lake, follower.key, "id", "more-info.a-b", "name")}
+
+
+def test_a_landed_overwrite_takes_another_type_with_the_rows_of_its_newest_file(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    table = replace(SHOPS, write=Overwrite())
+    land(lake, "1.csv", ["id,name,at", "1,a,5"], prefix=PREFIX)
+    write_table(lake, spark, table)
+    land(lake, "2.csv", ["id,at", "2,1.5"], prefix=PREFIX)
+    other = replace(table, source=replace(table.landing, schema="id BIGINT, at DECIMAL(5,2)"))
+    with killed_at(commit_rows, "write_rows", "before"):
+        write_table(lake, spark, other)
+    write_table(lake, spark, other)
+    assert [str(at) for _, at in rows_in(lake, table.key, "id", "at")] == ["1.50"]
+    assert (names_of(lake, table)[:2], version_of(lake, table.key)) == (["id", "at"], 1)

@@ -91,31 +91,6 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_what_somebody_wri
     assert (version_of(lake, events.key), _rows(lake)) == (5, ROWS)
 
 
-def test_a_compaction_whose_files_could_not_be_read_once_stays(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _three_files(lake)
-    real, asked = verify.spark_sums, list[int]()
-
-    def damaged_at_first(
-        lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[spark_content.Side]
-    ) -> Any:
-        asked.append(len(sides))
-        name = f"{events.key}/{sides[-1].files[0].path}"
-        kept = lake.store.read(name)
-        if len(asked) == 1:
-            lake.store.put(name, b"no Parquet")
-        try:
-            return real(lake, spark, snapshot, sides)
-        finally:
-            lake.store.put(name, kept)
-
-    monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
-    monkeypatch.setattr(verify, "spark_sums", damaged_at_first)
-    assert (compact(lake, spark, EVERY_ROW).rows_verified, version_of(lake, events.key)) == (30, 3)
-    assert asked == [2, 1, 1]
-
-
 def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,32 +134,6 @@ def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next
         assert compact(lake, spark, events).version_after is None
     assert expected(lake, events.key) is None
     assert _rows(lake) == ROWS
-
-
-def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_never_made_not_at_all(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _three_files(lake)
-    monkeypatch.setattr(run, "run_statement", _interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        compact(lake, spark, EVERY_ROW)
-    monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
-    monkeypatch.setattr(run, "verify", _interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        compact(lake, spark, EVERY_ROW)
-    monkeypatch.undo()
-    facts = facts_of(lake, events.key)
-    assert facts.snapshot.version == 3
-    lake.store.delete([f"{events.key}/{path}" for path in facts.history.commits[-1].removed_paths])
-    with pytest.raises(
-        Broken,
-        match="version 3 ended before it compared the rows, and they can no longer be compared",
-    ):
-        compact(lake, spark, EVERY_ROW)
-    assert (compact(lake, spark, EVERY_ROW).version_after, version_of(lake, events.key)) == (
-        None,
-        3,
-    )
 
 
 def test_rows_of_every_type_are_compared_by_the_log_without_reading_data(

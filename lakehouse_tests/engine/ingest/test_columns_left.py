@@ -1,11 +1,9 @@
 """A column that is no longer declared stays in the table, and rows that are written from then on have null there."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
-
-from lakehouse import Append, Debezium, History, Landing, Merge, Table
+from lakehouse import Append, Landing, Merge, Table
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import columns_of, land, rows_in
@@ -71,71 +69,3 @@ def test_appended_and_merged_rows_have_null_and_the_field_comes_back_by_its_poli
         (4, None, None, 1, None),
         (5, "c", None, 1, None),
     ]
-
-
-ROWS: list[Any] = [
-    # The whole row of a newer change; its versions; and a deletion, which sends no values.
-    (Merge(keys=("id",)), [(1, None, "B"), (3, "c", "C"), (4, None, "D")]),
-    (
-        Merge(keys=("id",), deletes="soft"),
-        [(1, None, "B"), (2, "b", "b"), (3, "c", "C"), (4, None, "D")],
-    ),
-    (
-        History(keys=("id",)),
-        [
-            (1, None, "B"),
-            (1, "a", "a"),
-            (2, None, ""),
-            (2, "b", "b"),
-            (3, None, "C"),
-            # The version that keeps a value, and is of the declaration with the column.
-            (3, "c", "C"),
-            (3, "c", "c"),
-            (4, None, "D"),
-        ],
-    ),
-]
-
-
-def load_changes(lake: Lake, spark: "SparkSession", write: Any) -> Table:
-    """Two batches of changes; the second is of a declaration without the column `note`."""
-
-    def event(op: str, lsn: int, row: dict[str, Any]) -> dict[str, Any]:
-        before, after = (row, None) if op == "d" else (None, row)
-        return {"before": before, "after": after, "source": {"lsn": lsn, "ts_ms": lsn}, "op": op}
-
-    source = Landing(
-        prefix=PREFIX,
-        format="json",
-        schema="id BIGINT, note STRING, name STRING",
-        changes=Debezium(),
-    )
-    table = Table(key="bronze/shops", source=source, write=write)
-    names = ("a", "b", "c")
-    first = [
-        event("c", 10, {"id": id_, "note": name, "name": name}) for id_, name in enumerate(names, 1)
-    ]
-    # A value that was not sent, and so is kept from the change before it.
-    first.append(event("u", 30, {"id": 3, "note": "c", "name": "__debezium_unavailable_value"}))
-    land(lake, "1.json", first, prefix=PREFIX)
-    write_table(lake, spark, table)
-    bare = replace(table, source=replace(source, schema="id BIGINT, name STRING"))
-    second = [
-        event("u", 20, {"id": 1, "name": "B"}),
-        event("d", 20, {"id": 2, "name": ""}),
-        # Late: it mends the value that the newer row keeps.
-        event("u", 20, {"id": 3, "name": "C"}),
-        event("c", 20, {"id": 4, "name": "D"}),
-    ]
-    land(lake, "2.json", second, prefix=PREFIX)
-    write_table(lake, spark, bare)
-    return bare
-
-
-@pytest.mark.parametrize(("write", "rows"), ROWS[1:2])
-def test_changed_rows_have_null_and_rows_that_are_only_marked_or_closed_keep_their_value(
-    lake: Lake, spark: "SparkSession", write: Any, rows: Any
-) -> None:
-    """`lakehouse_tests/long` has the other write modes."""
-    table = load_changes(lake, spark, write)
-    assert rows_in(lake, table.key, "id", "note", "name") == sorted(rows, key=str)

@@ -70,7 +70,6 @@ AS_CSV = {
     [
         (".csv", as_csv, AS_CSV),
         (".parquet", as_parquet, {"format": "parquet"}),
-        (".avro", as_avro, {"format": "avro"}),
     ],
 )
 def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_alone(

@@ -104,7 +104,7 @@ def test_the_first_header_of_csv_is_pinned_by_the_first_file_that_is_loaded(
     assert rows_in(lake, PRICES.key, "id", "note", "x") == [("8", "z", "9")]
 
 
-@pytest.mark.parametrize("format", ["parquet", "avro"])
+@pytest.mark.parametrize("format", ["parquet"])
 def test_the_types_of_a_file_are_pinned_and_hold_its_values(
     lake: Lake, spark: "SparkSession", format: str
 ) -> None:

@@ -8,7 +8,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import commit_rows, merge_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import facts_of, land, rows_in, version_of
+from lakehouse_tests.engine.example import facts_of, land, rows_in
 from lakehouse_tests.kills import killed_at
 
 if TYPE_CHECKING:
@@ -110,18 +110,3 @@ def test_an_overwrite_takes_the_shape_of_its_declaration_in_one_commit(
     assert rows_in(lake, other.key, "id", "total") == [(1, "5"), (2, "6")]
     # Delta ends the clustering with each overwrite.
     assert facts_of(lake, other.key).snapshot.clustering_columns == ("id",)
-
-
-def test_a_landed_overwrite_takes_another_type_with_the_rows_of_its_newest_file(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    table = replace(SHOPS, write=Overwrite())
-    land(lake, "1.csv", ["id,name,at", "1,a,5"], prefix=PREFIX)
-    write_table(lake, spark, table)
-    land(lake, "2.csv", ["id,at", "2,1.5"], prefix=PREFIX)
-    other = replace(table, source=replace(table.landing, schema="id BIGINT, at DECIMAL(5,2)"))
-    with killed_at(commit_rows, "write_rows", "before"):
-        write_table(lake, spark, other)
-    write_table(lake, spark, other)
-    assert [str(at) for _, at in rows_in(lake, table.key, "id", "at")] == ["1.50"]
-    assert (names_of(lake, table)[:2], version_of(lake, table.key)) == (["id", "at"], 1)

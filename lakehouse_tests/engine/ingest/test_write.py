@@ -12,7 +12,7 @@ from pyspark.errors.exceptions.connect import SparkException
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, Merge, Overwrite
-from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.increments import consume_app_id
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
@@ -228,30 +228,6 @@ def test_changes_are_gone_where_the_cause_says_so(
         "task failed", errorClass="TASK_WRITE_FAILED", messageParameters={}, server_stacktrace=trace
     )
     assert input_changes.changes_are_gone(error, snapshot) is are_gone
-
-
-def test_somebodys_restore_of_an_input_gives_no_row_twice(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    """Rows of a MERGE stay the newest of each key that was ever read; rows that were taken from the input are not taken from it."""
-    uri = lake.settings.table_uri(events.key)
-    add_events(lake, event(1, 5, "planned"), event(2, 5, "planned"))
-    _run(lake, spark, (states, copies))
-    add_events(lake, event(1, 6, "left"), event(3, 6, "planned"))
-    DeltaTable(uri).delete("id < 3")
-    _run(lake, spark, (states, copies))
-    DeltaTable(uri).restore(0)
-    message = "version 3 of bronze/events is a RESTORE by another program, .* would double rows. .* use `lakehouse rebuild silver/copies`"
-    with pytest.raises(Broken, match=message):
-        write_table(lake, spark, copies)
-    assert rows_in(lake, copies.key, "id", "state") == [
-        (1, "left"),
-        (1, "planned"),
-        (2, "planned"),
-        (3, "planned"),
-    ]
-    assert write_table(lake, spark, states).rows_written == 0
-    assert rows_in(lake, states.key, "id", "state") == [(1, "left"), (2, "planned"), (3, "planned")]
 
 
 def test_a_table_whose_write_is_declared_anew_gets_no_row_twice(

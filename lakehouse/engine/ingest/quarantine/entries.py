@@ -5,7 +5,7 @@
   number, only missing entries are added. A repeated batch therefore adds nothing, and a batch that
   is loaded again into a new table, perhaps by another declaration, may refuse other records
   (`test_load.py`). An entry is removed if the repeated batch loads its record
-  (`test_renamed_columns.py`).
+  (`long/test_renamed_columns.py`).
 - A poison file replaces its records in one commit. Otherwise a retry would load the records twice,
   by themselves and with the file (`test_poison_files.py`).
 - A batch without loaded rows is done when a commit names exactly its files. The number alone does

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 # Of two batches each, both with rows of a full load; the second has deletions, changed keys, truncations as far as the source has them, and
 # changes that are older than deletions in the first, or were told there; found by trying.
-# `lakehouse_tests/long` has all pairs of a source and a write mode; `test_read.py` reads unwrapped rows, and marks rows as deleted.
+# The first runs on S3's protocol. `lakehouse_tests/long` has all pairs of a source and a write mode; `test_read.py` reads unwrapped rows, and marks rows as deleted.
 CHOSEN = [(372, "dms", "history"), (1885, "debezium", "merge")]
 
 
-@pytest.mark.parametrize(("seed", "source", "write"), CHOSEN)
+@pytest.mark.parametrize(("seed", "source", "write"), CHOSEN[1:])
 def test_a_stream_cut_anywhere_in_any_order_and_told_twice_is_a_dictionary(
     lake: Lake, spark: "SparkSession", seed: int, source: str, write: str
 ) -> None:
@@ -33,12 +33,12 @@ def test_a_stream_cut_anywhere_in_any_order_and_told_twice_is_a_dictionary(
     assert (differences(stream, lake), outcome.rows_quarantined, outcome.set_aside) == ([], 0, ())
 
 
-@pytest.mark.parametrize(
-    "write", [Merge(keys=("id",)), History(keys=("id",))], ids=["merge", "history"]
-)
-def test_a_batch_that_dies_at_any_step_ends_the_same(
-    lake: Lake, spark: "SparkSession", write: Merge | History
-) -> None:
+def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSession") -> None:
+    """`lakehouse_tests/long` has the other write mode."""
+    load_with_a_batch_that_dies(lake, spark, Merge(keys=("id",)))
+
+
+def load_with_a_batch_that_dies(lake: Lake, spark: "SparkSession", write: Merge | History) -> None:
     source = Landing(
         prefix="landing/people/",
         format="json",

@@ -4,17 +4,13 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pyarrow
-import pyarrow.parquet
 
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import RESCUED
-from lakehouse.engine.ingest.changes.columns import CHANGED_AT, OLD_KEY, OPERATION, POSITION
+from lakehouse.engine.ingest.changes.columns import CHANGED_AT, OPERATION, POSITION
 from lakehouse.engine.ingest.changes.deleted_keys import (
     REMEMBERED_AT,
     forget_replaced,
@@ -353,27 +349,6 @@ def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_to
     assert others == [*enumerate(reasons, 4)]
 
 
-def test_dms_may_have_other_names_for_operations_and_before_images(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    land(lake, "LOAD00000001.csv", ["1,loaded,", "2,loaded,"], prefix=PREFIX)
-    land(lake, "20130101-1.csv", ["U,3,moved,1", "D,2,NULL,NULL"], prefix=PREFIX)
-    changes = Dms(operation="kind", before_prefix="old_")
-    found, _ = read(
-        lake,
-        spark,
-        people(
-            changes, Merge(keys=("id",)), schema="kind STRING, id BIGINT, v STRING, old_id BIGINT"
-        ),
-    )
-    assert [(row.id, row.v, row[OPERATION], row[OLD_KEY] and row[OLD_KEY].id) for row in found] == [
-        (1, "loaded", "upsert", None),
-        (2, "loaded", "upsert", None),
-        (3, "moved", "upsert", 1),
-        (2, None, "delete", None),
-    ]
-
-
 def test_dms_tells_a_null_by_its_word_and_an_empty_text_by_nothing(
     lake: Lake, spark: "SparkSession"
 ) -> None:
@@ -435,33 +410,6 @@ def test_files_that_lack_a_column_that_the_source_dropped_or_has_not_added_yet_l
         "its header is 'Op,id,v,fex,seq' and not Op,id,v,fax,seq; it lacks fax"
     )
     assert rows_in(lake, KEY, "id", "v", "fax") == [(1, "b", None), (2, "c", "558")]
-
-
-def test_dms_in_parquet_is_a_full_load_without_operations_and_changes_with(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    loaded = [{"id": 1, "v": "loaded"}, {"id": 2, "v": "loaded"}]
-    changes = [
-        {"Op": "U", "id": 1, "v": "changed", "seq": 1},
-        {"Op": "D", "id": 2, "v": None, "seq": 2},
-    ]
-    for name, rows in (("LOAD00000001", loaded), ("20130102-000000001", changes)):
-        buffer = BytesIO()
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), buffer)
-        lake.store.put(f"{PREFIX}{name}.parquet", buffer.getvalue())
-    source = Landing(
-        prefix=PREFIX,
-        format="parquet",
-        schema="Op STRING, id BIGINT, v STRING, seq INT",
-        changes=Dms(position=("seq",)),
-    )
-    found, _ = read(lake, spark, Table(key=KEY, source=source, write=Merge(keys=("id",))))
-    assert [(row.id, row.v, row[OPERATION], row[POSITION].seq) for row in found] == [
-        (1, "loaded", "upsert", None),
-        (2, "loaded", "upsert", None),
-        (1, "changed", "upsert", 1),
-        (2, None, "delete", 2),
-    ]
 
 
 def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_later(

@@ -12,7 +12,7 @@ from pyspark.errors.exceptions.connect import (
     UnknownException,
 )
 
-from lakehouse import Append, Landing, Overwrite, Table
+from lakehouse import Append, Landing, Table
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.core.reasons import Reason
@@ -107,40 +107,6 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
     assert rows_in(lake, PARTS.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
     assert quarantined(lake) == [("a.json", 2), ("b.json", 2)]
     assert write_table(lake, spark, mended).reason is Reason.NOTHING_LANDED
-
-
-def test_a_text_that_is_too_long_for_a_partition_stops_no_table(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    by_name = replace(
-        PARTS,
-        source=replace(SOURCE, schema="id BIGINT, name STRING"),
-        write=Append(partition_by=("name",)),
-    )
-    put(lake, "1.json", {"id": 1, "name": "x" * 200})
-    put(lake, "2.json", {"id": 2, "name": "x" * 300})
-    [aside] = write_table(lake, spark, by_name).set_aside
-    assert (
-        aside.name,
-        "a partition has no folder: Mkdirs failed to create file:/" in aside.why,
-    ) == ("2.json", True)
-    assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == ([(1,)], [("2.json", None)])
-
-
-def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_written(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    whole = replace(PARTS, write=Overwrite(), source=replace(SOURCE, derived=HALVED))
-    put(lake, "1.json", part(1, 2))
-    put(lake, "2.json", part(2, 2), part(3, 3), "nope")
-    with killed_at(PlannedBatches, "replace", "after"):
-        write_table(lake, spark, whole)
-    outcome = write_table(lake, spark, whole)
-    assert (rows_in(lake, PARTS.key, "id"), [aside.name for aside in outcome.set_aside]) == (
-        [(1,)],
-        ["2.json"],
-    )
-    assert quarantined(lake) == [("2.json", None)]
 
 
 def test_files_that_each_hold_a_good_row_and_a_bad_one_are_set_aside_and_pin_no_schema(
