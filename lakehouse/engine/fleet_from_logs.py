@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import moves_rows
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.scheduling.circuit_breaker import find_rewrites, tries_of
@@ -152,8 +153,9 @@ def _readers(
 
 
 def _write_times(facts: TableFacts) -> tuple[int, ...]:
-    """The times (ms) at which rows of a table changed, as far as the log goes back."""
-    return tuple(commit.committed_ms for commit in facts.history.commits if commit.changed_data)
+    """The times (ms) at which a run wrote rows of a table, as far as the log goes back."""
+    writes = (each for each in facts.history.commits if each.changed_data and not moves_rows(each))
+    return tuple(commit.committed_ms for commit in writes)
 
 
 def _reading(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.archive.partition_times import partition_spans
 from lakehouse.core.archive.records import APP_ID
+from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
 from lakehouse.engine.archive.records import archive_operations
 from lakehouse.engine.ingest.parse_lines import LATE, REASON
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def with_late_rows_refused(session: TableSession, rows: "DataFrame") -> "DataFrame":
-    """Parsed records, where those of partitions that ended by the archive's cutoff are refused.
+    """Parsed records, where those of partitions that have left the table are refused.
 
     The cutoff is that of the newest operation that is applied to the table. The caller holds the
     table's lock, so it stays the same until the batch is written.
@@ -51,9 +52,10 @@ def with_late_rows_refused(session: TableSession, rows: "DataFrame") -> "DataFra
 def _late_partitions(
     snapshot: Snapshot, rows: "DataFrame", *, cutoff_ms: int
 ) -> list[type_of_partition]:
-    """The partitions of the rows that ended by the cutoff.
+    """The partitions of the rows that ended by the cutoff and are not in the table.
 
-    The table's own partitions show how long each of them is.
+    A restored partition is in the table, and gets its late rows. The table's own partitions also
+    show how long each of them is.
     """
     names = snapshot.partition_columns
     texts = [F.col(quote(name)).cast("string") for name in names]
@@ -61,9 +63,12 @@ def _late_partitions(
     partitions = {tuple(zip(names, row, strict=True)) for row in landed}
     known = {file.partition for file in snapshot.files}
     spans = partition_spans(snapshot.table, snapshot.columns, partitions | known)
+    columns = by_name(snapshot.columns)
+    in_table = {typed_partition(partition, columns) for partition in known}
     ended = [
         partition
         for partition in partitions
         if (span := spans[partition]) is not None and span.end_ms <= cutoff_ms
     ]
-    return sorted(ended, key=str)
+    late = [each for each in ended if typed_partition(each, columns) not in in_table]
+    return sorted(late, key=str)

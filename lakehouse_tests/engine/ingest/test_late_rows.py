@@ -49,13 +49,13 @@ def archived(lake: Lake, number: int, *, is_applied: bool) -> None:
 def test_rows_of_an_archived_partition_are_refused_with_the_cutoff_and_the_way_out(
     lake: Lake, spark: "SparkSession"
 ) -> None:
-    """A partition that ends at the cutoff is archived, and the next one is not."""
-    land(lake, "1.json", [event(1, 5, "a", day=20)])
-    assert write_table(lake, spark, REFUSING).rows_written == 1
+    """A partition that ends at the cutoff is archived, and the next one is not; one that is in the table was restored."""
+    land(lake, "1.json", [event(1, 5, "a", day=20), event(2, 5, "a", day=5)])
+    assert write_table(lake, spark, REFUSING).rows_written == 2
     archived(lake, 1, is_applied=True)
-    late = [event(4, 23, "c", day=10), event(5, 0, "c", day=11), event(6, 1, "c", day=21)]
+    late = [event(4, 23, "c", day=10), event(5, 0, "c", day=11), event(6, 1, "c", day=5)]
     land(lake, "2.json", [*late, '{"id": 7, "state": "no time"}'])
     outcome = write_table(lake, spark, REFUSING)
     assert (outcome.rows_written, outcome.rows_quarantined) == (3, 1)
     assert rows_in(lake, "quarantine/bronze/events", "line", "reason") == [(1, WHY)]
-    assert [id_ for (id_,) in rows_in(lake, events.key, "id")] == [1, 5, 6, 7]
+    assert [id_ for (id_,) in rows_in(lake, events.key, "id")] == [1, 2, 5, 6, 7]
