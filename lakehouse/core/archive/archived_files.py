@@ -8,6 +8,7 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import accumulate
 from urllib.parse import unquote
 
 from lakehouse.core.declaration.table import TRANSACTION_RETENTION
@@ -22,6 +23,8 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.text import first_names
 
 ARCHIVE = "archive"
+# A record names each file, in about 300 bytes, and is read with all others by each reader.
+MOST_FILES = 50_000
 # With these, the names or types of columns come from the log, so that other readers of Parquet
 # would not find them in the files.
 _MAPPING, _UNMAPPED = "delta.columnMapping.mode", ("none", "")
@@ -54,6 +57,12 @@ def files_by_partition(
     return {
         each: tuple(sorted(files, key=lambda file: file.path)) for each, files in groups.items()
     }
+
+
+def count_of_one_run(file_counts: Iterable[int]) -> int:
+    """How many of these partitions, by their numbers of files, one run moves: at least one."""
+    counts = accumulate(file_counts)
+    return max(1, sum(1 for count in counts if count <= MOST_FILES))
 
 
 def refuse_rewrites(snapshot: Snapshot) -> None:

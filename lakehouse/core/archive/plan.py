@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakehouse.core.archive.archived_files import (
+    MOST_FILES,
+    count_of_one_run,
     files_by_partition,
     partition_folder,
     refuse_rewrites,
@@ -181,7 +183,9 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
             notes.kept_late.append(partition.text)
         else:
             old.append(partition)
-    leaving = sorted(old, key=lambda each: (each.span, str(each.values)))
+    in_order = sorted(old, key=lambda each: (each.span, str(each.values)))
+    leaving = in_order[: count_of_one_run([len(each.files) for each in in_order])]
+    notes.waiting_count = len(old) - len(leaving)
     estimate = estimate_move(
         table.prices,
         [(each.files, bool(each.rewritten)) for each in leaving],
@@ -244,6 +248,7 @@ class _Notes:
         self.kept_late = list[str]()
         self.restored = list[str]()
         self.unnamed = list[str]()
+        self.waiting_count = 0
 
     def of(self, leaving: Sequence[LeavingPartition]) -> Iterable[str]:
         """The notes, also on the partitions that leave."""
@@ -261,6 +266,9 @@ class _Notes:
             )
         if self.unnamed:
             yield f"partitions with an empty text stay in the table: {first_names(self.unnamed)}"
+        if self.waiting_count:
+            partitions = count_of(self.waiting_count, "newer partition")
+            yield f"{partitions} follow with the next run, as one run moves {MOST_FILES:,} files"
         reasons = defaultdict[str, list[str]](list)
         for each in leaving:
             if each.rewritten:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from lakehouse import Append, Archive, Landing, Table
+from lakehouse.core.archive import archived_files
+from lakehouse.core.archive import plan as plan_module
 from lakehouse.core.archive.archived_files import (
     ArchivedNames,
     partition_folder,
@@ -14,7 +16,7 @@ from lakehouse.core.archive.archived_files import (
 from lakehouse.core.archive.contents import ArchiveContents
 from lakehouse.core.archive.plan import ArchiveFacts, ArchivePlan, plan_archive
 from lakehouse.core.archive.records import ArchiveOperation
-from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot
+from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot, type_of_partition
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.tiers.arithmetic import ClassPrices
@@ -118,7 +120,7 @@ def test_late_rows_leave_only_if_declared(late: Any, leaves: bool) -> None:
 
 
 def test_restored_partitions_rest_in_the_table() -> None:
-    restored = {
+    restored: dict[type_of_partition, int] = {
         (("day", "2026-01-05"),): NOW - 2 * DAY_MS,
         (("day", "2026-01-06"),): NOW - 4 * DAY_MS,
     }
@@ -128,6 +130,19 @@ def test_restored_partitions_rest_in_the_table() -> None:
     assert found.notes[0] == (
         "restored partitions stay in the table for 3 days after their restore: day=2026-01-05"
     )
+
+
+def test_a_run_moves_the_oldest_partitions_up_to_a_number_of_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But at least one partition, or nothing would ever move."""
+    for module in (archived_files, plan_module):
+        monkeypatch.setattr(module, "MOST_FILES", 3)
+    by_day = [file(f"2026-01-0{day}", f"f{number}") for day in (3, 1, 2) for number in range(2)]
+    found = planned(snapshot(*by_day, file("2026-01-01", "more"), file("2026-01-01", "most")))
+    assert (days(found), found.file_count) == (["2026-01-01"], 4)
+    assert found.notes[0] == "2 newer partitions follow with the next run, as one run moves 3 files"
+    assert days(planned(snapshot(*by_day))) == ["2026-01-01"]
 
 
 def test_partitions_without_a_time_stay() -> None:
