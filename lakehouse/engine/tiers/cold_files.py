@@ -53,13 +53,14 @@ def plan_with_cold_files(
 
 
 def record_cold_files(lake: Lake, found: "Reconciliation") -> None:
-    """Replaces the records of all tables by what an inventory shows."""
+    """Replaces the records by what an inventory shows, except for tables outside the lake."""
     cold = {table.table: table.cold_files for table in found.tables if table.cold_files}
     records = {record_name_of(table): classes for table, classes in cold.items()}
     for name, classes in records.items():
         lake.store.put(name, encoded(classes))
     listed = (file.name for file in lake.store.list(_FOLDER))
-    lake.store.delete([name for name in listed if name not in records])
+    current = records.keys() | {record_name_of(table) for table in lake.elsewhere}
+    lake.store.delete([name for name in listed if name not in current])
 
 
 def record_name_of(table: str) -> str:

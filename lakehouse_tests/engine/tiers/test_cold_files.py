@@ -93,7 +93,11 @@ def test_an_inventory_replaces_what_is_recorded(lake: Lake, story: LogBuilder) -
     move_added(lake, facts_of(lake), ["d=1/c"], "GLACIER_IR")
     record_cold_files(lake, reconciled(lake))
     assert recorded_classes(lake, KEY) == {"d=1/c": "GLACIER_IR"}
-    record_cold_files(lake, replace(reconciled(lake), tables=()))
+    empty = Reconciliation(tables=(), unclaimed=())
+    outside = replace(lake, elsewhere={KEY: f"s3a://another/{KEY}"})
+    record_cold_files(outside, empty)
+    assert recorded_classes(lake, KEY) == {"d=1/c": "GLACIER_IR"}
+    record_cold_files(lake, empty)
     assert lake.store.list("_lakehouse/cold_files") == []
 
 
