@@ -1,24 +1,20 @@
 """The tables of costs: a rerun adds nothing, a closed day is corrected and never rewritten, and sums are those of other code."""
 
 import json
-import os
 from collections import defaultdict
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.costs.allocation import select_rows
-from lakehouse.core.costs.charges import charge_totals
-from lakehouse.core.costs.focus import COLUMNS, COSTS, charge_of
+from lakehouse.core.costs.focus import COLUMNS, COSTS
 from lakehouse.core.costs.operation_rows import OPERATION_COLUMNS
 from lakehouse.core.units import DAY_MS, MINUTE_MS
-from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.costs.chargeback import (
     CHARGEBACK,
     read_charges,
@@ -31,10 +27,18 @@ from lakehouse.engine.costs.cost_tables import (
     read_rows,
     write_operations,
 )
-from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.journal.vacuums import record_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse_tests import money_oracle
+from lakehouse_tests.engine.costs.story import (
+    PLAN,
+    day_of,
+    same,
+    scan_at,
+    stamp_of,
+    sums,
+    vacuumed,
+)
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 
 if TYPE_CHECKING:
@@ -51,22 +55,6 @@ A = Table(
 B = replace(A, key="bronze/b", owner="")
 TABLES = {A.key: A, B.key: B}
 NOW = START_MS + 20 * MINUTE_MS
-PLAN = {
-    "reason": "SMALL_FILES",
-    "sentence": "2 files merge into 1",
-    "files_removed": 2,
-    "files_added": 1,
-    "bytes_removed": 3_000,
-    "estimate": {"seconds": 3.0, "usd": 0.001},
-}
-
-
-def day_of(ms: int) -> date:
-    return datetime.fromtimestamp(ms / 1000, tz=UTC).date()
-
-
-def stamp_of(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, tz=UTC):%Y-%m-%dT%H-%MZ}"
 
 
 def build(lake: Lake) -> LogBuilder:
@@ -75,36 +63,8 @@ def build(lake: Lake) -> LogBuilder:
     table = LogBuilder(lake.store, A.key).create().append([("a", 1_000), ("b", 2_000)]).store_data()
     note = {"compaction": "mark", "started_ms": START_MS + 2 * MINUTE_MS - 4_250, "plan": PLAN}
     table.optimize(["a", "b"], into=("c", 2_900), user_metadata=json.dumps(note)).store_data()
-    zeros = dict.fromkeys(("predicted_files", "predicted_bytes", "predicted_requests", "spared"), 0)
-    record = VacuumRecord(
-        started_ms=NOW - 2_500,
-        ended_ms=NOW,
-        mode="FULL",
-        report="",
-        version=2,
-        horizon_ms=0,
-        predicted_seconds=1.0,
-        predicted_usd=0.0,
-        deleted_files=3,
-        deleted_bytes=30,
-        requests={"GetObject": 1_234, "ListObjectsV2": 56, "DeleteObjects": 2},
-        seconds=2.5,
-        **zeros,
-    )
-    record_vacuum(lake.store, A.key, record)
+    record_vacuum(lake.store, A.key, vacuumed(NOW, seconds=2.5))
     return table
-
-
-def scan_at(lake: Lake, ms: int) -> None:
-    """A scan at a simulated time, before which all files were written."""
-    for path in Path(lake.settings.root).rglob("*"):
-        os.utime(path, (START_MS / 1_000, START_MS / 1_000))
-    scan(lake.store, now_ms=ms)
-
-
-def sums(lake: Lake, day: date) -> dict[str, Decimal]:
-    rows = read_charges(lake, since=day).get(day, [])
-    return charge_totals(map(charge_of, rows))
 
 
 def expected(lake: Lake, day: date, stamp: str) -> dict[str, Fraction]:
@@ -113,12 +73,6 @@ def expected(lake: Lake, day: date, stamp: str) -> dict[str, Fraction]:
     for key in TABLES:
         money[key] += money_oracle.operations(lake, key, day)
     return {key: usd for key, usd in money.items() if usd}
-
-
-def same(found: dict[str, Decimal], wanted: dict[str, Fraction]) -> bool:
-    """Whether sums are equal to far less than a cent; a row is rounded to 18 places."""
-    assert found.keys() == wanted.keys()
-    return all(abs(Fraction(found[key]) - usd) < Fraction(1, 10**15) for key, usd in wanted.items())
 
 
 def test_charges_equal_an_independent_sum_and_a_late_report_corrects_a_closed_day(
@@ -156,7 +110,9 @@ def test_charges_equal_an_independent_sum_and_a_late_report_corrects_a_closed_da
     added = [row["BilledCost"] for row in rows if row["ChargeClass"] == "Correction"]
     assert sum(added) == corrected_usd > 0
     assert write(NOW + 2 * DAY_MS) == ([], 0, Decimal(0))
-    names = lake.facts(CHARGEBACK).snapshot.columns
+    facts = lake.facts(CHARGEBACK)
+    assert facts is not None
+    names = facts.snapshot.columns
     assert [each.name for each in names] == [*COLUMNS]
 
     # The bill of the second day is split by the bytes that were stored then.

@@ -1,0 +1,71 @@
+"""A small lake whose upkeep is written into its files, and its ledger held against `money_oracle`."""
+
+import os
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from lakehouse.core.costs.charges import charge_totals
+from lakehouse.core.costs.focus import charge_of
+from lakehouse.core.journal_records import VacuumRecord
+from lakehouse.engine.costs.chargeback import read_charges
+from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.log_builder import START_MS
+
+PLAN: dict[str, Any] = {
+    "reason": "SMALL_FILES",
+    "sentence": "2 files merge into 1",
+    "files_removed": 2,
+    "files_added": 1,
+    "bytes_removed": 3_000,
+    "estimate": {"seconds": 3.0, "usd": 0.001},
+}
+
+
+def day_of(ms: int) -> date:
+    return datetime.fromtimestamp(ms / 1000, tz=UTC).date()
+
+
+def stamp_of(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, tz=UTC):%Y-%m-%dT%H-%MZ}"
+
+
+def scan_at(lake: Lake, ms: int) -> None:
+    """A scan at a simulated time, before which all files were written."""
+    for path in Path(lake.settings.root).rglob("*"):
+        os.utime(path, (START_MS / 1_000, START_MS / 1_000))
+    scan(lake.store, now_ms=ms)
+
+
+def vacuumed(ended_ms: int, *, seconds: float) -> VacuumRecord:
+    """A vacuum that sent some requests."""
+    zeros = dict.fromkeys(("predicted_files", "predicted_bytes", "predicted_requests", "spared"), 0)
+    return VacuumRecord(
+        started_ms=ended_ms - round(seconds * 1_000),
+        ended_ms=ended_ms,
+        mode="FULL",
+        report="",
+        version=2,
+        horizon_ms=0,
+        predicted_seconds=1.0,
+        predicted_usd=0.0,
+        deleted_files=3,
+        deleted_bytes=30,
+        requests={"GetObject": 1_234, "ListObjectsV2": 56, "DeleteObjects": 2},
+        seconds=seconds,
+        **zeros,
+    )
+
+
+def sums(lake: Lake, day: date) -> dict[str, Decimal]:
+    """The ledger's sums of a day, by table."""
+    return charge_totals(map(charge_of, read_charges(lake, since=day).get(day, [])))
+
+
+def same(found: dict[str, Decimal], wanted: dict[str, Fraction]) -> bool:
+    """Whether sums are equal to far less than a cent; a row is rounded to 18 places."""
+    assert found.keys() == wanted.keys()
+    return all(abs(Fraction(found[key]) - usd) < Fraction(1, 10**15) for key, usd in wanted.items())
