@@ -161,7 +161,7 @@ class Estimates:
         """The charges of an open day. Storage without a report is as `before`."""
         report, stored = self._reports.get(day), _storage(known)
         if report is None:
-            stored = carried(before, day)
+            stored = carried(before, day) if before else stored
         elif not stored or any(each.report != report.name for each in stored):
             stored = self._from_report(day)
         return [*stored, *self._operations.get(day, ())]

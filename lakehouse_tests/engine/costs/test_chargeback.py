@@ -17,6 +17,7 @@ from lakehouse.core.costs.operation_rows import OPERATION_COLUMNS
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 from lakehouse.engine.costs.chargeback import (
     CHARGEBACK,
+    Estimates,
     read_charges,
     write_allocated,
     write_chargeback,
@@ -147,6 +148,15 @@ def test_charges_equal_an_independent_sum_and_a_late_report_corrects_a_closed_da
     assert shares.keys() == sizes.keys()
     for key, size in sizes.items():
         assert abs(shares[key] - total * size / sum(sizes.values())) < Fraction(1, 10**15)
+
+
+def test_an_open_day_keeps_its_storage_if_nothing_is_known_of_the_days_before(lake: Lake) -> None:
+    build(lake)
+    scan_at(lake, NOW)
+    known = Estimates(lake, TABLES, now_ms=NOW).of_day(day_of(NOW), [], [])
+    stored = [each for each in known if each.kind == "storage"]
+    later = Estimates(lake, TABLES, now_ms=NOW + 9 * DAY_MS)
+    assert later.of_day(day_of(NOW), known, []) == stored != []
 
 
 def test_operations_have_the_columns_of_databricks_and_outlive_the_log(
