@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.vacuum_policy import Vacuum
@@ -168,15 +169,14 @@ def doc_words() -> tuple[int, int]:
 
 
 def knob_count() -> int:
-    """Knobs of upkeep, landing and change data.
+    """Knobs of upkeep, landing and change data. The shape of a source is no knob.
 
-    Names in a source, of readers or of a storage class are no knobs.
+    An archive and a TTL are features that a user asks for, and count as one knob each.
     """
     limits = [limit for limit in fields(Landing) if "line" in limit.metadata]
     merges = [knob for knob in fields(Merge) if "line" in knob.metadata]
-    vacuum = [knob for knob in fields(Vacuum) if knob.name not in ("keep_versions", "readers")]
-    compaction = [knob for knob in fields(Compaction) if knob.name != "cold_storage_class"]
-    return len(compaction) + len(vacuum) + len(limits) + len(merges)
+    features = (Archive, Ttl)
+    return len(fields(Compaction)) + len(fields(Vacuum)) + len(limits) + len(merges) + len(features)
 
 
 def _line_count(folder: str) -> int:
