@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakehouse.core.backtest.result import Backtest
@@ -309,13 +309,21 @@ def test_every_replay_has_the_rows_that_the_table_had_at_each_version(
     assert all((moment.file_count == 0) == (moment.row_count == 0) for moment in found.steps)
 
 
+def in_any_order(
+    runs: Sequence[tuple[int, tuple[str, ...], tuple[str, ...]]],
+) -> list[tuple[int, set[str], set[str]]]:
+    return [(version, {*removed}, {*added}) for version, removed, added in runs]
+
+
 @given(
     st.lists(st.lists(sizes, min_size=1, max_size=4), max_size=10),
     st.integers(min_value=1, max_value=3),
 )
+@example([[2667] * 4], 1)
 def test_the_replay_of_the_policy_in_force_is_what_happened(
     batches: Sequence[list[int]], shrink: int
 ) -> None:
+    """Two files of one compaction with equal sizes and row counts may change places."""
     log = LogBuilder().create()
     for step, batch in enumerate(batches):
         log.append([(f"{step}-{place}", size) for place, size in enumerate(batch)])
@@ -339,7 +347,7 @@ def test_the_replay_of_the_policy_in_force_is_what_happened(
             log.optimize([file.path for file in removed], into=made)
     story = story_of(log)
     real, found = real_result(story, POLICY), simulate_history(story, POLICY)
-    assert paths(found) == paths(real)
+    assert in_any_order(paths(found)) == in_any_order(paths(real))
     assert file_counts(found) == file_counts(real)
     assert (
         found.bytes_rewritten,
