@@ -54,6 +54,7 @@ class Quarter:
         self.files: dict[str, list[tuple[str, int]]] = {key: [] for key in TABLES}
         self.sizes: dict[date, dict[str, int]] = {}
         self.late: list[int] = []
+        self.reported: set[date] = set()
 
     def play(self, number: int) -> int:
         """One day; returns the time of its ledger's run."""
@@ -68,21 +69,21 @@ class Quarter:
             if self.random.random() < 0.3:
                 record = vacuumed(noon_ms, seconds=self.random.randrange(1, 9_000) / 1_000)
                 record_vacuum(self.lake.store, key, record)
+        today = day_of(noon_ms)
         if number == 0 or self.random.random() < 0.8:
             self.scan(noon_ms + HOUR_MS)
         else:
             self.late.append(noon_ms + HOUR_MS)
-            self.sizes[day_of(noon_ms)] = self.sizes[day_of(noon_ms - DAY_MS)]
+            self.sizes[today] = self.sizes[day_of(noon_ms - DAY_MS)]
         if self.late and self.random.random() < 0.5:
-            ms = self.late.pop()
-            if noon_ms - ms > DAY_MS:
-                self.scan(ms)
+            self._scan_late(self.late.pop(0), noon_ms)
         return noon_ms + 2 * HOUR_MS
 
     def scan(self, ms: int) -> None:
         """A report that stands for the day of `ms`, whenever it is made."""
         scan_at(self.lake, ms)
         self.sizes[day_of(ms)] = money_oracle.sizes(self.lake, KNOWN, stamp_of(ms))
+        self.reported.add(day_of(ms))
 
     def expected(self, day: date) -> dict[str, Fraction]:
         """What the day costs by other code."""
@@ -94,6 +95,18 @@ class Quarter:
         for key in TABLES:
             usd[key] += money_oracle.operations(self.lake, key, day)
         return {key: cost for key, cost in usd.items() if cost}
+
+    def _scan_late(self, ms: int, noon_ms: int) -> None:
+        """The report of a closed day. Yesterday is closed by the next run, so it and today still follow the day before."""
+        days_late = (noon_ms - ms) // DAY_MS + 1
+        if not 2 <= days_late <= 6:
+            return
+        self.scan(ms)
+        for number in (1, 0) if days_late == 2 else ():
+            day = day_of(noon_ms - number * DAY_MS)
+            if day in self.reported:
+                return
+            self.sizes[day] = self.sizes[day_of(noon_ms - (number + 1) * DAY_MS)]
 
     def _compact(self, key: str, number: int, noon_ms: int) -> None:
         builder, inputs = self.builders[key], self.files[key]
