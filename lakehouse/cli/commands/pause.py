@@ -33,8 +33,8 @@ _SPAN = re.compile(r"(\d{1,5})([mhd])")
 def pause_command(table: str, until: str | None, why: str, as_json: bool) -> None:
     """Pause the upkeep of TABLE until a time, or until it is resumed.
 
-    Compactions and vacuums of TABLE no longer start by themselves, and by hand only with --anyway.
-    A run in progress is not stopped. Writes continue. A second pause replaces the first.
+    Compactions and vacuums of TABLE no longer start automatically. Starting one by hand requires
+    --anyway. A run in progress is not stopped. Writes continue. A second pause replaces the first.
     """
     opened, wanted = open_table(table)
     now = now_ms()
@@ -83,7 +83,7 @@ def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
 
 
 def until_ms_of(text: str, now: int) -> int:
-    """The time of a typed span from now, or of a moment (UTC if it has no time zone)."""
+    """The end of the pause: a span counted from now, or a timestamp (UTC without a time zone)."""
     hint = "Use a future time like 2026-12-01T06:00Z, or a span like 90m, 6h, 3d"
     if span := _SPAN.fullmatch(text.strip()):
         until = now + int(span[1]) * _UNIT_MS[span[2]]

@@ -138,7 +138,7 @@ class Adopted:
     """A table that other programs write and this lake maintains.
 
     - `uri`: an absolute folder, or `s3://bucket/folder`.
-    - `writers`: why a compaction cannot overwrite another program's commit. With `none`, no other
+    - `writers`: what protects commits of other programs from a compaction. With `none`, no other
       program commits during a compaction. With `conditional`, all programs, including Spark, commit
       with conditional writes. With `unknown`, the table is not compacted.
     - `orphans`: with `keep`, files that the log never named are kept, since they may belong to

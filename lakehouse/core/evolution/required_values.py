@@ -1,4 +1,4 @@
-"""Counts the rows that lack a required column, by the statistics in the log.
+"""Counts the rows without a value in a required column, from the statistics in the log.
 
 An unknown count is `None`, never zero.
 """
@@ -16,8 +16,8 @@ def required_missing(
 ) -> dict[str, int | None]:
     """The rows of the table without a value in each required column; `None` if unknown.
 
-    `null_counts` are the nulls of each column, by the path of each file. Files and columns without
-    statistics are left out. A column that the table lacks is missing in all its rows.
+    `null_counts` are the nulls of each column, by the path of each file. A file or column without
+    statistics has no entry. A column that the table lacks is missing in all its rows.
     """
     return {name: _missing(snapshot, name, null_counts) for name in required}
 

@@ -3,7 +3,7 @@
 **Safety properties** (tests in `test_poison_files.py`)
 - A file is set aside only if writing its rows alone was tried and failed.
 - If every try fails, nothing is set aside: the fault is in the declaration or the table.
-- A batch with fewer files still names every file, either as loaded or as set aside for a person.
+- The reduced batch still names every file of the batch, as loaded or as set aside for review.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from dataclasses import replace
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, fingerprint, set_aside
 
-# Number of files, and of records, that are tried one by one before the load stops.
+# At most this many files, and this many records, are tried one by one. Then the load stops.
 PROBES = 8
 # Number of failing files to find before they are set aside, so that a kill loses little work.
 AT_ONCE = 16
@@ -21,7 +21,7 @@ _WhyNot = Callable[[tuple[LandedFile, ...]], str | None]
 
 
 def any_can_be_written(files: tuple[LandedFile, ...], why_not: _WhyNot) -> bool:
-    """Whether any of a few files in random order can be written alone.
+    """Whether at least one of up to `PROBES` randomly chosen files can be written alone.
 
     `why_not` tries some files and returns the problem, or `None`.
     """
@@ -54,21 +54,22 @@ def without_failing(
     is_overwrite: bool,
     has_table: bool,
 ) -> Batch:
-    """The batch without failing files, which have `failing_records` of its staged records.
+    """The batch without its failing files, which `failing_records` of its staged records come from.
 
-    An `Overwrite` without remaining files releases the files that it superseded, which are loaded
-    next. Columns without remaining files are dropped, unless the table exists, which has them.
+    If no file of an `Overwrite` remains, the files that it superseded are loaded next. If no file
+    remains, the batch's columns are dropped, unless the table exists and so has them.
 
     Raises:
-        Broken: a file is not in the batch, or the batch has fewer records.
+        Broken: `failing` is empty or names a file outside the batch, or `failing_records` is not
+            between 0 and the batch's count.
     """
     files = tuple(file for file in batch.files if file not in failing)
     record_count = batch.record_count or 0
     has_all = len(files) + len(failing) == len(batch.files)
     if not failing or not has_all or not 0 <= failing_records <= record_count:
         raise Broken(
-            f"batch {batch.number}: {len(failing)} file(s) with {failing_records} record(s) were "
-            f"to be taken out of its {len(batch.files)} file(s) with {batch.record_count}; nothing "
+            f"batch {batch.number}: cannot remove {len(failing)} file(s) with {failing_records} "
+            f"record(s) from its {len(batch.files)} file(s) with {batch.record_count}; nothing "
             "was set aside. Use lakehouse materialize to repeat the load"
         )
     before = batch.set_aside if files or not is_overwrite else batch.quarantined

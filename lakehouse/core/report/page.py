@@ -37,7 +37,7 @@ class Page:
 
     @property
     def worst_first(self) -> list[ReportedTable]:
-        """The tables by health; those that cannot be read come first, those not written last."""
+        """The tables by health, worst first: unreadable ones first, tables without a score at the end."""
         return sorted(self.tables, key=_health_rank)
 
     @property

@@ -155,7 +155,7 @@ def test_what_is_not_of_the_batch_is_not_taken_out_of_it(
 ) -> None:
     with pytest.raises(
         Broken,
-        match=r"batch 3: \d file\(s\) with \d+ record\(s\) were to be taken out of its 2 file\(s\) with 9",
+        match=r"batch 3: cannot remove \d file\(s\) with \d+ record\(s\) from its 2 file\(s\) with 9",
     ):
         without_failing(
             planned("a", "b"), failing, failing_records=records, is_overwrite=False, has_table=True

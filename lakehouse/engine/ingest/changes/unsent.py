@@ -1,12 +1,12 @@
 """Fills in values that an update did not send because they did not change.
 
-1. Take the value of each unsent column from the previous change, which is in the batch, in the
-   table, or late for both.
-2. Record in the column `KEPT` which change sent each kept value, so that a late change between the
-   two can still take effect.
+1. Take the value of each unsent column from the previous change. It is in the batch or in the
+   table, or has not arrived yet.
+2. Record in the column `KEPT` which change sent each kept value, so that a late change that falls
+   between that change and this update can still take effect.
 
 **Safety properties**
-- A value is kept only from a change of the same key after its last known deletion. If no such value
+- A value is taken only from a change of the same key that is newer than its last known deletion. If no such value
   is found, or it is null, the update goes to quarantine: Postgres omits only large values, and a
   null is not large.
 - The value of a column depends only on the set of changes, not on the order of their arrival.
@@ -39,7 +39,7 @@ _LARGE = ("string", "varchar", "char", "binary", "decimal", "array", "map", "str
 
 
 def checked_changes(load: ChangeBatch, lines: "DataFrame") -> "tuple[DataFrame, ChangeCounts]":
-    """Checks the lines against the table before the batch, and fills in unsent values.
+    """Checks the lines against the table as it was before this batch; fills in unsent values.
 
     Lines that arrived too late, or whose unsent values are unknown, get a reason.
     """
@@ -107,7 +107,7 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
 def mended_rows(
     load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]
 ) -> "DataFrame | None":
-    """Rows of the table whose kept values change, although no change is newer than the row.
+    """Table rows whose kept values a late change corrects, although the row itself is newer.
 
     `None` if no row of the table keeps a value.
     """
@@ -126,7 +126,7 @@ def mended_rows(
 
 
 def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "DataFrame":
-    """Rows of whole keys, with the values that they keep in these columns.
+    """Fills in the kept values of these columns. `rows` has all known changes of each key.
 
     `_UNKNOWN` names an unsent column for which no value was found.
     """
@@ -155,8 +155,8 @@ def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "
         last = F.max_by(sent, origin).over(until_now)
         is_kept = ~F.col(DELETED) & (is_unsent | since.isNotNull())
         is_after_deletion = last.getField("since") > F.col(_DELETED_AT)
-        # A row of the table keeps its value even if an earlier deletion arrives late: then an
-        # insert has yet to arrive, too.
+        # A row of the table keeps its value even if an earlier deletion arrives late: the insert
+        # that followed that deletion has not arrived yet, either.
         is_found = since.isNotNull() | F.coalesce(is_after_deletion, F.lit(True))
         is_found = is_found & last.getField("value").isNotNull()
         entry = F.struct(F.lit(name).alias("column"), last.getField("since").alias("since"))
