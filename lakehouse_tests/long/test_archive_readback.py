@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakehouse import Archive
-from lakehouse.core.archive.restore import RestoreRequest
+from lakehouse.core.archive.restore_plan import RestoreRequest
 from lakehouse.core.settings import Settings
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.archive import expire as expiry

@@ -10,7 +10,7 @@ import click
 from lakehouse.cli.context import LakeContext, complete_table, open_table
 from lakehouse.cli.output import json_option, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.core.archive.restore import RestoreOutcome, RestorePlan, RestoreRequest
+from lakehouse.core.archive.restore_plan import RestoreOutcome, RestorePlan, RestoreRequest
 from lakehouse.core.declaration.adopted import is_address, parse_address
 from lakehouse.core.declaration.table import Table, check_key
 from lakehouse.core.errors import Refused

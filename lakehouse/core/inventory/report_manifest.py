@@ -107,7 +107,8 @@ def parse_manifest(
     if plausible_ms(found.created_ms, now_ms=now_ms) is None:
         raise Refused(
             f"{where}: creationTimestamp {found.created_ms} is not a plausible time in "
-            f"milliseconds (now is {now_ms}). It may be in seconds or microseconds; wait for the next report"
+            f"milliseconds (now is {now_ms}). It may be in seconds or microseconds; wait for "
+            "the next report"
         )
     if found.created_ms > now_ms + _AHEAD_MS:
         raise Refused(

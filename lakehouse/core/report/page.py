@@ -37,7 +37,7 @@ class Page:
 
     @property
     def worst_first(self) -> list[ReportedTable]:
-        """The tables by health, worst first: unreadable ones first, tables without a score at the end."""
+        """The tables by health: unreadable ones, the worst scores, and those without a score."""
         return sorted(self.tables, key=_health_rank)
 
     @property

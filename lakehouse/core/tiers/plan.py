@@ -18,7 +18,7 @@ from lakehouse.core.inventory.classify import ObjectClassifier
 from lakehouse.core.inventory.objects import Part, StoredObject, plausible_ms
 from lakehouse.core.inventory.table_files import Owners
 from lakehouse.core.reasons import Explained, Explanation, Reason
-from lakehouse.core.tiers.arithmetic import TierPrices, break_even_days, move_usd, stay_usd
+from lakehouse.core.tiers.break_even import TierPrices, break_even_days, move_usd, stay_usd
 from lakehouse.core.tiers.lifecycle_rules import MINIMUM_BYTES
 from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.candidates import classifier_of

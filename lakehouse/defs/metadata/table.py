@@ -128,7 +128,7 @@ def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
 
 
 def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rewrites]:
-    """The state and the pointless rewrites in a table's newest event. Without one: unknown, and 0."""
+    """The state and the pointless rewrites in a table's newest event; unknown and 0 without."""
     recorded: dict[str, Any] = {} if facts is None else facts.values.get("lakehouse/state", {})
     values: dict[str, Any] = {
         each.name: recorded.get(each.name)

@@ -34,7 +34,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lakehouse.core.archive.records import APP_ID, ArchiveOperation, RecordedPartition
-from lakehouse.core.archive.restore import RestoreOutcome, RestorePlan, RestoreRequest
+from lakehouse.core.archive.restore_plan import RestoreOutcome, RestorePlan, RestoreRequest
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import ROWS_MOVED
 from lakehouse.core.delta.partition_values import by_name, typed_partition

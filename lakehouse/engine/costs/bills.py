@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from lakehouse.core.costs.allocation import select_rows
+from lakehouse.core.costs.bill_allocation import select_rows
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.engine.costs.chargeback import write_allocated

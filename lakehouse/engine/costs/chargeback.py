@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from lakehouse.core.costs.allocation import allocated_rows
+from lakehouse.core.costs.bill_allocation import allocated_rows
 from lakehouse.core.costs.charges import (
     Charge,
     StoredDay,

@@ -28,7 +28,7 @@ from lakehouse.core.costs.figures import Figure, figures_as_json
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.tiers.arithmetic import TierPrices
+from lakehouse.core.tiers.break_even import TierPrices
 from lakehouse.core.tiers.lifecycle_rules import TIER_TAG
 from lakehouse.core.tiers.plan import (
     READ_AT_ONCE,

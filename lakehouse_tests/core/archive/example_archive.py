@@ -6,7 +6,7 @@ from lakehouse.core.archive.expire import ExpireOutcome, ExpirePlan
 from lakehouse.core.archive.outcome import ArchiveOutcome
 from lakehouse.core.archive.plan import ArchiveFacts, plan_archive
 from lakehouse.core.archive.records import ArchivedFile
-from lakehouse.core.archive.restore import RestoreOutcome, RestorePlan
+from lakehouse.core.archive.restore_plan import RestoreOutcome, RestorePlan
 from lakehouse.core.delta.snapshot import Column
 from lakehouse_tests.core.example_snapshots import data_file, snapshot
 

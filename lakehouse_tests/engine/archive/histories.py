@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse import Archive, Ttl
-from lakehouse.core.archive.restore import RestoreRequest
+from lakehouse.core.archive.restore_plan import RestoreRequest
 from lakehouse.core.errors import Refused
 from lakehouse.engine.archive import commit, copies, restore, run, ttl_run
 from lakehouse.engine.archive.restore import run_restore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Archive
-from lakehouse.core.archive.restore import RestoreOutcome, RestoreRequest
+from lakehouse.core.archive.restore_plan import RestoreOutcome, RestoreRequest
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.archive import expire as expire_module

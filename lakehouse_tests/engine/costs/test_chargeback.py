@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.core.costs.allocation import select_rows
+from lakehouse.core.costs.bill_allocation import select_rows
 from lakehouse.core.costs.focus import COLUMNS, COSTS
 from lakehouse.core.costs.operation_rows import OPERATION_COLUMNS
 from lakehouse.core.units import DAY_MS, MINUTE_MS

@@ -6,9 +6,9 @@
    between that change and this update can still take effect.
 
 **Safety properties**
-- A value is taken only from a change of the same key that is newer than its last known deletion. If no such value
-  is found, or it is null, the update goes to quarantine: Postgres omits only large values, and a
-  null is not large.
+- A value is taken only from a change of the same key that is newer than its last known deletion. If
+  no such value is found, or it is null, the update goes to quarantine: Postgres omits only large
+  values, and a null is not large.
 - The value of a column depends only on the set of changes, not on the order of their arrival.
 """
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.costs.allocation import allocated_rows, select_rows, split
+from lakehouse.core.costs.bill_allocation import allocated_rows, select_rows, split
 from lakehouse.core.costs.charges import Charge
 from lakehouse.core.costs.focus import COLUMNS, COSTS
 from lakehouse.core.errors import Refused
