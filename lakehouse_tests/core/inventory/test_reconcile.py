@@ -128,9 +128,9 @@ def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) 
         (manifest(fileSchema="Bucket, Key, LastModifiedDate"), {}, "no column size"),
         (manifest(fileSchema="Bucket, Key, Size"), {}, "no column last_modified_date"),
         (manifest(fileFormat="Avro"), {}, "'Avro'"),
-        (manifest(creationTimestamp=str(NOW // 1000)), {}, "no time in milliseconds"),
-        (manifest(creationTimestamp=str(NOW * 1000)), {}, "no time in milliseconds"),
-        (manifest(creationTimestamp=str(NOW + 2 * DAY)), {}, "no time in milliseconds"),
+        (manifest(creationTimestamp=str(NOW // 1000)), {}, "not a plausible time in"),
+        (manifest(creationTimestamp=str(NOW * 1000)), {}, "not a plausible time in"),
+        (manifest(creationTimestamp=str(NOW + 2 * DAY)), {}, "not a plausible time in"),
         (
             manifest(creationTimestamp=str(NOW + HOUR)),
             {},
