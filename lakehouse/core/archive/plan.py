@@ -1,8 +1,8 @@
 """Plans an archive run: which partitions leave the table, how, at what cost, and why.
 
 A partition leaves if it ended at the cutoff or before. The cutoff is `Archive.older_than_days`
-before now or before the newest row. For the newest row, the start of the newest partition counts,
-and at most the present: a row with a time in the future must not empty the table.
+before now or before the newest row. For the newest row, the start of the newest partition counts
+that is not in the future: a row with a wrong time must not empty the table of a dead feed.
 """
 
 from collections import defaultdict
@@ -216,8 +216,9 @@ def _cutoff_ms(
     unfinished = contents.unapplied
     if unfinished is not None and unfinished.kind == "archive":
         return unfinished.cutoff_ms
-    newest_ms = max((span.start_ms for span in spans.values() if span is not None), default=now_ms)
-    clock_ms = min(newest_ms, now_ms) if archive.clock == "newest_row" else now_ms
+    starts_ms = [span.start_ms for span in spans.values() if span is not None]
+    newest_ms = max((start_ms for start_ms in starts_ms if start_ms <= now_ms), default=now_ms)
+    clock_ms = newest_ms if archive.clock == "newest_row" else now_ms
     return clock_ms - archive.older_than_days * DAY_MS
 
 

@@ -52,12 +52,20 @@ class Archive:
         check_knobs(self)
 
 
-def check_archive(what: str, write: type_of_write, types: Mapping[str, str] | None) -> None:
+def check_archive(
+    what: str, write: type_of_write, types: Mapping[str, str] | None, *, late: str = ""
+) -> None:
     """Refuses an archive of a table whose partitions have no time.
 
     `types` are the declared columns with their types, or `None` if they are unknown. The partitions
-    of an `Adopted` table are checked when an archive run is planned.
+    of an `Adopted` table are checked when an archive run is planned. `late` is `Archive.late` of a
+    table that has no landed rows, and so no quarantine.
     """
+    if late == "refuse":
+        raise Refused(
+            f"{what} has late='refuse', but only landed rows can go to quarantine. Use 'append' or"
+            " 'keep'."
+        )
     if isinstance(write, Adopted):
         return
     partition_by = write.partition_by if isinstance(write, Append) else ()

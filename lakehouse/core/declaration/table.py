@@ -116,7 +116,8 @@ class Table:
         if self.ttl is not None:
             check_ttl(f"Table {self.key}: ttl", self.ttl, self.write, declared)
         if self.archive is not None:
-            check_archive(f"Table {self.key}: archive", self.write, declared)
+            late = "" if self.source is not None else self.archive.late
+            check_archive(f"Table {self.key}: archive", self.write, declared, late=late)
         self._check_properties()
 
     def _check_properties(self) -> None:

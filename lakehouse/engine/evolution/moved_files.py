@@ -30,6 +30,9 @@ _FOLDERS = {
     "vacuums": "records of upkeep",
     "tries": "records of upkeep",
     "probes": "records of upkeep",
+    "pins": "records of upkeep",
+    # Archived files stay where they are: their records name them in full.
+    "archives": "records of upkeep",
 }
 # Single objects below `_lakehouse/` for each table.
 _RECORDS = ("pauses/{key}.json", "unverified/{key}.json", "retired/{key}")

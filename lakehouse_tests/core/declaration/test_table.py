@@ -92,6 +92,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: derived(write=BY_ID_AND_DAY, archive=Archive()),
         "only whole partitions are archived",
     ),
+    "an archive that refuses late rows which never landed": (
+        lambda: derived(write=Append(partition_by=("day",)), archive=Archive(late="refuse")),
+        "archive has late='refuse', but only landed rows can go to quarantine",
+    ),
     "an archive that moves everything": (
         lambda: Archive(older_than_days=0),
         "Archive.older_than_days is 0. Use a whole number, 1 or more",

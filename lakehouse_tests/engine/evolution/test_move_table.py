@@ -75,6 +75,8 @@ def test_a_renamed_table_goes_on_as_if_it_had_always_had_its_key(
         write_table(lake, spark, each)
     journal, paused = Journal(lake.store), Pause(table=OLD, since_ms=1, why="inventory of May")
     journal.pause(paused)
+    for folder in ("pins", "archives"):
+        lake.store.put(f"_lakehouse/{folder}/{OLD}/1.json", b"{}")
     journal.record_try(OLD, CompactionTry(ended_ms=5, result="failed", why="no room"))
     land(lake, "3.json", [event(3, 5, "planned"), {"at": "no id either"}])
     with killed_at(commit_rows, "write_rows", "before"):
@@ -116,6 +118,9 @@ def test_a_renamed_table_goes_on_as_if_it_had_always_had_its_key(
     uri = lake.settings.table_uri(NEW)
     assert DeltaTable(uri, version=0).to_pyarrow_table()["id"].to_pylist() == [1]
     assert journal.pause_of(NEW) == replace(paused, table=NEW)
+    assert lake.store.read(f"_lakehouse/pins/{NEW}/1.json") == b"{}"
+    for folder in ("pins", "archives"):
+        lake.store.delete([f"_lakehouse/{folder}/{NEW}/1.json"])
     assert [each.why for each in journal.tries(NEW)] == ["no room"]
 
     outcomes = [write_table(lake, spark, each) for each in (moved, states_now, copies_now)]
