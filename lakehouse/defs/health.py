@@ -109,7 +109,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     if lake.on_s3(table.key):
         from lakehouse.engine.tiers.lifecycle_check import check_lifecycle
 
-        lifecycle = (check_lifecycle(lake, assessed.facts.snapshot, now_ms=now_ms()),)
+        lifecycle = (check_lifecycle(lake, table, assessed.facts.snapshot, now_ms=now_ms()),)
     health = assessed.health
     (few, small), (short, log) = small_files_ok(health), log_debt_ok(health)
     return (

@@ -74,8 +74,8 @@ def apply_command(
 ) -> int:
     """Tag the files of the plan of each TABLE (default: all), for a lifecycle rule that moves them.
 
-    Right before it is tagged, each file is checked against the newest version. Live files that
-    carry the tag, since an older version was restored, lose it.
+    Right before it is tagged, each file is checked against the newest version. Files that
+    carry the tag and are needed again, since an older version was restored or cloned, lose it.
     """
     found, lake = _each(tables, plan if dry_run else apply, storage_class)
     documents = [_document(each) for each in found]

@@ -31,6 +31,10 @@ class OtherUses:
     unplaced: Set[str] = frozenset()
     landed: tuple[str, ...] = ()
 
+    def may_read(self, table_files: TableFiles, name: str) -> bool:
+        """Whether another table reads a file of this table, or may read it."""
+        return table_files.place_of(name) in self.lent or name.rpartition("/")[2] in self.unplaced
+
 
 def is_current(each: StoredObject) -> bool:
     """Whether a read of the key returns this object; always true in a report without versions."""

@@ -45,8 +45,9 @@ def assess_lifecycle(
     problems = [harm.sentence(live) for harm in harms]
     if live.tagged:
         problems.append(
-            f"{count_of(len(live.tagged), 'live file')} of {live.table} carry the tag of dead "
-            f"files, like {printable(min(live.tagged))}, since an older version was restored. Use "
+            f"{count_of(len(live.tagged), 'needed file')} of {live.table} carry the tag of dead "
+            f"files, like {printable(min(live.tagged))}, since an older version was restored or "
+            "another table borrows them. Use "
             f"`lakehouse tiers apply {live.table}`, which removes it"
         )
     rule_count = count_of(len(lifecycle.rules), "rule")

@@ -98,6 +98,8 @@ class Lifecycle:
 class LiveObjects:
     """The objects that a table's newest version needs, by names relative to its `folder`.
 
+    Also those that carry `TIER_TAG` and that another table borrows.
+
     `folder` is a key that ends in `/`. An unknown size is `None`. `tagged` are the names of those
     that carry `TIER_TAG`, with the tag's value. `archive` is the folder of the table's archive, or
     empty if it has none.

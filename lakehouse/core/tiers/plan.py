@@ -49,7 +49,7 @@ class DeadFile:
 class TierRecord:
     """One run of `lakehouse tiers apply` on a table, as the journal stores it.
 
-    - `tagged`: file name -> bytes. `untagged`: live files that carried the tag.
+    - `tagged`: file name -> bytes. `untagged`: needed files that carried the tag.
     - `predicted_usd`: with all fees, until the vacuum. `saved_usd`: less than without a move.
     - `is_complete`: the run ended. Otherwise, only some of the files in `tagged` carry the tag.
     """
@@ -75,7 +75,7 @@ class TierPlan(Explained):
     - `dead_count`, `dead_bytes`: all removed files within the retention that lie in STANDARD.
     - `stay_usd`, `move_usd`: the cost of `files` until the vacuum, without a move and with one.
     - `break_even`: class -> size in bytes -> days after which a move pays (`None`: never).
-    - `untag`: live files that carry the tag, since an older version was restored.
+    - `untag`: files that carry the tag, but are live again, or borrowed by another table.
     - `left_count`: files that would also pay, but exceed the limit of one run.
     - `rule_classes`: the classes of these files, and of those that were tagged before. Each needs a
       lifecycle rule.

@@ -2,7 +2,7 @@
 
 1. The plan is made from the table's log and the newest inventory report, like a vacuum's.
 2. The journal records the files of the plan, so that no tagged file is unknown.
-3. Live files that carry the tag, since an older version was restored, lose it.
+3. Files that carry the tag and are live again, or that another table borrows by now, lose it.
 4. Before each batch, it is checked whether other tables borrow its files, whether the files are as
    they were listed, and last, in the table's own log, whether they are still removed. Then the
    batch is tagged.
@@ -13,7 +13,8 @@ S3 moves a tagged file when a lifecycle rule on the tag applies, about once a da
 
 **Safety properties** (tests in `engine/tiers/test_apply.py`)
 - Only files of the plan are tagged, and never one that the newest version needs. A file that a
-  RESTORE brought back during a batch loses the tag before the run ends.
+  RESTORE brought back during a batch loses the tag before the run ends. One that another table
+  borrows after its batch loses the tag in the next run.
 - By default, a class is chosen whose files can be read at once, so even a tagged file that comes
   back stays readable.
 """
@@ -45,8 +46,8 @@ from lakehouse.engine.store.s3_objects import s3_place, set_tag
 from lakehouse.engine.tiers.tagged_files import (
     record_name,
     record_tiers,
-    tagged_again_live,
     tagged_before,
+    tagged_yet_needed,
 )
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import has_newer_version
@@ -97,7 +98,7 @@ def plan(
 def apply(
     run: LakeFacts, table: Table, prices: TierPrices, *, classes: Sequence[str] = READ_AT_ONCE
 ) -> TierOutcome | None:
-    """Tags the files of the plan, and untags live ones; `None` if there is no table.
+    """Tags the files of the plan, and untags needed ones; `None` if there is no table.
 
     Raises as `plan`.
     """
@@ -185,7 +186,7 @@ class _Tagging:
                 self.spared[name] = f"version {files.version} needs it again"
 
     def untag(self, names: Sequence[str]) -> None:
-        """Removes the tag from live files."""
+        """Removes the tag from files that a table needs."""
         for name in names:
             self._set(name, None)
             self.untagged.append(name)
@@ -244,8 +245,13 @@ def _planned(
     objects = inputs.rows.below(f"{lake.store.prefix}{key}/")
     known = tagged_before(lake.store, key)
     dead = [each for each in dead_files(facts, objects, now_ms=now) if each.name not in known]
-    live = {*facts.table_files.live, *facts.table_files.vectors}
-    untag = [*tagged_again_live(lake.store, key, live)]
+    files = facts.table_files
+
+    def is_needed(name: str) -> bool:
+        is_live = name in files.live or name in files.vectors
+        return is_live or facts.other_uses.may_read(files, name)
+
+    untag = [*tagged_yet_needed(lake.store, key, is_needed)]
     planned = plan_tiers(facts, dead, prices, classes=classes, untag=untag)
     earlier = {*known.values(), *([planned.storage_class] if planned.files else [])}
     return inputs, replace(planned, rule_classes=tuple(sorted(earlier)))

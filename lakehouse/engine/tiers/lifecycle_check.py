@@ -1,21 +1,26 @@
 """Reads what the check `lifecycle` needs: the bucket's rules, tags, and unfinished uploads."""
 
 import contextlib
+from collections.abc import Callable
 
 from lakehouse.core.archive.records import APP_ID
 from lakehouse.core.checks import CheckResult
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
+from lakehouse.core.inventory.classify import OtherUses
 from lakehouse.core.tiers.lifecycle_check import OpenUpload, assess_lifecycle, unknown_lifecycle
 from lakehouse.core.tiers.lifecycle_rules import LiveObjects
+from lakehouse.core.tiers.plan import READ_AT_ONCE
 from lakehouse.engine.archive.expire import folder_of
 from lakehouse.engine.delta_log.missing_files import live_sizes
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store.s3_objects import open_uploads, read_lifecycle, s3_place
-from lakehouse.engine.tiers.tagged_files import tagged_again_live
+from lakehouse.engine.tiers.tagged_files import tagged_yet_needed, tier_records
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 
-def check_lifecycle(lake: Lake, snapshot: Snapshot, *, now_ms: int) -> CheckResult:
+def check_lifecycle(lake: Lake, table: Table, snapshot: Snapshot, *, now_ms: int) -> CheckResult:
     """Whether the rules of the table's bucket spare the files that the table needs."""
     place = s3_place(lake.store, snapshot.table)
     assert place is not None  # the check exists only for tables on S3
@@ -23,7 +28,10 @@ def check_lifecycle(lake: Lake, snapshot: Snapshot, *, now_ms: int) -> CheckResu
     try:
         lifecycle = read_lifecycle(store)
         sizes = live_sizes(snapshot)
-        tagged = tagged_again_live(lake.store, snapshot.table, sizes)
+        is_lent = _is_lent(lake, table)
+        tagged = tagged_yet_needed(
+            lake.store, table.key, lambda name: name in sizes or is_lent(name)
+        )
     except Refused as refused:
         return unknown_lifecycle(snapshot.table, str(refused))
     uploads: list[OpenUpload] | None = None
@@ -33,8 +41,29 @@ def check_lifecycle(lake: Lake, snapshot: Snapshot, *, now_ms: int) -> CheckResu
     live = LiveObjects(
         table=snapshot.table,
         folder=f"{store.prefix}{folder}/",
-        sizes=sizes,
+        sizes={**dict.fromkeys(tagged), **sizes},
         tagged=tagged,
         archive=f"{store.prefix}{folder_of(snapshot.table)}/" if has_archive else "",
     )
     return assess_lifecycle(lifecycle, live, uploads, now_ms=now_ms)
+
+
+def _is_lent(lake: Lake, table: Table) -> Callable[[str], bool]:
+    """Returns a function that says whether another table borrows a file.
+
+    The logs of the lake are read only if files were tagged for a class that must be restored. In
+    all other classes, a borrowed file stays readable.
+
+    Raises:
+        Refused: another table's log cannot be read.
+    """
+    records = tier_records(lake.store, table.key)
+    if all(record.storage_class in READ_AT_ONCE for record in records):
+        return lambda _: False
+    run = LakeFacts(lake, [table])
+    run.read(table)
+    log = run.log(table.key)
+    if log is None:
+        return lambda _: False
+    uses = OtherUses(lent=run.lent, unplaced=run.unplaced)
+    return lambda name: uses.may_read(log.table_files, name)

@@ -42,7 +42,11 @@ def move_added(
     if place is None:
         return None
     store, folder = place
-    if store.keeps_versions() is not False:
+    try:
+        is_unversioned = store.keeps_versions() is False
+    except LakehouseError as error:  # the compaction has committed, and must not fail any more
+        return ColdMove(storage_class=storage_class, problem=str(error))
+    if not is_unversioned:
         problem = "the bucket keeps versions, or may keep them, so the former copies would stay"
         return ColdMove(storage_class=storage_class, problem=problem)
     names = [name for path in paths if (name := name_in_table(path))]

@@ -1,12 +1,13 @@
 """Tagged files: `_lakehouse/tiers/<layer>/<name>/<ms>-<id>.json`, one record per run of `apply`.
 
 A record is written before its files are tagged, so that no tagged file is unknown. It also names
-the files that the run untagged. Each table keeps its newest records.
+the files that the run untagged. Each table keeps its newest 100 records. The tags of older runs are
+forgotten: if a RESTORE brings such a file back, only the check `readable` notices, after its move.
 """
 
 import contextlib
 import json
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import asdict
 from uuid import uuid4
 
@@ -51,17 +52,20 @@ def tagged_before(store: Store, table_key: str) -> dict[str, str]:
     return tagged
 
 
-def tagged_again_live(store: Store, table_key: str, live: Collection[str]) -> dict[str, str]:
-    """The live files that still carry our tag, by name, with its value.
+def tagged_yet_needed(
+    store: Store, table_key: str, is_needed: Callable[[str], bool]
+) -> dict[str, str]:
+    """The needed files that still carry our tag, by name, with its value.
 
-    A RESTORE of the table has brought them back. Only files that a record names are looked at.
+    A RESTORE of the table has brought them back, or a clone borrows them. Only files that a record
+    names are looked at.
 
     Raises:
         Refused: a permission is missing.
     """
     known = {name for record in tier_records(store, table_key) for name in record.tagged}
     tagged = dict[str, str]()
-    for name in sorted(known.intersection(live)):
+    for name in sorted(filter(is_needed, known)):
         place = s3_place(store, f"{table_key}/{name}")
         if place is None:
             continue

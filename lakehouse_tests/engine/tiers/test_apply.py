@@ -157,14 +157,31 @@ def test_a_tagged_file_that_a_restore_brings_back_is_found_and_untagged_first(
         with pytest.raises(KeyboardInterrupt):
             applied(lake)
     restore(story, "old")
-    result = check_lifecycle(lake, story.snapshot(), now_ms=now_ms())
+    result = check_lifecycle(lake, TABLE, story.snapshot(), now_ms=now_ms())
     assert (result.ok, result.numbers["tagged_live_files"]) == (False, 1)
     planned = plan(facts_of(lake), TABLE, DEAR)
     assert planned is not None and planned.untag == ("old",)
     outcome = applied(lake)
     assert (outcome.untagged, outcome.tagged) == (("old",), {"older": SIZE})
     assert tags(lake, "old", "older") == {"old": None, "older": "GLACIER_IR"}
-    assert check_lifecycle(lake, story.snapshot(), now_ms=now_ms()).ok
+    assert check_lifecycle(lake, TABLE, story.snapshot(), now_ms=now_ms()).ok
+
+
+def test_a_tagged_file_that_a_clone_borrows_afterwards_is_found_and_untagged(
+    lake: Lake, story: LogBuilder
+) -> None:
+    """A clone of an older version. Its live files would go to an archive."""
+    applied(lake, classes=["GLACIER"])
+    assert check_lifecycle(lake, TABLE, story.snapshot(), now_ms=now_ms()).ok
+    clone = LogBuilder(lake.store, "bronze/clone").create()
+    clone.append([(f"{lake.table_uri(KEY)}/{name}", SIZE) for name in ("a", "old")])
+    install_rule(lake, rule_of(lake, "GLACIER"))
+    result = check_lifecycle(lake, TABLE, story.snapshot(), now_ms=now_ms())
+    assert (result.ok, result.is_error, result.numbers["tagged_live_files"]) == (False, True, 1)
+    assert "1 needed file of bronze/t carry the tag of dead files, like old" in result.sentence
+    assert applied(lake, classes=["GLACIER"]).untagged == ("old",)
+    assert tags(lake, "old", "older") == {"old": None, "older": "GLACIER"}
+    assert check_lifecycle(lake, TABLE, story.snapshot(), now_ms=now_ms()).ok
 
 
 def test_the_rule_is_added_once_and_foreign_rules_stay(lake: Lake) -> None:

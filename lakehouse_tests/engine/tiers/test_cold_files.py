@@ -121,6 +121,15 @@ def test_a_file_that_cannot_be_moved_stays_and_is_named(
     assert lake.store.read(f"{KEY}/d=1/c") == b"x" * 200 * KIB
 
 
+def test_storage_that_does_not_answer_fails_no_compaction(lake: Lake, story: LogBuilder) -> None:
+    assert isinstance(lake.store, S3Store)
+    slow = [(503, error_xml("SlowDown"))] * 20
+    answering(lake.store.client, "GetBucketVersioning", *slow)
+    moved = move_added(lake, facts_of(lake), ["d=1/c"], "STANDARD_IA")
+    assert moved is not None and (moved.names, "SlowDown" in moved.problem) == ((), True)
+    assert classes(lake)["d=1/c"] == "STANDARD"
+
+
 def test_nothing_moves_on_a_disk_in_a_versioned_bucket_or_below_128_kib(
     lake: Lake, story: LogBuilder, tmp_path: Path
 ) -> None:
