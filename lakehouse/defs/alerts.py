@@ -10,7 +10,7 @@ from dagster._core.storage.asset_check_execution_record import (
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.metrics.alerts import AlertFacts, delivered, message_of, next_alerts
+from lakehouse.core.metrics.alerts import AlertFacts, delivered, message_of, next_alerts, tried
 from lakehouse.core.text import count_of
 from lakehouse.defs.dagster_records import last_materializations, newest_facts
 from lakehouse.engine.clock import now_ms
@@ -59,11 +59,15 @@ def alert_sensors(
                 scores=_scores(context.instance, tables),
                 done_ms=_done_ms(context.instance, daily, paused),
             )
-            alerts = next_alerts(before, facts, now_ms=now_ms())
-            problem = ""
-            if message := message_of(alerts, lake=lake.settings.root):
+            now, problem = now_ms(), ""
+            alerts = next_alerts(before, facts, now_ms=now)
+            due = [alert for alert in alerts if alert.is_due(now)]
+            if message := message_of(due, lake=lake.settings.root):
+                # Recorded first: if what follows fails, the pause before the next attempt holds.
+                before = tried(alerts, now_ms=now)
+                write_alerts(bounded.store, name, before)
                 problem = send(url, message)
-                alerts = alerts if problem else delivered(alerts)
+                alerts = before if problem else delivered(alerts, now_ms=now)
             if alerts != before:
                 write_alerts(bounded.store, name, alerts)
         except LakehouseError as error:
@@ -71,7 +75,7 @@ def alert_sensors(
         firing = count_of(sum(not alert.is_over for alert in alerts), "alert")
         if problem:
             context.log.warning(f"the webhook did not take the message: {problem}")
-            return dg.SkipReason(f"{firing}; not delivered ({problem}), the next tick tries again")
+            return dg.SkipReason(f"{firing}; not delivered ({problem}), a later tick tries again")
         return dg.SkipReason(f"{firing}; {'a message was delivered' if message else 'no news'}")
 
     return [watch]

@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from lakehouse.core.errors import Transient
 from lakehouse.core.journal_records import Pause
 from lakehouse.core.metrics.alerts import Alert
 from lakehouse.defs.alerts import alert_sensors
@@ -155,16 +156,42 @@ def test_low_health_and_a_late_vacuum_are_reported_unless_a_person_paused_it(
     [(500, "HTTP status 500"), (404, "HTTP status 404"), (302, "HTTP status 302")],
 )
 def test_a_message_that_was_not_taken_is_sent_again(
-    instance: dg.DagsterInstance, webhook: Webhook, status: int, problem: str
+    instance: dg.DagsterInstance,
+    webhook: Webhook,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    problem: str,
 ) -> None:
     lake = lake_with(webhook.url)
     checked(instance, "readable", passed=False)
     webhook.status = status
     said = tick(instance, lake)
-    assert said == f"1 alert; not delivered ({problem}), the next tick tries again"
+    assert said == f"1 alert; not delivered ({problem}), a later tick tries again"
     assert [alert.is_sent for alert in all_alerts(lake.store)] == [False]
     webhook.status = 200
+    assert tick(instance, lake) == "1 alert; no news"
+    later_ms = now_ms() + 60_000
+    monkeypatch.setattr("lakehouse.defs.alerts.now_ms", lambda: later_ms)
     assert tick(instance, lake) == "1 alert; a message was delivered"
+    assert len(webhook.texts) == 1
+
+
+def test_a_journal_that_cannot_be_written_after_a_message_repeats_it_only_after_the_pause(
+    instance: dg.DagsterInstance, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was repeated on every tick, without end."""
+    lake = lake_with(webhook.url)
+    checked(instance, "readable", passed=False)
+    write_alerts = engine_alerts.write_alerts
+
+    def failing_at_the_end(store: Any, name: str, alerts: Any) -> None:
+        if any(alert.is_sent for alert in alerts):
+            raise Transient("store: no space left")
+        write_alerts(store, name, alerts)
+
+    monkeypatch.setattr("lakehouse.defs.alerts.write_alerts", failing_at_the_end)
+    assert "cannot be read or written now" in tick(instance, lake)
+    assert [tick(instance, lake) for _ in range(3)] == ["1 alert; no news"] * 3
     assert len(webhook.texts) == 1
 
 

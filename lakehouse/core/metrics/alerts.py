@@ -1,5 +1,8 @@
 """Which alerts fire, and which messages are due. Each alert is sent once, and once when it is over.
 
+A message that was not delivered is sent again after 1, 2, 4 … minutes, at most an hour. It may have
+arrived without an answer in time, so each attempt may repeat it.
+
 A fact that is unknown changes nothing: an alert that fired keeps firing, and no other one begins.
 """
 
@@ -17,6 +20,7 @@ from lakehouse.core.units import HOUR_MS
 SICK_SCORE, WELL_SCORE = 50.0, 60.0
 # Inventories and vacuums run once a day. Two missed ones, and two hours for the run.
 LATE_HOURS = 50
+_FIRST_PAUSE_MS, _MOST_DOUBLINGS = 60_000, 6
 # A message has at most this many lines, since Slack cuts off long texts.
 _LINES = 20
 _LINE_CHARACTERS = 500
@@ -44,7 +48,8 @@ class AlertFacts:
 class Alert:
     """An alert that fires, or that is over but not reported as such.
 
-    `subject` identifies it. `is_sent`: its first message was delivered.
+    `subject` identifies it. `is_sent`: its first message was delivered. `tries` are the attempts to
+    send the next message, the newest one at `tried_ms`.
     """
 
     subject: str
@@ -52,6 +57,14 @@ class Alert:
     since_ms: int
     is_sent: bool = False
     is_over: bool = False
+    tries: int = 0
+    tried_ms: int = 0
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether a message about it is to be sent now."""
+        pause_ms = _FIRST_PAUSE_MS << min(self.tries - 1, _MOST_DOUBLINGS) if self.tries else 0
+        has_news = self.is_over or not self.is_sent
+        return has_news and now_ms - self.tried_ms >= min(pause_ms, HOUR_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +96,8 @@ def next_alerts(before: Sequence[Alert], facts: AlertFacts, *, now_ms: int) -> t
     return tuple(sorted(reported, key=lambda alert: alert.since_ms))
 
 
-def message_of(alerts: Iterable[Alert], *, lake: str) -> str:
-    """The message that is due, in the markup that Slack and Teams share; empty if none is."""
+def message_of(alerts: Sequence[Alert], *, lake: str) -> str:
+    """The message about these alerts, in the markup that Slack and Teams share, or nothing."""
     begun = [alert for alert in alerts if not alert.is_sent]
     ended = [alert for alert in alerts if alert.is_over]
     if not begun and not ended:
@@ -102,9 +115,21 @@ def trial_message(*, lake: str) -> str:
     return _safe(f"Lake {lake}: this is a test. Alerts arrive here.")
 
 
-def delivered(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
-    """The alerts after their message was delivered: those that are over are forgotten."""
-    return tuple(replace(alert, is_sent=True) for alert in alerts if not alert.is_over)
+def tried(alerts: Iterable[Alert], *, now_ms: int) -> tuple[Alert, ...]:
+    """The alerts once an attempt to send those that are due begins."""
+    return tuple(
+        replace(alert, tries=alert.tries + 1, tried_ms=now_ms) if alert.is_due(now_ms) else alert
+        for alert in alerts
+    )
+
+
+def delivered(alerts: Iterable[Alert], *, now_ms: int) -> tuple[Alert, ...]:
+    """The alerts after those that were due at `now_ms` are sent: if over, they are forgotten."""
+    return tuple(
+        replace(alert, is_sent=True, tries=0, tried_ms=0) if alert.is_due(now_ms) else alert
+        for alert in alerts
+        if not (alert.is_over and alert.is_due(now_ms))
+    )
 
 
 def _judge(facts: AlertFacts, firing: AbstractSet[str], now_ms: int) -> dict[str, _Judgement]:

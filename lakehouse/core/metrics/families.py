@@ -4,8 +4,9 @@ A value that is unknown is absent, and never 0. No label holds a run, a file or 
 number of series grows with the number of tables only.
 
 Logs and journals forget old operations. So counters count since midnight UTC: every day they start
-again, as after a restart, which `rate` and `increase` allow for. Neither a cleanup of logs nor a
-restart of this program makes them wrong.
+again, as after a restart, which `rate` and `increase` allow for. A restart of this program changes
+nothing. Lost are the operations between the last reading before midnight and midnight, and those
+of today that a cleanup of logs removes.
 Source: https://prometheus.io/docs/practices/naming/ and .../instrumenting/writing_exporters/
 """
 

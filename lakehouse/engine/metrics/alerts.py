@@ -52,7 +52,7 @@ def send(url: str, text: str) -> str:
     """Sends a message, as Slack and Teams take it. Returns why it was not delivered, or nothing.
 
     An attempt that takes too long goes on in its thread. If it succeeds after all, the message
-    arrives twice, since the caller tries again.
+    arrives twice, since the caller tries again, after a pause.
     """
     outcomes = list[str]()
     attempt = threading.Thread(target=lambda: outcomes.append(_post(url, text)), daemon=True)

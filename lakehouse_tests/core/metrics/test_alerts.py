@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from lakehouse.core.checks import CheckResult
-from lakehouse.core.metrics.alerts import Alert, AlertFacts, delivered, message_of, next_alerts
+from lakehouse.core.metrics.alerts import (
+    Alert,
+    AlertFacts,
+    delivered,
+    message_of,
+    next_alerts,
+    tried,
+)
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -37,7 +44,7 @@ def test_a_failing_check_is_sent_once_with_its_way_out_and_once_when_it_passes()
     )
     # Not delivered: the next tick has the same message.
     assert next_alerts(alerts, of_check(False), now_ms=NOW + HOUR) == alerts
-    alerts = delivered(alerts)
+    alerts = delivered(alerts, now_ms=NOW)
     for facts in (of_check(False), of_check(None)):
         alerts = next_alerts(alerts, facts, now_ms=NOW + HOUR)
         assert (subjects(alerts), message_of(alerts, lake="/lake")) == (
@@ -48,7 +55,25 @@ def test_a_failing_check_is_sent_once_with_its_way_out_and_once_when_it_passes()
     assert message_of(alerts, lake="/lake") == (
         "Lake /lake: 0 new alerts, 1 resolved\nresolved: check readable of bronze/orders"
     )
-    assert delivered(alerts) == ()
+    assert delivered(alerts, now_ms=NOW + 2 * HOUR) == ()
+
+
+def test_what_was_not_delivered_is_sent_again_after_growing_pauses_and_news_at_once() -> None:
+    alerts, now, pauses = next_alerts((), of_check(False), now_ms=NOW), NOW, list[int]()
+    for _ in range(9):
+        alerts = tried(alerts, now_ms=now)
+        waits = (ms for ms in range(0, 2 * HOUR, 60_000) if alerts[0].is_due(now + ms))
+        pauses.append(next(waits) // 60_000)
+        assert not alerts[0].is_due(now + pauses[-1] * 60_000 - 1)
+        now += pauses[-1] * 60_000
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    alerts = tried(alerts, now_ms=now)
+    both = replace(of_check(False), scores=of_score(1).scores)
+    alerts = next_alerts(alerts, both, now_ms=now + 1)
+    assert [alert.is_due(now + 1) for alert in alerts] == [False, True]
+    alerts = delivered(alerts, now_ms=now + 1)
+    assert [(alert.is_sent, alert.tries) for alert in alerts] == [(False, 10), (True, 0)]
+    assert alerts[0].is_due(now + HOUR) and not alerts[1].is_due(now + HOUR)
 
 
 def test_an_unknown_fact_begins_no_alert() -> None:
@@ -62,7 +87,7 @@ def test_an_alert_that_ends_before_it_was_delivered_is_forgotten() -> None:
 
 
 def test_an_alert_that_comes_back_before_its_end_was_delivered_goes_on() -> None:
-    fired = delivered(next_alerts((), of_check(False), now_ms=NOW))
+    fired = delivered(next_alerts((), of_check(False), now_ms=NOW), now_ms=NOW)
     over = next_alerts(fired, of_check(True), now_ms=NOW)
     assert [alert.is_over for alert in over] == [True]
     assert next_alerts(over, of_check(False), now_ms=NOW) == fired
@@ -99,7 +124,7 @@ def test_vacuums_that_wait_for_a_late_inventory_are_not_reported_next_to_it() ->
 
 
 def test_what_is_not_watched_any_more_is_over() -> None:
-    alerts = delivered(next_alerts((), of_check(False), now_ms=NOW))
+    alerts = delivered(next_alerts((), of_check(False), now_ms=NOW), now_ms=NOW)
     assert message_of(next_alerts(alerts, AlertFacts(), now_ms=NOW), lake="/lake").endswith(
         "resolved: check readable of bronze/orders"
     )
