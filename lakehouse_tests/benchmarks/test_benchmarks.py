@@ -1,19 +1,16 @@
 """The benchmarks at sizes of seconds, how their figures are judged, and the page that is written from what they record."""
 
-import importlib
-import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import boto3
 import pytest
 
 from benchmarks import __main__ as runner
 from benchmarks import fresh
-from benchmarks.catalog import BENCHMARKS, NAMES, Benchmark
+from benchmarks.catalog import BENCHMARKS, NAMES
 from benchmarks.figures import Figure, growth, middle, number_text, ratio, tell
 from benchmarks.page import page, write_page
 from benchmarks.records import FOLDER, ROOT, Record, recorded, save
@@ -50,18 +47,6 @@ def test_whatever_a_record_misses_stands_under_a_promise_with_its_reason() -> No
         if figure.met is False
     ]
     assert [(name, figure.name) for name, figure in missed if not reasons.get(figure.row)] == []
-
-
-@pytest.mark.parametrize("benchmark", WITHOUT_SPARK, ids=lambda benchmark: benchmark.name)
-def test_a_benchmark_without_spark_runs_in_a_second(
-    benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Benchmarks with Spark: `long/test_benchmarks.py`."""
-    monkeypatch.setattr(os, "environ", os.environ.copy())
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    with fresh.smoke():
-        figures = importlib.import_module(f"benchmarks.{benchmark.name}").main(*benchmark.smoke)
-    assert figures and tell(figures, smoke=True) == 0
 
 
 def test_every_benchmark_measures_for_a_row_that_is_there_and_every_row_has_a_benchmark() -> None:

@@ -82,30 +82,6 @@ def test_in_steps_or_at_once_the_same_lands(home: Path, hours: int) -> None:
     assert landed(in_steps) == landed(at_once)
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize(
-    "at",
-    [
-        "weather/2013-01-02T12-JFK",
-        "flight_events/2013-01-02T12-EWR",
-        '"next": "2013-01-02T13"',
-        "reference/planes",
-    ],
-)
-def test_a_replay_that_was_killed_goes_on_where_it_stopped(
-    home: Path, at: str, after: bool
-) -> None:
-    whole, killed = MemoryStore(), Dying(at, after=after)
-    play(whole, home, start=START, until=datetime(2013, 1, 3))
-    with pytest.raises(KeyboardInterrupt):
-        play(killed, home, start=START, until=datetime(2013, 1, 3))
-    played = play(killed, home, start=START, until=datetime(2013, 1, 3))
-    assert landed(killed) == landed(whole)
-    assert played.since == (
-        START if "planes" in at else datetime(2013, 1, 2, 13 if after and "next" in at else 12)
-    )
-
-
 def test_an_hour_that_has_landed_never_lands_again(home: Path) -> None:
     store = MemoryStore()
     play(store, home, start=START, hours=24)

@@ -119,20 +119,6 @@ def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(
 
 
 @pytest.mark.spark
-def test_nothing_is_written_outside_of_home(
-    tmp_path: Path, shared_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    session = open_session.connect(shared_settings)
-    session.range(10).repartition(2).write.format("delta").save(str(tmp_path / "table"))
-    assert (
-        session.sql(f"OPTIMIZE delta.`{tmp_path / 'table'}`").collect()[0].metrics.numFilesAdded
-        == 1
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["table"]
-
-
-@pytest.mark.spark
 def test_what_is_left_after_a_kill_is_cleared(started: Settings) -> None:
     state = server.status(started)
     assert state.pid is not None

@@ -1,6 +1,5 @@
 """What `lakehouse evolve apply` does, who may be asked, and what a killed one leaves."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,11 +8,11 @@ from lakehouse import Append, Landing, Table
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.errors import Refused
 from lakehouse.engine.evolution import apply
-from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes, apply_policy
+from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
 from lakehouse.engine.evolution.propose import propose
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
-from lakehouse_tests.engine.example import facts_of, land, rows_in, rows_of, version_of
+from lakehouse_tests.engine.example import facts_of, land, rows_of
 from lakehouse_tests.kills import killed_at
 
 if TYPE_CHECKING:
@@ -32,29 +31,6 @@ FIRST = shops("id BIGINT, city STRING, n INT")
 
 def quiet(_: str) -> None:
     """No one looks on."""
-
-
-def test_only_a_table_that_says_automatic_is_changed_before_a_write_and_only_as_far_as_that(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
-    write_table(lake, spark, FIRST)
-
-    def policy_of(table: Table) -> tuple[str, ...]:
-        return apply_policy(TableSession(lake=lake, spark=spark, table=table), [table], quiet)
-
-    wider = shops("id BIGINT, town STRING, n BIGINT", renamed={"city": "town"})
-    assert policy_of(wider) == ()
-    narrower = shops("id INT, city STRING, n BIGINT", evolution="automatic")
-    assert policy_of(narrower) == ()
-    land(lake, "2.json", [{"id": 2, "town": "Oslo", "n": 2**40}], prefix=PREFIX)
-    for refused in (wider, narrower):
-        with pytest.raises(Refused, match="its declaration has changed"):
-            write_table(lake, spark, refused)
-    assert version_of(lake, FIRST.key) == 0
-    assert policy_of(replace(wider, evolution="automatic")) != ()
-    write_table(lake, spark, wider)
-    assert rows_in(lake, FIRST.key, "id", "town", "n") == [(1, "Rome", 5), (2, "Oslo", 2**40)]
 
 
 def test_a_killed_change_in_place_goes_on_and_a_declared_column_is_never_dropped(

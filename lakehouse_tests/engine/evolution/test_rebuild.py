@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse import Append, Landing, Merge, Table
+from lakehouse import Append, Landing, Table
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.column_sources import ColumnSource, declared_sources
@@ -25,7 +25,6 @@ from lakehouse_tests.engine.example import (
     facts_of,
     land,
     rows_in,
-    states,
     version_of,
 )
 from lakehouse_tests.kills import killed_at
@@ -158,40 +157,6 @@ def test_own_rows_get_other_names_types_and_partitions_and_landed_files_and_read
         (5, "Bern", Decimal("2.125"), 3, "x", 2),
     ]
     assert rows_in(lake, LATER.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
-
-
-def test_other_keys_come_from_the_inputs_and_an_append_downstream_is_rebuilt_too(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    """Then increments go on. Until then, both tables refuse to write, and say what to use."""
-    add_events(lake, event(1, 5, "a"), event(1, 6, "b"), event(2, 5, "a"))
-    follower = Table(
-        key="gold/follower",
-        inputs=(states,),
-        write=Append(),
-        transform=lambda states: states.select("id", "state"),
-    )
-    write_table(lake, spark, states)
-    write_table(lake, spark, follower)
-    by_state = replace(states, write=Merge(keys=("id", "state"), order_by=("at",)))
-    with pytest.raises(Refused, match="Use `lakehouse rebuild silver/states`"):
-        write_table(lake, spark, by_state)
-    with pytest.raises(Refused, match=r"merged by \[\"id\"\]"):
-        rebuilt(lake, spark, by_state, "rows")
-
-    [sentence] = rebuilt(lake, spark, by_state, "inputs", readers=[follower]).plan.readers
-    assert sentence.endswith("append rows twice. Use `lakehouse rebuild gold/follower` afterwards")
-    three = [(1, "a"), (1, "b"), (2, "a")]
-    assert rows_in(lake, states.key, "id", "state") == three
-    assert write_table(lake, spark, by_state).reason is Reason.INPUTS_UNCHANGED
-    with pytest.raises(Broken, match="use `lakehouse rebuild gold/follower`"):
-        write_table(lake, spark, follower)
-    rebuilt(lake, spark, follower, "inputs")
-    assert rows_in(lake, follower.key, "id", "state") == three
-
-    add_events(lake, event(1, 7, "b"), event(3, 5, "c"))
-    assert write_table(lake, spark, by_state).rows_written == 2
-    assert rows_in(lake, states.key, "id", "state") == [*three, (3, "c")]
 
 
 def test_rows_of_another_writer_are_not_lost_even_if_the_rebuild_is_killed(

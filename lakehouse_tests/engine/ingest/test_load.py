@@ -23,7 +23,6 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import batch_rows, staged_parts
 from lakehouse.engine.ingest.loaded_batches import record_loaded
 from lakehouse.engine.ingest.parse_lines import parse_records
-from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal import planned_batches
 from lakehouse.engine.journal.planned_batches import PlannedBatches
@@ -34,7 +33,7 @@ from lakehouse.engine.spark.session_confs import (
     TRANSACTION_VERSION,
     session_confs,
 )
-from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store
+from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.example import event, events, land, rows_in, version_of
 from lakehouse_tests.kills import killed_at
 
@@ -429,33 +428,6 @@ def test_an_overwrite_has_all_records_of_an_object_that_is_written_again(
         [(1, 1), (2, 2)],
     )
     assert write_table(lake, spark, table).reason is Reason.NOTHING_LANDED
-
-
-def test_an_archived_object_is_set_aside_with_what_to_do_and_loaded_after_a_retry(
-    lake: Lake, spark: "SparkSession", bucket: str
-) -> None:
-    """It does not hold up the others; a listing shows it as DEEP_ARCHIVE before and after the restore."""
-    s3 = S3Store(bucket, "in")
-    there = replace(lake, store=MountedStore(lake.store, {"landing/events": Mount(store=s3)}))
-    for name, storage_class in (("a.json", "DEEP_ARCHIVE"), ("b.json", "STANDARD")):
-        line = json.dumps(event(ord(name[0]), 5, "new")).encode()
-        s3.client.put_object(Bucket=bucket, Key=f"in/{name}", Body=line, StorageClass=storage_class)
-    outcome = write_table(there, spark, events)
-    [aside] = outcome.set_aside
-    assert (aside.name, aside.is_quarantined) == ("a.json", True)
-    assert aside.why.startswith("it is archived in storage class DEEP_ARCHIVE")
-    assert "aws s3api restore-object" in aside.why
-    assert rows_in(lake, events.key, "id") == [(98,)]
-    s3.requests.clear()
-    assert write_table(there, spark, events).reason is Reason.NOTHING_LANDED
-    assert s3.requests == {"ListObjectsV2": 1}
-    s3.client.restore_object(Bucket=bucket, Key="in/a.json", RestoreRequest={"Days": 1})
-    assert write_table(there, spark, events).reason is Reason.NOTHING_LANDED
-    session = TableSession(lake=there, spark=spark, table=events)
-    assert retry(session, [], dry_run=False).files == 1
-    assert write_table(there, spark, events).rows_written == 1
-    assert rows_in(lake, events.key, "id") == [(97,), (98,)]
-    assert rows_in(lake, QUARANTINE, "source_file") == []
 
 
 def test_loaded_files_leave_the_landing_area_with_the_next_load_and_are_not_loaded_again_when_they_come_back(

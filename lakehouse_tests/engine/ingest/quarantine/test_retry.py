@@ -168,13 +168,6 @@ def _loaded(lake: Lake, spark: "SparkSession") -> None:
     write_table(lake, spark, events)
 
 
-def test_a_retry_killed_before_the_lines_left_the_quarantine_lands_them_once(
-    refused: Lake, spark: "SparkSession"
-) -> None:
-    """`lakehouse_tests/long` has other ways to go on."""
-    retry_killed_before_the_lines_left(refused, spark, _loaded)
-
-
 def retry_killed_before_the_lines_left(
     lake: Lake, spark: "SparkSession", continued: Callable[[Lake, "SparkSession"], None]
 ) -> None:
