@@ -14,8 +14,8 @@ from lakehouse.core.text import first_names
 class ArchivedPartition:
     """The files that one operation archived of one partition.
 
-    A partition that got late rows has several of these. `number` is the operation, and `created_ms`
-    its time.
+    A partition that got late rows has several of these. `number` is the operation. `created_ms` is
+    the time of its record, or of its commit if that is known and later.
     """
 
     number: int
@@ -70,8 +70,14 @@ class ArchiveContents:
         return sum(each.size_bytes for each in self.partitions)
 
 
-def fold_archive(operations: Iterable[ArchiveOperation], snapshot: Snapshot) -> ArchiveContents:
+def fold_archive(
+    operations: Iterable[ArchiveOperation],
+    snapshot: Snapshot,
+    applied_ms: Mapping[int, int] | None = None,
+) -> ArchiveContents:
     """What the archive holds as of a snapshot. `operations` are all of the table's key.
+
+    `applied_ms` are the times of their commits, by number, as far as the log still has them.
 
     Operations of an earlier table under the same key do not count: that table was deleted.
 
@@ -94,7 +100,9 @@ def fold_archive(operations: Iterable[ArchiveOperation], snapshot: Snapshot) -> 
             unapplied = operation
             continue
         if operation.kind == "archive":
-            held |= {(operation.number, each.partition): each for each in _archived(operation)}
+            since_ms = max(operation.created_ms, (applied_ms or {}).get(operation.number, 0))
+            archived = _archived(operation, since_ms)
+            held |= {(operation.number, each.partition): each for each in archived}
             moved |= {each.values for each in operation.partitions}
             left |= operation.sources
             continue
@@ -141,11 +149,11 @@ def refuse_undone(history: Commits) -> None:
         )
 
 
-def _archived(operation: ArchiveOperation) -> Iterable[ArchivedPartition]:
+def _archived(operation: ArchiveOperation, since_ms: int) -> Iterable[ArchivedPartition]:
     for each in operation.partitions:
         yield ArchivedPartition(
             number=operation.number,
-            created_ms=operation.created_ms,
+            created_ms=since_ms,
             storage_class=operation.storage_class,
             partition=each.values,
             start_ms=each.start_ms,

@@ -5,7 +5,7 @@ import json
 from lakehouse.core.archive.archived_files import files_by_partition
 from lakehouse.core.archive.plan import ArchivePlan
 from lakehouse.core.archive.records import APP_ID, ArchiveOperation
-from lakehouse.core.delta.commits import ROWS_MOVED
+from lakehouse.core.delta.commits import ROWS_MOVED, Commit
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken
 from lakehouse.core.text import first_names
@@ -34,11 +34,12 @@ def has_files_of(lake: Lake, facts: TableFacts, operation: ArchiveOperation) -> 
         return False
     history = history_since(lake.store, facts.history, operation.version)
     commits = history.between(operation.version, snapshot.version)
-    return commits is not None and not any(
-        path in operation.sources
-        for commit in commits
-        for path in (*commit.added_paths, *commit.removed_paths)
-    )
+    return commits is not None and not any(_touches(each, operation) for each in commits)
+
+
+def _touches(commit: Commit, operation: ArchiveOperation) -> bool:
+    """Whether a commit removed a file of the operation, or gave it a deletion vector."""
+    return not operation.sources.isdisjoint((*commit.added_paths, *commit.removed_paths))
 
 
 def delete_partitions(
@@ -82,7 +83,8 @@ def verify_delete(lake: Lake, table_key: str) -> int | None:
     """Compares the last unverified commit, if there is one, with its record; returns its version.
 
     Raises:
-        Broken: it removed other files than recorded. The next run goes on.
+        Broken: it removed other files than recorded, or another program changed them just before.
+            The next run goes on.
     """
     expected = expected_commit(lake.store, table_key)
     facts = None if expected is None else lake.facts(table_key)
@@ -98,12 +100,23 @@ def verify_delete(lake: Lake, table_key: str) -> int | None:
     history = history_since(lake.store, facts.history, version)
     commits = [each for each in history.commits if each.applications.get(APP_ID) == number]
     settle_commit(lake.store, table_key)
-    if not commits:
+    meanwhile = history.between(version, commits[-1].version - 1) if commits else None
+    if meanwhile is None:
         raise Broken(
             f"archive of {table_key}: the log no longer has the commit of operation {number}, so it"
             " cannot be verified. Compare the rows of table and archive with their source"
         )
     commit = commits[-1]
+    changed = [each.version for each in meanwhile if _touches(each, operation)]
+    if changed:
+        raise Broken(
+            f"archive of {table_key}: version {changed[0]}, of another program, changed files of"
+            f" these partitions just before version {commit.version} removed them, so the archive"
+            " may have rows that it deleted, or lack rows that it wrote. Compare these partitions"
+            f" in version {commit.version - 1} with their archived files, before a vacuum deletes"
+            f" that version's. If they differ, use `lakehouse archive restore {table_key}"
+            " --into-source`, and repeat the change"
+        )
     removed = {*commit.removed_paths}
     if extra := sorted(removed - operation.sources):
         raise Broken(

@@ -61,7 +61,12 @@ def archive_contents(lake: Lake, facts: TableFacts) -> ArchiveContents:
 def contents_of(operations: Iterable[ArchiveOperation], facts: TableFacts) -> ArchiveContents:
     """As `archive_contents`, from all recorded operations."""
     refuse_undone(facts.history)
-    return fold_archive(operations, facts.snapshot)
+    applied_ms = {
+        each.applications[APP_ID]: each.committed_ms
+        for each in facts.history.commits
+        if APP_ID in each.applications
+    }
+    return fold_archive(operations, facts.snapshot, applied_ms)
 
 
 def record_operation(store: Store, table_key: str, operation: ArchiveOperation) -> None:

@@ -3,7 +3,8 @@
 1. The table's lock is taken. A compaction, or a commit of an archive, that a killed run did not
    verify is verified now.
 2. The log is read at its newest version, and the plan is made. An operation that a killed run
-   recorded keeps its number and its cutoff. A plan that moves nothing ends here.
+   recorded keeps its number and its cutoff. One that is older than a day is recorded again, since
+   `keep_days` count from the record. A plan that moves nothing ends here.
 3. Rows that cannot be copied as they are stored (deleted rows, renamed columns) are written again
    next to the archive, and compared (`rewritten`).
 4. The operation is recorded, with each file, its rows and its checksum.
@@ -41,6 +42,7 @@ from lakehouse.core.archive.records import ArchiveOperation, RecordedPartition
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.units import DAY_MS
 from lakehouse.engine.archive.commit import delete_partitions, has_files_of, verify_delete
 from lakehouse.engine.archive.copies import (
     SourceFile,
@@ -66,6 +68,7 @@ from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.session_confs import session_confs
 from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.engine.vacuum.run import check_clock
 
 _TRIES = 3
 
@@ -101,13 +104,14 @@ def run_archive(
 
     Raises:
         Refused: there is no table, it declares no archive, its old rows cannot leave as whole
-            files, or a commit of another writer could be lost.
+            files, a commit of another writer could be lost, or this machine's clock is off.
         Transient: another process holds the table, or other writers kept changing the partitions.
         Broken: copies differ from their files, or the commit removed other files than these.
     """
     lake, key = session.lake, session.key
     asked = f"archive of {key}"
     refuse_unsafe_commits(lake, session.spark, session.table, asked=asked)
+    check_clock(lake, key)
     started, requests_before = time.monotonic(), lake.store.requests.copy()
     with (
         translated(key, operation="archive"),
@@ -190,9 +194,11 @@ def _planned(
 def _is_resumable(
     lake: Lake, operation: ArchiveOperation, planned: ArchivePlan, facts: TableFacts
 ) -> bool:
-    """Whether the operation moves exactly what the plan moves, and its files can be copied."""
+    """Whether the operation is recent, moves what the plan moves, and its files can be copied."""
     planned_paths = {file.path for each in planned.partitions for file in each.files}
     if operation.kind != "archive" or planned_paths != operation.sources:
+        return False
+    if now_ms() - operation.created_ms > DAY_MS:
         return False
     if operation.storage_class != planned.archive.storage_class:
         return False

@@ -48,6 +48,7 @@ from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark import session_confs, statements
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.engine.vacuum.run import check_clock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,8 +77,8 @@ def run(
     """Deletes the rows that are past their time; opens no Spark session if there are none.
 
     Raises:
-        Refused: the table has no TTL or does not exist, does not allow deletions, or a commit of
-            another writer could be lost.
+        Refused: the table has no TTL or does not exist, does not allow deletions, a commit of
+            another writer could be lost, or this machine's clock is off.
         Transient: another process holds the table, a step lost against other writers, or the server
             is gone. The next run continues.
         Broken: a step removed a file that its plan does not name.
@@ -89,6 +90,7 @@ def run(
         raise Refused(f"{what}: there is no table yet. Use lakehouse materialize {table.key} first")
     if not planned.steps:
         return TtlOutcome(plan=planned, commits=(), seconds=0.0, prices=table.prices)
+    check_clock(lake, table.key)
     spark = open_spark()
     refuse_unsafe_commits(lake, spark, table, asked=what)
     session = TableSession(lake=lake, spark=spark, table=table)

@@ -148,7 +148,7 @@ def check_clock(lake: Lake, table_key: str) -> None:
     off_ms = max((now_ms() - ms for ms in times_ms if ms is not None), key=abs, default=0)
     if abs(off_ms) > _CLOCK_OFF_MS:
         raise Refused(
-            f"vacuum: this machine's clock is {off_ms / 1_000:.0f} s off the storage's (limit "
+            f"{table_key}: this machine's clock is {off_ms / 1_000:.0f} s off the storage's (limit "
             f"{_CLOCK_OFF_MS / 1_000:.0f} s). Synchronise it with a time server, then try again"
         )
 

@@ -1,5 +1,6 @@
 """Archives days of a table without the code that does so: what readers of an archive find then."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -39,17 +40,30 @@ def copied(lake: Lake, key: str, *days: str, created_ms: int = 0) -> ArchiveOper
     return operation
 
 
-def apply(lake: Lake, key: str, operation: ArchiveOperation, days: Iterable[str]) -> None:
-    """The commit that removes the days, and applies the operation."""
+def apply(
+    lake: Lake,
+    key: str,
+    operation: ArchiveOperation,
+    days: Iterable[str],
+    *,
+    at_record: bool = True,
+) -> None:
+    """The commit that removes the days, and applies the operation; at the time of its record, or now."""
     column = operation.partitions[0].values[0][0]
     listed = ", ".join(f"'{day}'" for day in days)
-    DeltaTable(lake.settings.table_uri(key)).delete(
+    table = DeltaTable(lake.settings.table_uri(key))
+    table.delete(
         f"{column} IN ({listed})",
         commit_properties=CommitProperties(
             custom_metadata={"userMetadata": '{"rows_moved":"archive"}'},
             app_transactions=[Transaction(APP_ID, operation.number)],
         ),
     )
+    if at_record:
+        name = f"{key}/_delta_log/{table.version():020}.json"
+        content = lake.store.read(name).decode()
+        told = re.sub(r'"timestamp":\d+', f'"timestamp":{operation.created_ms or 1}', content)
+        lake.store.put(name, told.encode())
 
 
 def operation_of(

@@ -94,6 +94,15 @@ def test_nothing_is_deleted_while_an_operation_is_interrupted(lake: Lake) -> Non
     assert stored(lake) == [f"day={DAY_1}", f"day={DAY_2}"]
 
 
+def test_days_count_from_the_commit_if_its_record_is_older(lake: Lake) -> None:
+    """A run that waited, or a clock that was behind, must not make rows leave table and archive at once."""
+    operation = by_hand.copied(lake, KEY, DAY_1, created_ms=now_ms() - 11 * DAY_MS)
+    by_hand.apply(lake, KEY, operation, [DAY_1], at_record=False)
+    outcome = expired(lake)
+    assert outcome.sentence.startswith("nothing to delete: the next partition expires on ")
+    assert (stored(lake), held(lake)) == ([f"day={DAY_1}"], [DAY_1])
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", ["record_operation", "_delete"])
 def test_a_killed_run_is_completed_by_the_next_one(lake: Lake, step: str, when: str) -> None:

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse import Adopted, Append, Archive, Overwrite, Table
+from lakehouse import Adopted, Append, Archive, Overwrite, Table, Ttl
 from lakehouse.core.delta.commits import written_in
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.evolution.rebuild import RebuildRequest
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.archive import commit, copies, run
+from lakehouse.engine.archive import commit, copies, run, ttl_run
 from lakehouse.engine.archive.run import plan, run_archive
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.evolution.move_facts import plan_move
 from lakehouse.engine.evolution.rebuild import plan_rebuild
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.vacuum import run as vacuum
 from lakehouse_tests.engine.archive.cases import (
     DAYS,
     KEY,
@@ -189,6 +191,48 @@ def test_rows_that_the_delete_took_unread_are_named(
     lost = DeltaTable(lake.settings.table_uri(KEY), version=1).to_pyarrow_table(columns=["id"])
     assert 99 in lost["id"].to_pylist()
     assert run_archive(session_of(lake, spark)).version_after is None  # reported once
+
+
+@pytest.mark.parametrize(
+    ("statement", "condition"), [("DELETE FROM", "id = 10"), ("OPTIMIZE", "day = '2013-01-01'")]
+)
+def test_a_change_just_before_the_delete_is_named(
+    lake: Lake,
+    spark: "SparkSession",
+    monkeypatch: pytest.MonkeyPatch,
+    statement: str,
+    condition: str,
+) -> None:
+    """A deletion vector keeps the path of its file: the deleted row would live on in the archive."""
+    uri = lake.settings.table_uri(KEY)
+    add_rows(lake, ROWS)
+    add_rows(lake, [(99, 1)])
+    spark.sql(
+        f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    real = commit.expect_commit
+
+    def meanwhile(*arguments: Any) -> None:
+        real(*arguments)
+        spark.sql(f"{statement} delta.`{uri}` WHERE {condition}")
+
+    monkeypatch.setattr(commit, "expect_commit", meanwhile)
+    found = r"version 3, of another program, .* version 4 removed them.* version 3 with"
+    with pytest.raises(Broken, match=found):
+        run_archive(session_of(lake, spark))
+
+
+def test_a_clock_that_is_ahead_moves_nothing(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_rows(lake, ROWS)
+    monkeypatch.setattr(vacuum, "now_ms", lambda: now_ms() + 400_000)
+    with pytest.raises(Refused, match=r"this machine's clock is (399|400) s off"):
+        run_archive(session_of(lake, spark))
+    expiring = replace(DAYS, archive=None, ttl=Ttl(column="day", days=3))
+    with pytest.raises(Refused, match=r"this machine's clock is (399|400) s off"):
+        ttl_run.run(lake, lambda: spark, expiring)
+    assert table_rows(lake) == ROWS
 
 
 def test_a_restored_older_version_is_found_before_rows_are_doubled(

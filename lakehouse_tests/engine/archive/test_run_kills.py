@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakehouse.core.units import DAY_MS
 from lakehouse.engine.archive import commit, copies, run
 from lakehouse.engine.archive.run import run_archive
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.archive.cases import (
@@ -71,6 +73,20 @@ def test_an_operation_that_was_killed_is_finished_as_it_was_recorded(
     assert facts_now(lake).snapshot.transactions["lakehouse-archive"] == 1
     assert run_archive(session_of(lake, spark)).operation is not None
     assert table_rows(lake) == [(1_000, 20)]
+
+
+def test_a_record_of_last_week_is_not_applied_but_made_again(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`keep_days` count from the record: its rows would soon be past their time in the archive, too."""
+    add_rows(lake, ROWS)
+    with killed_at(run, "delete_partitions", "before"):
+        run_archive(session_of(lake, spark))
+    later_ms = now_ms() + 8 * DAY_MS
+    monkeypatch.setattr(run, "now_ms", lambda: later_ms)
+    operation = run_archive(session_of(lake, spark)).operation
+    assert operation is not None and (operation.number, operation.created_ms) == (1, later_ms)
+    assert archive_rows(lake) == ROWS[:2]
 
 
 def test_the_copies_of_a_withdrawn_operation_are_deleted(lake: Lake, spark: "SparkSession") -> None:
