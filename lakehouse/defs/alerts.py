@@ -8,11 +8,13 @@ from dagster._core.storage.asset_check_execution_record import (
 )
 
 from lakehouse.core.checks import CheckResult
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.metrics.alerts import AlertFacts, delivered, message_of, next_alerts, tried
 from lakehouse.core.text import count_of
 from lakehouse.defs.dagster_records import last_materializations, newest_facts
+from lakehouse.defs.keys import table_key
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
@@ -54,10 +56,14 @@ def alert_sensors(
         try:
             before = read_alerts(bounded.store, name)
             paused = _paused(bounded)
+            scores = _scores(context.instance, tables)
+            done_ms = _done_ms(context.instance, daily, paused)
+            existing = [table for table in tables if scores[table.key] is not None]
             facts = AlertFacts(
                 checks=_checks(context, checked),
-                scores=_scores(context.instance, tables),
-                done_ms=_done_ms(context.instance, daily, paused),
+                scores=scores,
+                done_ms=done_ms,
+                waits_ms=_waits_ms(context.instance, existing, done_ms),
             )
             now, problem = now_ms(), ""
             alerts = next_alerts(before, facts, now_ms=now)
@@ -132,4 +138,22 @@ def _done_ms(
         shown, last = key.to_user_string(), times.get(key)
         if shown not in paused:
             found[shown] = None if last is None else int(last.timestamp * 1000)
+    return found
+
+
+def _waits_ms(
+    instance: dg.DagsterInstance, tables: Sequence[Table], done_ms: Mapping[str, int | None]
+) -> dict[str, int]:
+    """When Dagster first recorded a table of each upkeep that was never done."""
+    never = [asset for asset, ms in done_ms.items() if ms is None]
+    first_ms = dict[str, int]()
+    for table in tables if never else ():
+        is_adopted = isinstance(table.write, Adopted)
+        fetch = instance.fetch_observations if is_adopted else instance.fetch_materializations
+        for record in fetch(table_key(table), limit=1, ascending=True).records:
+            first_ms[f"vacuum/{table.key}"] = int(record.timestamp * 1000)
+    found = {asset: ms for asset, ms in first_ms.items() if asset in never}
+    if first_ms:
+        oldest_ms = min(first_ms.values())
+        found |= {asset: oldest_ms for asset in never if not asset.startswith("vacuum/")}
     return found

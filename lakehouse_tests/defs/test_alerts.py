@@ -151,6 +151,24 @@ def test_low_health_and_a_late_vacuum_are_reported_unless_a_person_paused_it(
     ]
 
 
+def test_a_first_inventory_or_vacuum_that_never_comes_is_late(
+    instance: dg.DagsterInstance, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was reported before the first one. A table that is not there waits for nothing."""
+    lake, inventory = lake_with(webhook.url), dg.AssetKey(["inventory", "lake"])
+    daily = [vacuum_key(table) for table in TABLES]
+    assert tick(instance, lake, inventory, *daily) == "0 alerts; no news"
+    materialized(instance, orders, health_score=90)
+    assert tick(instance, lake, inventory, *daily) == "0 alerts; no news"
+    later_ms = now_ms() + 51 * 3_600_000
+    monkeypatch.setattr("lakehouse.defs.alerts.now_ms", lambda: later_ms)
+    materialized(instance, orders, health_score=90)
+    assert tick(instance, lake, *daily) == "1 alert; a message was delivered"
+    assert "\nvacuum/bronze/orders is late: it was never done" in webhook.texts[0]
+    assert tick(instance, lake, inventory, *daily) == "2 alerts; a message was delivered"
+    assert "\ninventory/lake is late: it was never done" in webhook.texts[1]
+
+
 @pytest.mark.parametrize(
     ("status", "problem"),
     [(500, "HTTP status 500"), (404, "HTTP status 404"), (302, "HTTP status 302")],

@@ -33,6 +33,7 @@ class AlertFacts:
     - `checks`: the newest result of each check, by asset and name.
     - `scores`: the health of each table and its sentence.
     - `done_ms`: when each daily upkeep, like `vacuum/bronze/weather`, was done last.
+    - `waits_ms`: since when there is something to do for upkeep that was never done.
     """
 
     checks: Mapping[tuple[str, str], CheckResult | None] = field(
@@ -42,6 +43,7 @@ class AlertFacts:
         default_factory=dict[str, tuple[float, str] | None]
     )
     done_ms: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
+    waits_ms: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,10 @@ def _judge(facts: AlertFacts, firing: AbstractSet[str], now_ms: int) -> dict[str
     for table, health in facts.scores.items():
         subject = f"health of {table}"
         judged[subject] = _of_health(table, health, was_sick=subject in firing)
-    upkeep = {asset: _of_upkeep(asset, ms, now_ms) for asset, ms in facts.done_ms.items()}
+    upkeep = {
+        asset: _of_upkeep(asset, ms, facts.waits_ms.get(asset), now_ms)
+        for asset, ms in facts.done_ms.items()
+    }
     # Vacuums follow the inventory. If it is late, they would all be reported for the same cause.
     inventory_is_late = any(
         judgement.is_wrong for asset, judgement in upkeep.items() if asset.startswith("inventory/")
@@ -166,14 +171,16 @@ def _of_health(table: str, health: tuple[float, str] | None, *, was_sick: bool) 
     return _Judgement(score < limit, f"{sentence}. {way_out}")
 
 
-def _of_upkeep(asset: str, done_ms: int | None, now_ms: int) -> _Judgement:
-    if done_ms is None:
+def _of_upkeep(asset: str, done_ms: int | None, waits_ms: int | None, now_ms: int) -> _Judgement:
+    since_ms = waits_ms if done_ms is None else done_ms
+    if since_ms is None:
         return _Judgement(None)
+    last = "was never done, though a table exists since" if done_ms is None else "was done last at"
     sentence = (
-        f"it was done last at {utc_text(done_ms)}, at most {LATE_HOURS} h are usual. Look at the "
+        f"it {last} {utc_text(since_ms)}, at most {LATE_HOURS} h are usual. Look at the "
         f"runs of {asset} on the page, and whether automation_sensor is on."
     )
-    return _Judgement(now_ms - done_ms > LATE_HOURS * HOUR_MS, sentence)
+    return _Judgement(now_ms - since_ms > LATE_HOURS * HOUR_MS, sentence)
 
 
 def _safe(line: str) -> str:

@@ -117,6 +117,16 @@ def test_upkeep_is_late_after_two_missed_days() -> None:
     assert "done last at 2023-11-12 20:13 UTC" in alerts[0].sentence
 
 
+def test_upkeep_that_was_never_done_is_late_by_the_age_of_what_waits_for_it() -> None:
+    facts = replace(of_vacuum(None), waits_ms={"vacuum/bronze/orders": NOW - 50 * HOUR - 1})
+    assert next_alerts((), facts, now_ms=NOW - 1) == ()
+    [alert] = next_alerts((), facts, now_ms=NOW)
+    assert alert.subject == "vacuum/bronze/orders is late"
+    assert alert.sentence.startswith(
+        "it was never done, though a table exists since 2023-11-12 20:13 UTC, at most 50 h"
+    )
+
+
 def test_vacuums_that_wait_for_a_late_inventory_are_not_reported_next_to_it() -> None:
     late = {"inventory/lake": NOW - 60 * HOUR, "vacuum/bronze/orders": NOW - 60 * HOUR}
     alerts = next_alerts((), AlertFacts(done_ms=late), now_ms=NOW)
