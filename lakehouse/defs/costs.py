@@ -4,6 +4,7 @@ They run after each inventory. The check `budget` reports if the present month w
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, cast
 
 import dagster as dg
@@ -18,8 +19,8 @@ from lakehouse.defs.resources import open_session
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 
-# What the forecast leaves of each monthly budget, by scope, in USD; for the compaction sensor.
-LEFT_USD = "lakehouse/left_usd"
+# What the month will cost, by scope of a budget, in USD; for the compaction sensor.
+FORECAST_USD = "lakehouse/forecast_usd"
 
 
 def costs_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetsDefinition]:
@@ -27,17 +28,22 @@ def costs_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetsDefinitio
     return [_operations_asset(tables, lake), _chargeback_asset(tables, lake)]
 
 
-def published_left_usd(instance: dg.DagsterInstance, *, now_ms: int) -> Mapping[str, float]:
-    """What the newest chargeback of the present month leaves of each budget; empty if unknown."""
+def published_left_usd(
+    instance: dg.DagsterInstance, budgets: Mapping[str, Decimal], *, now_ms: int
+) -> Mapping[str, float]:
+    """What the forecast of the month's newest chargeback leaves of each budget that it knows."""
     event = instance.get_latest_materialization_event(costs_key("chargeback"))
     if event is None or event.asset_materialization is None:
         return {}
     written_ms = round(event.timestamp * 1_000)
-    recorded = event.asset_materialization.metadata.get(LEFT_USD)
+    recorded = event.asset_materialization.metadata.get(FORECAST_USD)
     is_of_month = day_of(written_ms).replace(day=1) == day_of(now_ms).replace(day=1)
     if not is_of_month or not isinstance(recorded, dg.JsonMetadataValue):
         return {}
-    return cast("dict[str, float]", recorded.value)
+    forecasts = cast("dict[str, float]", recorded.value)
+    return {
+        scope: float(usd) - forecasts[scope] for scope, usd in budgets.items() if scope in forecasts
+    }
 
 
 def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
@@ -112,7 +118,7 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
         metadata = {
             **_metadata(context, written),
             "lakehouse/corrected_usd": float(written.corrected_usd),
-            LEFT_USD: dg.MetadataValue.json(dict(budgets.left_usd)),
+            FORECAST_USD: dg.MetadataValue.json(dict(budgets.forecast_usd)),
         }
         yield dg.MaterializeResult(asset_key=key, metadata=metadata)
         yield dg.AssetCheckResult(asset_key=key, **check_fields(budgets.check))

@@ -101,7 +101,10 @@ def weigh_fleet(
     )
     known = _with_tries(_known_tables(instance, tables, lake, cursor, journal), journal, now)
     if has_budgets(tables, lake.settings.budgets):
-        known = within_budgets(known, published_left_usd(instance, now_ms=now))
+        from lakehouse.core.costs.summary import budget_scopes, parse_budgets
+
+        budgets = budget_scopes(tables, parse_budgets(lake.settings.budgets))
+        known = within_budgets(known, published_left_usd(instance, budgets, now_ms=now))
     runs = RunState(
         in_flight=runs_in_flight(instance, tables),
         tries=_tries(instance, [each.state for each in known]),

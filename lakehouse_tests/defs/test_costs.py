@@ -1,5 +1,6 @@
 """The costs as Dagster shows them: two tables after an inventory, and a check that names a budget."""
 
+from decimal import Decimal
 from typing import Any
 
 import dagster as dg
@@ -42,5 +43,5 @@ def test_the_chargeback_is_written_and_a_budget_that_the_month_exceeds_is_named(
     [check] = result.get_asset_check_evaluations()
     assert (check.asset_key, check.check_name, check.passed) == (chargeback, "budget", False)
     assert "this month, bronze/a will cost" in str(check.description)
-    left = published_left_usd(instance, now_ms=now_ms())
-    assert left["bronze/a"] < 0
+    budgets = {"bronze/a": Decimal("0.0000001")}
+    assert published_left_usd(instance, budgets, now_ms=now_ms())["bronze/a"] < 0

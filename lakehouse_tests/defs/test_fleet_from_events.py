@@ -13,7 +13,7 @@ from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import dagster_records
 from lakehouse.defs.compaction_sensor import compaction_sensor
-from lakehouse.defs.costs import LEFT_USD
+from lakehouse.defs.costs import FORECAST_USD
 from lakehouse.defs.dagster_records import (
     keys_in_flight,
     reader_runs,
@@ -225,22 +225,24 @@ def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(
     )
 
 
-def test_a_month_over_its_budget_holds_tables_until_the_next_chargeback(
+def test_a_month_over_its_budget_holds_tables_until_it_costs_less_or_the_budget_is_raised(
     instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     lake = example_lake(tmp_path, LAKEHOUSE_BUDGETS="lake=20")
     materialized(instance, orders, version=7, **FACTS)
 
-    def charged(left_usd: float) -> None:
-        metadata = {LEFT_USD: dg.MetadataValue.json({"lake": left_usd})}
+    def charged(forecast_usd: float) -> None:
+        metadata = {FORECAST_USD: dg.MetadataValue.json({"lake": forecast_usd})}
         event = dg.AssetMaterialization(costs_key("chargeback"), metadata=metadata)
         instance.report_runless_asset_event(event)
 
-    charged(-1.5)
+    charged(21.5)
     assert "the month of lake will cost 1.5 USD more than its budget" in skip_text(
         tick(instance, lake)
     )
-    charged(0.5)
+    raised = example_lake(tmp_path, LAKEHOUSE_BUDGETS="lake=22")
+    assert asked(tick(instance, raised)) == ["compaction/bronze/orders"]
+    charged(19.5)
     assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
 
 

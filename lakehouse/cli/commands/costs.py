@@ -12,7 +12,13 @@ from lakehouse.cli.output import json_option, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.costs.charges import Charge, CostSum, sum_by
 from lakehouse.core.costs.exact_amounts import day_of, month_start
-from lakehouse.core.costs.summary import CostSummary, summarize, usd_number, usd_text
+from lakehouse.core.costs.summary import (
+    CostSummary,
+    known_days,
+    summarize,
+    usd_number,
+    usd_text,
+)
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 
@@ -71,7 +77,8 @@ def costs_command(
         tell(f"{key}: its operations are not counted, as it cannot be read: {why}")
     charges = [each for each in reading.charges if table is None or each.table == table]
     amounts = read_savings(opened.lake, chosen, charges, now_ms=now)
-    summary = summarize(charges, today=day_of(now), amounts=amounts)
+    days = known_days(reading.charges, today=day_of(now))
+    summary = summarize(charges, today=day_of(now), amounts=amounts, days=days)
     group_since = day_of(now).replace(day=1) if since is None else since.date()
     groups = sum_by((each for each in charges if each.day >= group_since), by)
     if as_json:

@@ -12,7 +12,7 @@ from decimal import ROUND_DOWN, Decimal
 from typing import Any
 
 from lakehouse.core.costs.charges import Charge
-from lakehouse.core.costs.exact_amounts import DIGITS, EXACT
+from lakehouse.core.costs.exact_amounts import DIGITS, EXACT, rounded
 from lakehouse.core.costs.focus import COLUMNS, COSTS, FOCUS_COLUMNS, SPLIT
 from lakehouse.core.errors import Refused
 
@@ -53,7 +53,7 @@ def select_rows(
     """The rows of a bill whose ResourceId names the resource, such as a bucket.
 
     Raises:
-        Refused: the bill has none, or its columns are not those of FOCUS.
+        Refused: the bill has none, its columns are not those of FOCUS, or currencies are mixed.
     """
     of_resource = re.compile(rf"(?:^|[:/]){re.escape(resource)}(?:$|/)")
     rows = [row for row in bill if of_resource.search(str(row.get("ResourceId") or ""))]
@@ -65,6 +65,12 @@ def select_rows(
     for column in (*COSTS, "ChargePeriodStart", "ChargePeriodEnd", "BillingCurrency"):
         if any(row.get(column) in (None, "") for row in rows):
             raise Refused(f"{name}: the column {column} is missing or empty. Use a FOCUS export.")
+    currencies = sorted({str(row["BillingCurrency"]) for row in rows})
+    if len(currencies) > 1:
+        raise Refused(
+            f"{name}: the rows are in {' and '.join(currencies)}, which have no sum. Use one file"
+            " for each currency."
+        )
     return rows
 
 
@@ -175,7 +181,8 @@ def _typed(column: str, value: Any) -> Any:
         return None
     match FOCUS_COLUMNS[column]:
         case "Decimal":
-            return Decimal(str(value))
+            number = Decimal(str(value))
+            return number if column in SPLIT else rounded(number)
         case "Date/Time":
             time = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
             return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

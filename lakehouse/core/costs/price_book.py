@@ -31,7 +31,7 @@ _WHOLE = ("minimum_days", "minimum_bytes", "overhead_bytes", "index_bytes")
 class PriceBook:
     """The prices of one region, in USD. `classes` are the storage classes of S3, by name.
 
-    `sources` names where the prices of each section come from.
+    `sources` names where the prices of each section come from, and another region if it lends some.
     """
 
     region: str
@@ -78,7 +78,8 @@ def parse_price_book(
 ) -> PriceBook:
     """The book of the region in force; entries of the user's `own` file replace packaged ones.
 
-    `name` is the user's file, for messages.
+    A region that is not packaged takes what it lacks from the packaged region. `name` is the user's
+    file, for messages.
 
     Raises:
         Refused: a name is unknown, a price is not a number from 0 on, or one is missing.
@@ -90,7 +91,9 @@ def parse_price_book(
             f"{name}: {unknown[0]!r} is unknown. Use as_of, region, and a table for the region"
             f" {region}, like [{region}.requests]."
         )
-    prices = _merged(packaged.get(region, {}), own.get(region, {}), f"{name}: {region}")
+    lender, mine = str(packaged["region"]), own.get(region, {})
+    base = packaged.get(region) or _lent(packaged[lender], mine, lender)
+    prices = _merged(base, mine, f"{name}: {region}")
     numbers, sources = dict[str, float](), dict[str, str]()
     for section, names in _SECTIONS.items():
         where = f"{name}: {region}.{section}"
@@ -113,6 +116,20 @@ def parse_price_book(
         sources=sources,
         **cast("dict[str, Any]", numbers),
     )
+
+
+def _lent(prices: Mapping[str, Any], own: Any, lender: str) -> dict[str, Any]:
+    """The prices that another region lends to one of the user's. Their sources name it."""
+    known = cast("Mapping[str, Any]", own if isinstance(own, Mapping) else {})
+    lent = dict[str, Any]()
+    for key, value in prices.items():
+        if isinstance(value, Mapping):
+            lent[key] = _lent(cast("Mapping[str, Any]", value), known.get(key), lender)
+        elif key != "source":
+            lent[key] = value
+        elif prices.keys() - known.keys() - {"source"}:
+            lent[key] = f"prices of {lender}: {value}"
+    return lent
 
 
 def _merged(packaged: Any, own: Any, where: str) -> dict[str, Any]:

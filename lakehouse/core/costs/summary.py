@@ -31,7 +31,7 @@ class CostSummary:
 
     - `day_count`: the days of the present month whose charges are known.
     - `forecast_usd`: the month as it will be, if each day costs what the known days of the last
-      week cost on average. `None` without a known day.
+      week cost on average. `None` if the ledger knows none of them.
     - `amounts`: dead bytes, and what others passed on.
     """
 
@@ -59,10 +59,43 @@ class CostSummary:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownDays:
+    """How many of the last seven days a ledger knows, of storage and of operations."""
+
+    storage: int
+    operations: int
+
+    def of(self, charge: Charge) -> int:
+        """The days that are known of charges like this one."""
+        return self.storage if charge.kind == "storage" else self.operations
+
+
+def known_days(ledger: Sequence[Charge], *, today: date) -> KnownDays:
+    """The days that all charges of a lake show to be known.
+
+    Storage is known on the days that have some. Operations are read from logs, so those of the
+    whole week are known up to the newest day of the ledger; without an inventory, up to today.
+    """
+    week = _of_week(ledger, today)
+    if not week:
+        return KnownDays(storage=0, operations=0)
+    stored = {each.day for each in week if each.kind == "storage"}
+    newest = max(each.day for each in week) if stored else today
+    return KnownDays(storage=len(stored), operations=_DAYS_OF_WEEK - (today - newest).days)
+
+
 def summarize(
-    charges: Sequence[Charge], *, today: date, amounts: Sequence[FormulaCost] = ()
+    charges: Sequence[Charge],
+    *,
+    today: date,
+    amounts: Sequence[FormulaCost] = (),
+    days: KnownDays | None = None,
 ) -> CostSummary:
-    """The sums of the charges of this month and the last seven days."""
+    """The sums of the charges of this month and the last seven days.
+
+    `days` are those of the whole ledger, if the charges are a part of it.
+    """
     month = [each for each in charges if each.day >= today.replace(day=1)]
     week = _of_week(charges, today)
     return CostSummary(
@@ -70,21 +103,30 @@ def summarize(
         day_count=len({each.day for each in month}),
         week_usd=total_usd(week),
         month_usd=total_usd(month),
-        forecast_usd=forecast_usd(charges, today=today),
+        forecast_usd=forecast_usd(
+            charges, today=today, days=days or known_days(charges, today=today)
+        ),
         dearest=tuple(sum_by(month, "table")[:_DEAREST]),
         amounts=(_dead_bytes(charges), *amounts),
     )
 
 
-def forecast_usd(charges: Sequence[Charge], *, today: date) -> Decimal | None:
-    """The costs of the present month: those known, and for the other days the mean of last week."""
-    month = [each for each in charges if each.day >= today.replace(day=1)]
-    week = _of_week(charges, today)
-    week_days = len({each.day for each in week})
-    if not week_days:
+def forecast_usd(charges: Sequence[Charge], *, today: date, days: KnownDays) -> Decimal | None:
+    """The costs of the present month: those known, and for the other days the mean of last week.
+
+    `days` are those of the whole ledger: a table without a charge on a known day cost nothing then.
+    """
+    if not days.operations:
         return None
+    week = _of_week(charges, today)
+    storage = total_usd(each for each in week if each.kind == "storage")
+    operations = total_usd(each for each in week if each.kind != "storage")
     days_left = monthrange(today.year, today.month)[1] - today.day
-    return total_usd(month) + total_usd(week) * days_left / week_days
+    return (
+        total_usd(each for each in charges if each.day >= today.replace(day=1))
+        + storage * days_left / max(1, days.storage)
+        + operations * days_left / days.operations
+    )
 
 
 def parse_budgets(text: str) -> dict[str, Decimal]:
@@ -107,10 +149,10 @@ def left_usd(
     charges: Sequence[Charge], budgets: Mapping[str, Decimal], *, today: date
 ) -> dict[str, Decimal]:
     """What is left of each budget if the month goes on like its last week; below 0: too little."""
-    left = dict[str, Decimal]()
+    left, days = dict[str, Decimal](), known_days(charges, today=today)
     for scope, budget in budgets.items():
         own = [each for each in charges if scope in ("lake", each.layer, each.table)]
-        left[scope] = budget - (forecast_usd(own, today=today) or Decimal(0))
+        left[scope] = budget - (forecast_usd(own, today=today, days=days) or Decimal(0))
     return left
 
 

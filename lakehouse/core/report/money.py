@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from lakehouse.core.costs.charges import Charge, sum_by
 from lakehouse.core.costs.price_book import PriceBook
-from lakehouse.core.costs.summary import left_usd, summarize, usd_text
+from lakehouse.core.costs.summary import known_days, left_usd, summarize, usd_text
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.objects import KINDS
@@ -150,15 +150,14 @@ def forecast_by_table(charges: Sequence[Charge], *, today: date) -> dict[str, di
     of all is `forecast_usd`.
     """
     first, week_first = today.replace(day=1), today - timedelta(days=6)
-    week = [charge for charge in charges if charge.day >= week_first]
-    known_days = len({charge.day for charge in week})
+    days = known_days(charges, today=today)
     days_left = monthrange(today.year, today.month)[1] - today.day
     parts = dict[str, dict[str, float]]()
     for charge in charges:
         is_this_week = week_first <= charge.day <= today
         weight = float(charge.day >= first)
         if is_this_week:
-            weight += days_left / known_days
+            weight += days_left / days.of(charge)
         of_table, name = parts.setdefault(charge.table, {}), _part_name(charge)
         of_table[name] = of_table.get(name, 0.0) + float(charge.usd) * weight
     return parts

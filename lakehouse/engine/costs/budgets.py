@@ -15,10 +15,11 @@ from lakehouse.engine.lake import Lake
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetReading:
-    """The check of all budgets, and what is left of each, by scope, in USD."""
+    """The check of all budgets, and what is left of each and forecast, by scope, in USD."""
 
     check: CheckResult
     left_usd: Mapping[str, float]
+    forecast_usd: Mapping[str, float]
 
 
 def read_budgets(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> BudgetReading:
@@ -32,4 +33,5 @@ def read_budgets(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> Bud
     return BudgetReading(
         check=assess_budgets(charges, budgets, today=today),
         left_usd={scope: float(usd) for scope, usd in left.items()},
+        forecast_usd={scope: float(budgets[scope] - usd) for scope, usd in left.items()},
     )

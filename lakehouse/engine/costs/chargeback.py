@@ -6,13 +6,16 @@
 3. One commit replaces the open days whose rows differ. For a closed day with a later report,
    another commit appends corrections.
 
-A day is open until the first run after its end has written it.
+A day is open until a run after its end that could read all tables has written it. The days begin a
+week ago, or with the last written one if no run has come for longer.
 
 **Safety properties** (tests in `test_chargeback.py`)
 - A run that is repeated, or killed and run again, leaves the same rows.
-- Rows of a closed day are never replaced.
+- Rows of a closed day are never replaced. No day is closed without the operations of a table that
+  cannot be read. On an open day, operations that are no longer read stay.
 - A day without a report is charged as the day before it, and corrected when its report arrives.
   Storage of which no report is known is not charged at all.
+- A bill replaces only what the same file said of the same resource and days.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,8 +66,8 @@ def write_chargeback(costs: CostsSession, *, now_ms: int) -> CostsWritten:
         Transient: another process holds the table, or the server is gone.
     """
     with hold(costs.lake, costs.spark, CHARGEBACK, owner=costs.owner):
-        written = read_charges(costs.lake, since=day_of(now_ms) - timedelta(days=DAYS_BACK))
         estimates = Estimates(costs.lake, costs.tables, now_ms=now_ms)
+        written = read_charges(costs.lake, since=estimates.first)
         replaced, added = list[Row](), list[Row]()
         corrected = list[Charge]()
         before = list[Charge]()
@@ -79,7 +82,7 @@ def write_chargeback(costs: CostsSession, *, now_ms: int) -> CostsWritten:
                 continue
             charges = estimates.of_day(day, known, before)
             before = _storage(charges) or before
-            new = estimates.rows(charges, is_closed=is_over)
+            new = estimates.rows(charges, is_closed=is_over and not estimates.unread)
             if _in_order(new) != _in_order(rows):
                 replaced += new
         if replaced:
@@ -95,7 +98,9 @@ def write_chargeback(costs: CostsSession, *, now_ms: int) -> CostsWritten:
 
 
 def write_allocated(costs: CostsSession, bill: Sequence[Mapping[str, Any]], *, name: str) -> int:
-    """Splits the rows of a bill by stored bytes, and replaces the allocated rows of their days.
+    """Splits the rows of a bill by stored bytes, and replaces those of the same name and days.
+
+    Rows of other bills or of other resources stay.
 
     Returns the number of rows written.
 
@@ -106,7 +111,16 @@ def write_allocated(costs: CostsSession, bill: Sequence[Mapping[str, Any]], *, n
         known = read_charges(costs.lake, since=date.min)
         charges = [charge_of(row) for rows in known.values() for row in rows]
         rows = allocated_rows(bill, charges, bill=name)
-        replace_days(costs, CHARGEBACK, COLUMNS, rows)
+        days = {row["x_day"] for row in rows}
+        replaced = {(row["x_report"], row["ResourceId"]) for row in rows}
+        others = [
+            row
+            for row in read_rows(costs.lake, CHARGEBACK, COLUMNS, since=min(days))
+            if row["x_mode"] == "allocated"
+            and row["x_day"] in days
+            and (row["x_report"], row["ResourceId"]) not in replaced
+        ]
+        replace_days(costs, CHARGEBACK, COLUMNS, [*others, *rows])
     return len(rows)
 
 
@@ -127,8 +141,8 @@ class KnownFacts:
 class Estimates:
     """The charges of the last days as they are known now. A report is read when it is needed.
 
-    `known` facts are not read again. `days` are the days, oldest first, each with whether it is
-    over. `unread` are tables whose operations cannot be read, with the reason.
+    `known` facts are not read again. `days` are the days from the `first` on, oldest first, each
+    with whether it is over. `unread` are tables whose operations cannot be read, with the reason.
     """
 
     def __init__(
@@ -141,16 +155,16 @@ class Estimates:
     ) -> None:
         self._lake, self._tables, self._now_ms = lake, tables, now_ms
         today = day_of(now_ms)
-        first = today - timedelta(days=DAYS_BACK)
-        self.days = [
-            (day, day < today)
-            for day in (first + timedelta(days=number) for number in range(DAYS_BACK + 1))
-        ]
-        self._reports = reports_by_day(lake.store, since=first, now_ms=now_ms)
+        week_ago = today - timedelta(days=DAYS_BACK)
+        self.first = min(week_ago, _last_day(lake) or week_ago)
+        count = (today - self.first).days + 1
+        days = [self.first + timedelta(days=number) for number in range(count)]
+        self.days = [(day, day < today) for day in days]
+        self._reports = reports_by_day(lake.store, since=self.first, now_ms=now_ms)
         self._book = load_price_book(lake.settings)
         self._reconciled: Mapping[str, Reconciliation] = {} if known is None else known.reconciled
         if known is None:
-            found, self.unread = operations_since(lake, tables, first)
+            found, self.unread = operations_since(lake, tables, self.first)
         else:
             found, self.unread = known.operations, dict[str, str]()
         self._operations = dict[date, list[Charge]]()
@@ -158,13 +172,23 @@ class Estimates:
             self._operations.setdefault(charge.day, []).append(charge)
 
     def of_day(self, day: date, known: Sequence[Charge], before: Sequence[Charge]) -> list[Charge]:
-        """The charges of an open day. Storage without a report is as `before`."""
+        """The charges of an open day. Storage without a report is as `before`.
+
+        The `known` operations that cannot be read now, or that a log has forgotten, stay.
+        """
         report, stored = self._reports.get(day), _storage(known)
         if report is None:
             stored = carried(before, day) if before else stored
         elif not stored or any(each.report != report.name for each in stored):
             stored = self._from_report(day)
-        return [*stored, *self._operations.get(day, ())]
+        operations = self._operations.get(day, [])
+        read = {(each.table, each.part, each.sku) for each in operations}
+        kept = [
+            each
+            for each in known
+            if each.kind != "storage" and (each.table, each.part, each.sku) not in read
+        ]
+        return [*stored, *kept, *operations]
 
     def corrections_of(self, day: date, known: Sequence[Charge]) -> list[Charge]:
         """What a later report changes about the storage of a closed day."""
@@ -189,6 +213,14 @@ class Estimates:
         )
         stored = StoredDay(day=day, report=report.name, reconciliation=found)
         return storage_charges(stored, tables, self._book)
+
+
+def _last_day(lake: Lake) -> date | None:
+    """The newest day of which estimated rows are written."""
+    facts = lake.facts(CHARGEBACK)
+    partitions = [dict(file.partition) for file in facts.snapshot.files] if facts else []
+    days = [each["x_day"] or "" for each in partitions if each["x_mode"] == "estimated"]
+    return date.fromisoformat(max(days)) if days else None
 
 
 def _storage(charges: Sequence[Charge]) -> list[Charge]:

@@ -41,21 +41,23 @@ def read_ledger(
 ) -> LedgerReading:
     """The estimated charges since a day, those of today as they are known now.
 
-    The `facts` are not read again. A day of the last week that `costs/chargeback` lacks is
-    estimated as its next run would.
+    The `facts` are not read again. A day that `costs/chargeback` lacks is estimated as its next run
+    would.
     """
-    recorded = read_charges(lake, since=since)
-    charges = [charge_of(row) for rows in recorded.values() for row in rows]
     estimates = Estimates(lake, tables, now_ms=now_ms, known=facts)
+    recorded = read_charges(lake, since=min(since, estimates.first))
+    charges = [charge_of(row) for rows in recorded.values() for row in rows]
     before = list[Charge]()
     for day, _ in estimates.days:
         known = [each for each in charges if each.day == day]
         if not known or day == day_of(now_ms):
             known = estimates.of_day(day, known, before)
             charges = [each for each in charges if each.day != day]
-            charges += [each for each in known if day >= since]
+            charges += known
         before = [each for each in known if each.kind == "storage"] or before
-    return LedgerReading(charges=tuple(charges), unread=estimates.unread)
+    return LedgerReading(
+        charges=tuple(each for each in charges if each.day >= since), unread=estimates.unread
+    )
 
 
 def read_savings(
@@ -128,13 +130,15 @@ def _saved_by_inventory(
 
 
 def _saved_by_archive(charges: Sequence[Charge], book: PriceBook) -> FormulaCost:
-    archived = [each for each in charges if each.part == "archived"]
-    newest = max((each.day for each in archived), default=None)
-    of_day = [each for each in archived if each.day == newest]
+    name, stored = "saved by archive", [each for each in charges if each.kind == "storage"]
+    if not stored:
+        return FormulaCost(name=name, usd=None, formula="unknown without an inventory")
+    newest = max(each.day for each in stored)
+    of_day = [each for each in stored if each.day == newest and each.part == "archived"]
     standard = decimal_of(book.classes[DEFAULT_CLASS].usd_per_gb_month)
     as_standard = sum((each.quantity * standard for each in of_day), Decimal(0))
     return FormulaCost(
-        name="saved by archive",
+        name=name,
         usd=(as_standard - total_usd(of_day)) * _DAYS_PER_MONTH,
         formula="archived GB x (the price of STANDARD - that of their class), for a month",
     )

@@ -88,6 +88,13 @@ def test_storage_is_split_by_the_bytes_of_its_class_and_requests_by_all_bytes() 
     assert requests[0]["AllocatedMethodId"] == "lakehouse/stored-bytes"
 
 
+def test_a_unit_price_of_a_double_is_rounded_to_the_digits_of_the_table() -> None:
+    [row] = allocated_rows(
+        [billed(ListUnitPrice=2.1234567890123456e-05)], [stored("bronze/a", 1)], bill="bill.parquet"
+    )
+    assert row["ListUnitPrice"] == Decimal("0.000021234567890123")
+
+
 def test_an_hour_is_split_by_the_day_before_it_if_its_own_day_has_no_inventory() -> None:
     hour = billed(ChargePeriodStart="2026-11-05T07:00:00Z", ChargePeriodEnd="2026-11-05T08:00:00Z")
     assert len(allocated_rows([hour], [stored("bronze/a", 1)], bill="bill.csv")) == 1
@@ -103,3 +110,8 @@ def test_only_rows_of_the_bucket_are_taken_and_a_bill_without_any_is_refused() -
         select_rows([billed()], resource="sea", name="bill.csv")
     with pytest.raises(Refused, match="the column ListCost is missing or empty"):
         select_rows([billed(ListCost="")], resource="lake", name="bill.csv")
+
+
+def test_amounts_in_two_currencies_are_refused_as_they_have_no_sum() -> None:
+    with pytest.raises(Refused, match=r"in EUR and USD, which have no sum. Use one file for each"):
+        select_rows([billed(), billed(BillingCurrency="EUR")], resource="lake", name="bill.csv")

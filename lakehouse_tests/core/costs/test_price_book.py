@@ -40,10 +40,22 @@ def test_own_prices_replace_single_entries_and_keep_the_others() -> None:
     assert book.usd_per_gb_month("GLACIER") == 0.0036
 
 
-def test_another_region_needs_all_its_prices() -> None:
-    own = {"region": "eu-north-1", "eu-north-1": {"compute": {"usd_per_vcpu_hour": 0.2}}}
-    with pytest.raises(Refused, match=r"own: eu-north-1.requests.usd_per_1000_puts is missing"):
-        parse_price_book(PACKAGED, own, name="own")
+def test_what_another_region_lacks_costs_as_in_the_packaged_one_and_its_source_says_so() -> None:
+    mine = {
+        "compute": {"usd_per_vcpu_hour": 0.2},
+        "storage": {"STANDARD_IA": {"usd_per_gb_month": 0.0135, "source": "a contract"}},
+    }
+    book = parse_price_book(PACKAGED, {"region": "eu-north-1", "eu-north-1": mine}, name="own")
+    assert (book.region, book.usd_per_vcpu_hour, book.usd_per_1000_puts) == (
+        "eu-north-1",
+        0.2,
+        0.005,
+    )
+    assert book.usd_per_gb_month("STANDARD_IA") == 0.0135
+    assert book.classes["STANDARD_IA"].minimum_days == 30
+    assert book.sources["requests"].startswith("prices of us-east-1: Amazon S3 pricing")
+    assert book.sources["GLACIER"].startswith("prices of us-east-1: ")
+    assert (book.sources["compute"], book.sources["STANDARD_IA"]) == ("", "a contract")
 
 
 @pytest.mark.parametrize(

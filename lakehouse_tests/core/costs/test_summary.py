@@ -1,5 +1,6 @@
 """Sums for people: week, month, forecast and budgets; what is unknown is not zero."""
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
@@ -9,6 +10,7 @@ from lakehouse.core.costs.summary import (
     FormulaCost,
     assess_budgets,
     budget_scopes,
+    known_days,
     left_usd,
     parse_budgets,
     summarize,
@@ -51,6 +53,33 @@ def test_the_forecast_is_the_month_so_far_and_the_mean_of_the_last_week_for_each
     assert found.forecast_usd == 9 + 20 * Decimal(4) / 2
     formula = "bytes that no newest version needs x the price of their class, for a month"
     assert found.amounts == (FormulaCost(name="dead bytes", usd=Decimal(30), formula=formula),)
+
+
+def compaction(day: int, usd: str) -> Charge:
+    return replace(charge(day, usd, part="compaction"), kind="compute")
+
+
+def test_a_single_compaction_of_the_week_is_not_forecast_for_every_day() -> None:
+    # Ten days of the lake's storage are known, or none: the logs show the operations of the week.
+    for ledger in ([], [charge(day, "1", table="silver/b") for day in range(1, 11)]):
+        left = left_usd([compaction(10, "1"), *ledger], {"bronze/a": Decimal(10)}, today=TODAY)
+        assert left["bronze/a"] == 10 - (1 + Decimal(20) / 7)
+    part = summarize(
+        [compaction(10, "1")],
+        today=TODAY,
+        days=known_days([compaction(10, "1"), *ledger], today=TODAY),
+    )
+    assert part.forecast_usd == 1 + Decimal(20) / 7
+
+
+def test_storage_that_is_known_since_today_is_forecast_for_every_day() -> None:
+    found = summarize([compaction(5, "7"), charge(10, "1")], today=TODAY)
+    assert found.forecast_usd == 8 + 20 * (1 + 1)
+
+
+def test_days_that_the_ledger_lacks_do_not_count_as_days_without_operations() -> None:
+    found = summarize([compaction(6, "4"), charge(6, "1"), charge(7, "1")], today=TODAY)
+    assert found.forecast_usd == 6 + 20 * (1 + Decimal(4) / 4)
 
 
 def test_nothing_known_gives_no_forecast() -> None:

@@ -64,8 +64,8 @@ def test_the_sums_are_those_of_lakehouse_costs_and_the_parts_sum_up_to_the_forec
     found = money(*charges)
     assert (found.week_usd, found.month_usd) == (1.75, 5.25)
     assert found.forecast_usd == pytest.approx(float(summary.forecast_usd or 0))
-    # Two days of the last seven are known, and twenty are to come.
-    assert found.forecast_usd == pytest.approx(5.25 + 20 * 1.75 / 2)
+    # Storage is known of one of the last seven days, operations of all, and twenty are to come.
+    assert found.forecast_usd == pytest.approx(5.25 + 20 * (0.75 + 1 / 7))
     parts = forecast_by_table(charges, today=TODAY)
     assert sum(usd for of_table in parts.values() for usd in of_table.values()) == pytest.approx(
         found.forecast_usd

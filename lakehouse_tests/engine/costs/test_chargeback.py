@@ -6,12 +6,14 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.costs.bill_allocation import select_rows
+from lakehouse.core.costs.charges import charge_totals
 from lakehouse.core.costs.focus import COLUMNS, COSTS
 from lakehouse.core.costs.operation_rows import OPERATION_COLUMNS
 from lakehouse.core.units import DAY_MS, MINUTE_MS
@@ -28,6 +30,7 @@ from lakehouse.engine.costs.cost_tables import (
     read_rows,
     write_operations,
 )
+from lakehouse.engine.costs.read_ledger import read_ledger
 from lakehouse.engine.journal.vacuums import record_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse_tests import money_oracle
@@ -149,14 +152,66 @@ def test_charges_equal_an_independent_sum_and_a_late_report_corrects_a_closed_da
     for key, size in sizes.items():
         assert abs(shares[key] - total * size / sum(sizes.values())) < Fraction(1, 10**15)
 
+    # The same file replaces its rows; another bucket's and another file's stay next to them.
+    write_allocated(
+        costs, [{**row, "ResourceId": "arn:aws:s3:::cold"} for row in chosen], name="bill.csv"
+    )
+    write_allocated(costs, chosen[:2], name="bill-2.csv")
+    write_allocated(costs, chosen, name="bill.csv")
+    billed = defaultdict[tuple[str, str], Fraction](Fraction)
+    for row in read_rows(lake, CHARGEBACK, COLUMNS, since=second):
+        if row["x_mode"] == "allocated":
+            billed[row["x_report"], row["ResourceId"][-4:]] += Fraction(row["BilledCost"])
+    assert billed == {
+        ("bill.csv", "lake"): total,
+        ("bill.csv", "cold"): total,
+        ("bill-2.csv", "lake"): total / 3,
+    }
 
-def test_an_open_day_keeps_its_storage_if_nothing_is_known_of_the_days_before(lake: Lake) -> None:
+
+def test_a_day_stays_open_while_a_table_is_unread_and_a_machine_that_was_off_leaves_no_gap(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    build(lake)
+    costs = CostsSession(lake=lake, tables=TABLES, spark=spark, owner="a test")
+    first = day_of(NOW)
+    scan_at(lake, NOW)
+    write_chargeback(costs, now_ms=NOW)
+    commit = Path(lake.settings.root, A.key, f"_delta_log/{2:020}.json")
+    text = commit.read_bytes()
+    commit.write_bytes(b"no commit")
+
+    def written(day: date) -> tuple[dict[str, Decimal], set[bool]]:
+        rows = read_charges(lake, since=day)[day]
+        return sums(lake, day), {row["x_is_closed"] for row in rows}
+
+    # What was written of the unread table stays. The next run that can read it closes the day.
+    assert [*write_chargeback(costs, now_ms=NOW + DAY_MS).unread] == [A.key]
+    found = written(first)
+    commit.write_bytes(text)
+    assert found[1] == {False}
+    assert same(found[0], expected(lake, first, stamp_of(NOW)))
+    assert write_chargeback(costs, now_ms=NOW + DAY_MS).unread == {}
+    assert written(first) == (found[0], {True})
+
+    # No run comes for twelve days. Each of them is charged as the day before.
+    later_ms = NOW + 13 * DAY_MS
+    ledger = read_ledger(lake, TABLES, since=first, now_ms=later_ms).charges
+    write_chargeback(costs, now_ms=later_ms)
+    for number in range(1, 14):
+        day = day_of(NOW + number * DAY_MS)
+        wanted = money_oracle.storage(lake, [*TABLES], day, stamp_of(NOW))
+        assert same(sums(lake, day), wanted)
+        assert same(charge_totals(each for each in ledger if each.day == day), wanted)
+
+
+def test_an_open_day_keeps_its_charges_if_reports_and_logs_no_longer_tell_them(lake: Lake) -> None:
     build(lake)
     scan_at(lake, NOW)
     known = Estimates(lake, TABLES, now_ms=NOW).of_day(day_of(NOW), [], [])
-    stored = [each for each in known if each.kind == "storage"]
+    assert {each.kind for each in known} == {"storage", "compute", "requests"}
     later = Estimates(lake, TABLES, now_ms=NOW + 9 * DAY_MS)
-    assert later.of_day(day_of(NOW), known, []) == stored != []
+    assert later.of_day(day_of(NOW), known, []) == known
 
 
 def test_operations_have_the_columns_of_databricks_and_outlive_the_log(
