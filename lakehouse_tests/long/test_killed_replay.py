@@ -7,7 +7,10 @@ import pytest
 
 from lakehouse.replay.play import play
 from lakehouse_tests.memory_store import MemoryStore
+from lakehouse_tests.replay.conftest import home
 from lakehouse_tests.replay.test_play import START, Dying, landed
+
+__all__ = ["home"]  # fixtures
 
 
 @pytest.mark.parametrize("after", [False, True])

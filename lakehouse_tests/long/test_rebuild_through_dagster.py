@@ -1,15 +1,12 @@
 """A rebuild from the terminal, through Dagster."""
 
-from typing import TYPE_CHECKING
-
 import dagster as dg
 
 from lakehouse.core.settings import Settings
 from lakehouse_tests.cli.shapes import documented, shape
+from lakehouse_tests.cli.test_through_dagster import LATEST, ORDERS, land, records, run, settings
 
-if TYPE_CHECKING:
-    pass
-from lakehouse_tests.cli.test_through_dagster import LATEST, ORDERS, land, records, run
+__all__ = ["settings"]  # fixtures
 
 
 def test_a_rebuild_is_planned_done_and_on_the_page_of_its_table(settings: Settings) -> None:
