@@ -84,7 +84,7 @@ class MemoryStore(Store):
         with self._lock:
             return self._files.setdefault(checked_name(name), entry) is entry
 
-    def copy(self, source: StoredFile, name: str) -> str:
+    def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
         """See `Store.copy`."""
         if self.stat(source.name) not in (None, source):
             raise Transient(f"{source.name} was written again")

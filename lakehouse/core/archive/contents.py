@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.core.archive.records import APP_ID, ArchivedFile, ArchiveOperation
-from lakehouse.core.delta.commits import Commits
+from lakehouse.core.delta.commits import Commits, moves_rows, written_in
 from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
 from lakehouse.core.errors import Broken
 from lakehouse.core.text import first_names
@@ -126,11 +126,12 @@ def refuse_undone(history: Commits) -> None:
     """Refuses a table of which a RESTORE, by another program, undid an operation on its archive.
 
     A RESTORE brings back files, and no transaction ids, so the operation still counts as applied.
+    A later commit settles it if its userMetadata is that of the operation's own commit.
 
     Raises:
         Broken: rows of the operation are in two places, or in none.
     """
-    applied, now = frozenset[int](), frozenset[int]()
+    applied, now, undone_by = frozenset[int](), frozenset[int](), 0
     by_version = dict[int, frozenset[int]]()
     for commit in history.commits:
         number = commit.applications.get(APP_ID)
@@ -140,12 +141,21 @@ def refuse_undone(history: Commits) -> None:
             now = by_version.get(restored, frozenset[int]())
         elif number is not None:
             applied, now = applied | {number}, now | {number}
+        elif applied != now and moves_rows(commit):
+            settled = written_in(commit).get("number")
+            now |= {each for each in applied if each == settled}
         by_version[commit.version] = now
+        undone_by = (undone_by or commit.version) if applied != now else 0
     if undone := sorted(applied - now):
         raise Broken(
-            f"archive of {history.table}: a RESTORE brought back a version before operation"
-            f" {undone[0]} of the archive, so rows are in two places, or in none. Use RESTORE again"
-            " with the version before that RESTORE"
+            f"archive of {history.table}: version {undone_by}, a RESTORE, brought back a version"
+            f" before operation {undone[0]} of the archive, so rows are in two places, or in none."
+            f" If nothing was written since, use RESTORE to version {undone_by - 1}. Otherwise"
+            " compare the partitions that"
+            f" _lakehouse/archives/{history.table}/{undone[0]:010}.json names with its archived"
+            " files. Delete, in the table, only rows that are in both, or append those that are in"
+            ' neither, in one commit with the userMetadata {"rows_moved":"archive","number":'
+            f"{undone[0]}}}, which settles it"
         )
 
 
@@ -203,7 +213,8 @@ def _refuse_brought_back(snapshot: Snapshot, left: set[str]) -> None:
     if back:
         raise Broken(
             f"archive of {snapshot.table}: version {snapshot.version} has {len(back)} file(s) again"
-            f" that are in the archive, like {first_names(back, most=1)}: somebody restored an"
-            " older version of the table, and their rows are in two places. Either restore the"
-            " version before that RESTORE, or delete these partitions from the table by DELETE"
+            f" that the archive took, like {first_names(back, most=1)}: somebody brought back an"
+            " older version of the table, and their rows may be in two places. Compare each with"
+            " its archived file, and delete, in the table, only the rows that are in both:"
+            " rows that were loaded into these partitions since are in the table alone"
         )

@@ -8,7 +8,7 @@ row count in its footer, are compared in both cases.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lakehouse.core.archive.records import ArchivedFile, ArchiveOperation
 from lakehouse.core.delta.paths import name_in_table
@@ -16,6 +16,9 @@ from lakehouse.core.errors import Broken
 from lakehouse.core.text import first_names
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import LOCAL, Store
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
 
 _AT_ONCE = 16
 # Nearly all footers are smaller than this.
@@ -74,7 +77,8 @@ def copy_files(lake: Lake, table_key: str, operation: ArchiveOperation) -> None:
                     " recorded, and files of a table never change. Check the table"
                 )
             original = replace(original, storage_class=operation.storage_class)
-        store.copy(original, file.archived)
+        # A lifecycle rule on a tag of the table's files must not follow their copies.
+        store.copy(original, file.archived, keep_tags=False)
 
     _in_parallel(copy, operation.files)
 
@@ -99,12 +103,25 @@ def compare_copies(lake: Lake, table_key: str, operation: ArchiveOperation) -> N
         )
 
 
+def columns_in_footers(store: Store, names: Iterable[str]) -> list[list[str]]:
+    """The names of the columns in each of these Parquet files.
+
+    Raises:
+        Broken: a file has no readable footer.
+    """
+    return _in_parallel(lambda name: _footer(store, name).schema.to_arrow_schema().names, names)
+
+
 def row_count_in_footer(store: Store, name: str) -> int:
     """The number of rows that a Parquet file's footer states.
 
     Raises:
         Broken: the file has no readable footer.
     """
+    return _footer(store, name).num_rows
+
+
+def _footer(store: Store, name: str) -> "FileMetaData":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -113,7 +130,7 @@ def row_count_in_footer(store: Store, name: str) -> int:
     if needed > len(end) and len(end) == _FOOTER_BYTES:
         end = store.read_end(name, needed)
     try:
-        return pq.read_metadata(pa.BufferReader(end)).num_rows
+        return pq.read_metadata(pa.BufferReader(end))
     except (pa.ArrowInvalid, OSError) as error:
         raise Broken(f"{name} is no readable Parquet file ({error}). Check the storage") from error
 

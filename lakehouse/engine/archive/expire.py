@@ -81,7 +81,7 @@ def _gather(lake: Lake, table: Table) -> ExpireFacts | None:
     operations = archive_operations(lake.store, table.key)
     return ExpireFacts(
         table=facts,
-        contents=contents_of(operations, facts),
+        contents=contents_of(lake.store, operations, facts),
         operations=operations,
         stored={file.name: file.size_bytes for file in lake.store.list(folder_of(table.key))},
         keep_days=None if table.archive is None else table.archive.keep_days,

@@ -22,6 +22,7 @@ from lakehouse.core.archive.contents import ArchivedPartition
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
+from lakehouse.engine.archive.copies import columns_in_footers
 from lakehouse.engine.archive.records import archive_contents
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import TableSession, open_lake
@@ -42,6 +43,9 @@ _READ_EXACTLY = {
     "ignoreCorruptFiles": "false",
     "timeZone": "UTC",
 }
+
+# Columns of row tracking in a table's files, which are no columns of the table.
+_ROW_TRACKING = ("_row-id-col-", "_row-commit-version-col-")
 
 
 def read(
@@ -93,7 +97,12 @@ def archived_rows(
 
     A column that a file lacks is null. Values under an earlier name of a column are found by the
     declaration's `renamed`.
+
+    Raises:
+        Refused: a column seems to have been renamed, and the declaration does not say so.
     """
+    partitions = [*partitions]
+    _refuse_unmapped(session, schema, partitions)
     frames = [_rows_of(session, schema, names) for names in _by_columns(partitions)]
     return reduce(lambda rows, others: rows.unionByName(others), frames)
 
@@ -108,6 +117,37 @@ def rows_by_file(
         for name, count in files.groupBy("file_name").count().collect():
             counts[unquote(name)] += count
     return counts
+
+
+def _refuse_unmapped(
+    session: TableSession, schema: "StructType", partitions: Iterable[ArchivedPartition]
+) -> None:
+    """Refuses files that have a column which the table lacks, and lack one that the table has."""
+    earlier = earlier_names(session.table.renamed, schema.names)
+    known = {each.lower() for each in (*schema.names, *session.table.renamed)}
+    folders = {
+        file.archived: [name for name, _ in each.partition]
+        for each in partitions
+        for file in each.files
+    }
+    stored = columns_in_footers(session.lake.store, folders)
+    for (file, of_folder), columns in zip(folders.items(), stored, strict=True):
+        found = {name.lower(): name for name in (*of_folder, *columns)}
+        unknown = [
+            found[name] for name in sorted({*found} - known) if not name.startswith(_ROW_TRACKING)
+        ]
+        missing = [
+            name
+            for name in schema.names
+            if not any(each.lower() in found for each in (name, *earlier.get(name, ())))
+        ]
+        if unknown and missing:
+            raise Refused(
+                f"archive of {session.key}: {file} has a column {unknown[0]!r}, which the table"
+                f" lacks, and lacks {missing[0]!r}, so values would be lost if one was renamed to"
+                f" the other. Use renamed={{{unknown[0]!r}: …}} in the declaration; if"
+                f" {unknown[0]!r} was dropped, add it to the table again, as an empty column"
+            )
 
 
 def _by_columns(partitions: Iterable[ArchivedPartition]) -> list[list[str]]:

@@ -8,7 +8,7 @@ record. It is written before the commit, and deleted with the comparison.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from lakehouse.core.archive.contents import ArchiveContents, fold_archive, refuse_undone
 from lakehouse.core.archive.records import (
@@ -17,6 +17,7 @@ from lakehouse.core.archive.records import (
     decode_operation,
     encode_operation,
 )
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken
 from lakehouse.engine.delta_log import history_since
@@ -55,18 +56,42 @@ def archive_contents(lake: Lake, facts: TableFacts) -> ArchiveContents:
 
     Read the facts first: then every operation that is part of this version has a record.
     """
-    return contents_of(archive_operations(lake.store, facts.snapshot.table), facts)
+    operations = archive_operations(lake.store, facts.snapshot.table)
+    return contents_of(lake.store, operations, facts)
 
 
-def contents_of(operations: Iterable[ArchiveOperation], facts: TableFacts) -> ArchiveContents:
+def contents_of(
+    store: Store, operations: Sequence[ArchiveOperation], facts: TableFacts
+) -> ArchiveContents:
     """As `archive_contents`, from all recorded operations."""
-    refuse_undone(facts.history)
+    refuse_undone(_with_newest(store, operations, facts))
     applied_ms = {
         each.applications[APP_ID]: each.committed_ms
         for each in facts.history.commits
         if APP_ID in each.applications
     }
     return fold_archive(operations, facts.snapshot, applied_ms)
+
+
+def _with_newest(
+    store: Store, operations: Sequence[ArchiveOperation], facts: TableFacts
+) -> Commits:
+    """The history, at least since the newest applied operation: facts hold the last commits only.
+
+    What undid an earlier operation was found before the newest one was planned.
+    """
+    snapshot, history = facts.snapshot, facts.history
+    applied_number = snapshot.transactions.get(APP_ID, 0)
+    applied = [
+        each.version
+        for each in operations
+        if each.kind != "expire"
+        and each.table_id == snapshot.table_id
+        and each.number <= applied_number
+    ]
+    if not applied or not history.commits or history.commits[0].version <= applied[-1] + 1:
+        return history
+    return history_since(store, history, applied[-1])
 
 
 def record_operation(store: Store, table_key: str, operation: ArchiveOperation) -> None:

@@ -86,8 +86,8 @@ def run_restore(
     """Restores archived partitions. `tell` is called before each long step.
 
     Raises:
-        Refused: there is no table, the place of the new table is taken, or a commit of another
-            writer could be lost.
+        Refused: there is no table, the place of the new table is taken, a commit of another writer
+            could be lost, or a column seems to have been renamed (`archived_rows`).
         Transient: another process holds the table, or the server or the storage is gone.
         Broken: an archived file is missing, or has other rows than its record says.
     """

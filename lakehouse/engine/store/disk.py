@@ -133,7 +133,13 @@ class DiskStore(Store):
             _flush_folder(path.parent)
             return True
 
-    def copy(self, source: StoredFile, name: str) -> str:
+    def copy(
+        self,
+        source: StoredFile,
+        name: str,
+        *,
+        keep_tags: bool = True,  # noqa: ARG002 a disk has none
+    ) -> str:
         """See `Store.copy`."""
         path = self._path(name)
         with _translated(path, "write"), _unfinished(path, self._path(source.name)) as unfinished:

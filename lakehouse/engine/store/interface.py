@@ -106,12 +106,12 @@ class Store(Protocol):
         ...
 
     @abstractmethod
-    def copy(self, source: StoredFile, name: str) -> str:
+    def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
         """Copies a file, as it was listed, to another name; replaces a file of that name.
 
         Returns the ETag of the copy, or an empty text if the store has none. The copy appears
         complete or not at all. S3 copies by itself, at most `MAX_COPY_BYTES`, into the storage
-        class that `source` names; a disk keeps the file's time.
+        class that `source` names, with its tags or without; a disk keeps the file's time.
 
         Raises:
             FileNotFoundError: the file does not exist.

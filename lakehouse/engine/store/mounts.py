@@ -118,10 +118,10 @@ class MountedStore(Store):
         """See `Store.put_if_absent`; refused in a mounted folder."""
         return self.base.put_if_absent(self._own(name), data)
 
-    def copy(self, source: StoredFile, name: str) -> str:
+    def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
         """See `Store.copy`; refused from and into a mounted folder."""
         self._own(source.name)
-        return self.base.copy(source, self._own(name))
+        return self.base.copy(source, self._own(name), keep_tags=keep_tags)
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`; refused in a mounted folder."""

@@ -178,11 +178,12 @@ class S3Store(Store):
             "try again"
         )
 
-    def copy(self, source: StoredFile, name: str) -> str:
+    def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
         """See `Store.copy`."""
         key = self._key(name)
         with self._translated("copy", key):
-            return copy_unchanged(self.client, self.bucket, self.prefix, source, key)
+            place = (self.bucket, self.prefix)
+            return copy_unchanged(self.client, place, source, key, keep_tags=keep_tags)
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""

@@ -117,17 +117,22 @@ def put_conditionally(
         return client.head_object(**target)["Metadata"].get("writer") == writer
 
 
-def copy_unchanged(client: Any, bucket: str, prefix: str, source: StoredFile, key: str) -> str:
-    """Copies an object below `prefix` within its bucket, if it is still as it was listed.
+def copy_unchanged(
+    client: Any, place: tuple[str, str], source: StoredFile, key: str, *, keep_tags: bool = True
+) -> str:
+    """Copies an object within its bucket, if it is still as it was listed.
 
-    Returns the ETag of the copy. The copy has the storage class that `source` names, or S3 Standard
-    if it names none.
+    `place` is the bucket, and the prefix of the object's name. Returns the ETag of the copy. The
+    copy has the storage class that `source` names, or S3 Standard if it names none. Without
+    `keep_tags`, it has no tags.
 
     Raises:
         Transient: the object was written again since.
     """
     from botocore.exceptions import ClientError
 
+    bucket, prefix = place
+    tags = {} if keep_tags else {"TaggingDirective": "REPLACE"}
     own_class = {"StorageClass": source.storage_class} if source.storage_class else {}
     try:
         answer = client.copy_object(
@@ -136,6 +141,7 @@ def copy_unchanged(client: Any, bucket: str, prefix: str, source: StoredFile, ke
             CopySource={"Bucket": bucket, "Key": prefix + source.name},
             CopySourceIfMatch=source.etag,
             **own_class,
+            **tags,
         )
         return str(answer["CopyObjectResult"]["ETag"]).strip('"')
     except ClientError as error:

@@ -136,9 +136,8 @@ def put_storage_class(store: S3Store, source: StoredFile, storage_class: str) ->
         storage_class=storage_class,
     )
     with _translated(store, "copy", source.name):
-        copy_unchanged(
-            store.client, store.bucket, store.prefix, in_class, store.prefix + source.name
-        )
+        place = (store.bucket, store.prefix)
+        copy_unchanged(store.client, place, in_class, store.prefix + source.name)
     now = store.stat(source.name)
     if now is None or now.size_bytes != source.size_bytes:
         raise Transient(f"{where} was written again while its storage class changed; try again")

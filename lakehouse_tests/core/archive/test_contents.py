@@ -122,7 +122,7 @@ def test_the_archive_of_a_table_is_unknown_if_a_record_is_missing() -> None:
 
 def test_a_restored_older_version_of_the_table_is_found() -> None:
     records = [operation(1, "archive", partition(1, "a"))]
-    with pytest.raises(Broken, match="rows are in two places"):
+    with pytest.raises(Broken, match="rows may be in two places"):
         fold_archive(records, snapshot(1, "day=1/a"))
     # Before the operation is applied, its files are the table's own.
     assert fold_archive(records, snapshot(0, "day=1/a")).partitions == ()
@@ -156,7 +156,7 @@ def test_each_row_is_in_one_place_after_any_history() -> None:
 
 
 def history(*steps: int | str) -> Commits:
-    """Commits: a number applies an operation, `n` writes rows, and `r2` restores version 2."""
+    """Commits: a number applies an operation, `n` writes rows, `r2` restores version 2, and `s1` settles operation 1."""
     commits = list[Commit]()
     for version, step in enumerate(steps):
         is_restore = isinstance(step, str) and step.startswith("r")
@@ -168,6 +168,9 @@ def history(*steps: int | str) -> Commits:
                 changed_data=True,
                 parameters={"version": str(step)[1:]} if is_restore else {},
                 applications={APP_ID: step} if isinstance(step, int) else {},
+                user_metadata=f'{{"rows_moved":"archive","number":{str(step)[1:]}}}'
+                if str(step).startswith("s")
+                else None,
             )
         )
     return Commits(table="bronze/orders", commits=tuple(commits))
@@ -178,4 +181,12 @@ def test_a_restore_to_a_version_before_an_operation_is_broken_until_another_undo
         refuse_undone(history(*steps))
     for steps in (["n", 1, "r0"], ["n", 1, "r0", "n", 2], ["n", 1, "n", "r2", 2, "r3"], [1, "r?"]):
         with pytest.raises(Broken, match="before operation"):
+            refuse_undone(history(*steps))
+
+
+def test_a_person_settles_a_restore_without_another_that_would_lose_later_rows() -> None:
+    refuse_undone(history("n", 1, "r0", "n", "s1", "n"))
+    for steps in (["n", 1, "r0", "n", "s2"], ["n", 1, "s1", "r0", "n"], ["n", 1, 2, "r0", "s1"]):
+        found = "_lakehouse/archives/bronze/orders/000000000[12].json .* in one commit with"
+        with pytest.raises(Broken, match=found):
             refuse_undone(history(*steps))

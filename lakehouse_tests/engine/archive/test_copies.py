@@ -91,6 +91,17 @@ def test_copies_are_the_files_themselves(lake: Lake) -> None:
     assert lake.store.requests["CopyObject"] == copied  # an earlier run's copies are kept
 
 
+def test_a_copy_has_no_tags_that_a_lifecycle_rule_could_follow(bucket: str, tmp_path: Path) -> None:
+    lake = Lake(settings=own_settings(tmp_path), store=S3Store(bucket, ""))
+    operation, client = recorded(lake, 3), boto3.client("s3")
+    [file] = operation.files
+    client.put_object_tagging(
+        Bucket=bucket, Key=f"{KEY}/{file.source}", Tagging={"TagSet": [{"Key": "a", "Value": "b"}]}
+    )
+    _copy_and_compare(lake, operation)
+    assert client.get_object_tagging(Bucket=bucket, Key=file.archived)["TagSet"] == []
+
+
 def test_a_copy_with_other_rows_is_found_and_deleted(lake: Lake) -> None:
     operation = recorded(lake, 3, 5)
     copy_files(lake, KEY, operation)

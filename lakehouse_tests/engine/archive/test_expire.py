@@ -145,7 +145,7 @@ def test_a_table_that_a_restore_of_delta_brought_back_loses_nothing(lake: Lake) 
     table = DeltaTable(lake.settings.table_uri(KEY))
     table.optimize.compact()
     table.restore(0)
-    with pytest.raises(Broken, match="Use RESTORE again"):
+    with pytest.raises(Broken, match="use RESTORE to version 1"):
         expire(lake, TABLE)
     DeltaTable(lake.settings.table_uri(KEY)).restore(1)
     assert held(lake) == [DAY_1]

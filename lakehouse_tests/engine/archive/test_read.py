@@ -8,12 +8,15 @@ import pytest
 from deltalake import write_deltalake
 
 import lakehouse
+from lakehouse.core.archive.restore_plan import RestoreRequest
 from lakehouse.core.errors import Refused
 from lakehouse.engine.archive.read import earlier_names, read_table
+from lakehouse.engine.archive.records import archive_contents
+from lakehouse.engine.archive.restore import run_restore
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.statements import path_table
 from lakehouse_tests.engine.archive import by_hand
-from lakehouse_tests.engine.example import add_events, event, events
+from lakehouse_tests.engine.example import add_events, event, events, facts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,6 +87,36 @@ def test_columns_that_changed_since_are_found_or_null(lake: Lake, spark: "SparkS
         (1, "Rome", DAY_1, None),
         (2, "Oslo", DAY_2, None),
     ]
+
+
+@pytest.mark.spark
+def test_values_of_a_column_that_was_renamed_unsaid_are_not_read_as_nulls(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """A column that was dropped, or one that was added, hides no value of the table's columns."""
+    rows = pa.table({"n": [1, 2], "city": ["Rome", "Oslo"], "day": [DAY_1, DAY_2]})
+    write_deltalake(lake.settings.table_uri(KEY), rows, partition_by=["day"])
+    by_hand.archive(lake, KEY, DAY_1)
+    table = path_table(lake.settings.table_uri(KEY))
+    session = TableSession(lake=lake, spark=spark, table=events)
+    changes = {
+        "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')": ["n", "city", "day"],
+        "DROP COLUMN n": ["city", "day"],
+        "RENAME COLUMN city TO town": None,
+        "ADD COLUMN n BIGINT": None,
+        "ADD COLUMN city STRING": ["town", "day", "n", "city"],
+    }
+    for change, columns in changes.items():
+        spark.sql(f"ALTER TABLE {table} {change}")
+        if columns is not None:
+            found = read_table(session, with_archive=True)
+            assert (found.columns, found.count()) == (columns, 2)
+            continue
+        with pytest.raises(Refused, match=r"and lacks 'town', so .* Use renamed={'"):
+            read_table(session, with_archive=True)
+        with pytest.raises(Refused, match="and lacks 'town'"):
+            run_restore(session, RestoreRequest())
+    assert len(archive_contents(lake, facts_of(lake, KEY)).partitions) == 1
 
 
 @pytest.mark.spark

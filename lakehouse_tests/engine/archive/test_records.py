@@ -13,6 +13,7 @@ from lakehouse.core.archive.records import (
 )
 from lakehouse.core.errors import Broken
 from lakehouse.engine.archive.records import (
+    archive_contents,
     archive_operations,
     record_operation,
     withdraw_unapplied,
@@ -75,3 +76,19 @@ def test_a_record_is_never_overwritten(memory: Lake) -> None:
     memory.store.put(f"_lakehouse/archives/{KEY}/0000000002.json", b"{}")
     with pytest.raises(Broken, match=r"0000000002\.json cannot be read"):
         archive_operations(memory.store, KEY)
+
+
+def test_a_restore_is_found_however_many_commits_followed_it(memory: Lake) -> None:
+    """Facts hold the newest commits only."""
+    story = LogBuilder(memory.store, KEY).create(partition_by=["d"]).append([("d=1/a", 1)])
+    recorded(memory, story.snapshot().table_id)
+    remove = {"remove": {"path": "d=1/a", "deletionTimestamp": 1, "dataChange": True}}
+    story.commit("DELETE", remove, {"txn": {"appId": APP_ID, "version": 1}})
+    for number in range(3):
+        story.append([(f"d=2/{number}", 1)])
+    assert archive_contents(memory, story.facts(newest_commits=2)).row_count == 1
+    story.commit("RESTORE", parameters={"version": "1"})
+    for number in range(3, 6):
+        story.append([(f"d=2/{number}", 1)])
+    with pytest.raises(Broken, match="version 6, a RESTORE, brought back a version before"):
+        archive_contents(memory, story.facts(newest_commits=2))
