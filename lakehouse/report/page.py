@@ -66,6 +66,8 @@ def usd_text(usd: float) -> str:
     """`12.34 USD`, or three digits of a small amount, like `0.00123 USD`."""
     if usd == 0 or abs(usd) >= 0.995:
         return f"{usd:,.2f} USD"
+    if abs(usd) < 0.000001:
+        return "under 0.000001 USD"
     digits = f"{usd:.3g}" if abs(usd) >= 0.0001 else f"{usd:.7f}"
     return f"{digits} USD"
 

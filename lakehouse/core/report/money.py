@@ -164,7 +164,9 @@ def forecast_by_table(charges: Sequence[Charge], *, today: date) -> dict[str, di
 
 
 def _part_name(charge: Charge) -> str:
-    return _PART_NAMES.get(charge.part, _OTHER) if charge.kind == "storage" else charge.part
+    if charge.kind == "storage":
+        return _PART_NAMES.get(charge.part, _OTHER)
+    return f"{charge.kind} of {charge.part}"
 
 
 def _dear_table(key: str, parts: Mapping[str, float], table: Table | None) -> DearTable:
@@ -196,12 +198,12 @@ def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple
             "Removed files are kept for readers of older versions. If none needs them for so long, "
             "use a smaller Vacuum(retention_hours=…)"
         ), f"lakehouse inventory report {key}"
-    if shares.get("compaction", 0) >= _WORTH_A_LOOK and table is not None:
+    if shares.get("compute of compaction", 0) >= _WORTH_A_LOOK and table is not None:
         files = 2 * policy_for(table.layer, table.compaction).most_small_files
         return (
             "It is compacted often. Try a larger Compaction(min_small_files=…) on its history"
         ), f"lakehouse backtest {key} --policy min_small_files={files} --compare"
-    if shares.get("vacuum", 0) >= _WORTH_A_LOOK:
+    if shares.get("compute of vacuum", 0) >= _WORTH_A_LOOK:
         return "Its vacuums take a large part. Their plan has the price of each mode", (
             f"lakehouse vacuum {key} --dry-run"
         )

@@ -97,6 +97,7 @@ def test_the_dearest_table_comes_first_with_its_parts_and_their_shares() -> None
             "lakehouse backtest bronze/orders --policy min_small_files=80 --compare",
         ),
         (stored("archived", "0.5"), "lakehouse archive list bronze/orders"),
+        (ran("archive", "9", 9), "lakehouse inventory report bronze/orders"),
         (stored("log_commits", "0.5"), "lakehouse health bronze/orders --verbose"),
         (stored("live", "1"), "lakehouse inventory report bronze/orders"),
     ],
@@ -105,6 +106,11 @@ def test_the_advice_is_about_the_part_that_can_be_made_smaller(
     charge: Charge, command: str
 ) -> None:
     assert money(stored("live", "1"), charge).dearest[0].command == command
+
+
+def test_the_run_that_archives_is_no_part_of_the_archive() -> None:
+    [table] = money(stored("archived", "1"), ran("archive", "7", 10)).dearest
+    assert {part.name for part in table.parts} == {"archive", "compute of archive"}
 
 
 def test_files_of_no_table_have_a_name_and_an_advice_too() -> None:
