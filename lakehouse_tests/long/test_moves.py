@@ -14,7 +14,8 @@ from lakehouse.engine.evolution.move_table import run_move
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import TableSession, open_lake
 from lakehouse.engine.spark.open_session import connect
-from lakehouse_tests.engine.evolution.test_move_table import (
+from lakehouse_tests.engine.example import copies, event, events, facts_of, land, rows_of, states
+from lakehouse_tests.long.test_move_table import (
     DECLARED,
     NEW,
     OLD,
@@ -22,7 +23,6 @@ from lakehouse_tests.engine.evolution.test_move_table import (
     moved,
     states_now,
 )
-from lakehouse_tests.engine.example import copies, event, events, facts_of, land, rows_of, states
 from lakehouse_tests.s3_servers import lake_on_s3
 
 

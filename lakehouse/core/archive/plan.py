@@ -258,15 +258,16 @@ class _Notes:
         if self.kept_late:
             yield (
                 f"late rows stay in the table (Archive.late is {self._archive.late!r}):"
-                f" {first_names(self.kept_late)}"
+                f" {first_names(sorted(self.kept_late))}"
             )
         if self.restored:
             yield (
                 f"restored partitions stay in the table for {self._archive.older_than_days} days"
-                f" after their restore: {first_names(self.restored)}"
+                f" after their restore: {first_names(sorted(self.restored))}"
             )
         if self.unnamed:
-            yield f"partitions with an empty text stay in the table: {first_names(self.unnamed)}"
+            names = first_names(sorted(self.unnamed))
+            yield f"partitions with an empty text stay in the table: {names}"
         if self.waiting_count:
             partitions = count_of(self.waiting_count, "newer partition")
             yield f"{partitions} follow with the next run, as one run moves {MOST_FILES:,} files"

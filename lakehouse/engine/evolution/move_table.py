@@ -13,7 +13,7 @@
    that was added since is copied first.
 7. Delete the record. With `keep_old`, step 6 is left out, and the record stays.
 
-**Safety properties** (tests in `test_move_table.py`, `test_move_kills.py`)
+**Safety properties** (tests in `long/test_move_table.py`, `test_move_kills.py`)
 - A run that dies after any step leaves the old table whole, or the new one. The next run finishes.
 - At no moment does a reader find an older version of the table at either key.
 - An object is deleted only if the last listing shows a copy with its size, and with its ETag or
