@@ -74,6 +74,14 @@ def open_landed(key: str, *, asked: str) -> tuple[LakeContext, Table]:
     return opened, opened.choose_landed([key], asked=asked)[0]
 
 
+def not_written(table: str, *, asked: str) -> Refused:
+    """The error for a table that is declared but was never written. `asked` names the command."""
+    return Refused(
+        f"{asked}: the table is declared but does not exist yet. "
+        f"Write it first: lakehouse materialize {table}"
+    )
+
+
 def settings_in_force() -> Settings:
     """The settings in the environment; relative folders are resolved against the project."""
     settings = parse_settings(os.environ, base=ROOT)

@@ -5,7 +5,7 @@ They run after each inventory. The check `budget` reports if the present month w
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
@@ -18,6 +18,9 @@ from lakehouse.defs.keys import costs_key, inventory_key
 from lakehouse.defs.resources import open_session
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
+
+if TYPE_CHECKING:
+    from lakehouse.engine.costs.cost_tables import CostsSession
 
 # What the month will cost, by scope of a budget, in USD; for the compaction sensor.
 FORECAST_USD = "lakehouse/forecast_usd"
@@ -46,6 +49,23 @@ def published_left_usd(
     }
 
 
+def _session(
+    context: dg.AssetExecutionContext,
+    spark: LazyPySparkResource,
+    tables: Sequence[Table],
+    lake: Lake,
+) -> "CostsSession":
+    """What a run needs to write a table of costs."""
+    from lakehouse.engine.costs.cost_tables import CostsSession
+
+    return CostsSession(
+        lake=lake,
+        tables={table.key: table for table in tables},
+        spark=open_session(context, spark),
+        owner=f"run {context.run.run_id}",
+    )
+
+
 def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     key = costs_key("operations")
 
@@ -63,15 +83,10 @@ def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
     def operations(
         context: dg.AssetExecutionContext, spark: LazyPySparkResource
     ) -> dg.MaterializeResult[Any]:
-        from lakehouse.engine.costs.cost_tables import CostsSession, write_operations
+        from lakehouse.engine.costs.cost_tables import write_operations
 
         with dagster_words(context):
-            costs = CostsSession(
-                lake=lake,
-                tables={table.key: table for table in tables},
-                spark=open_session(context, spark),
-                owner=f"run {context.run.run_id}",
-            )
+            costs = _session(context, spark, tables, lake)
             written = write_operations(costs, now_ms=now_ms())
         return dg.MaterializeResult(metadata=_metadata(context, written))
 
@@ -104,15 +119,9 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         from lakehouse.engine.costs.budgets import read_budgets
         from lakehouse.engine.costs.chargeback import write_chargeback
-        from lakehouse.engine.costs.cost_tables import CostsSession
 
         with dagster_words(context):
-            costs = CostsSession(
-                lake=lake,
-                tables={table.key: table for table in tables},
-                spark=open_session(context, spark),
-                owner=f"run {context.run.run_id}",
-            )
+            costs = _session(context, spark, tables, lake)
             written = write_chargeback(costs, now_ms=now_ms())
             budgets = read_budgets(lake, costs.tables, now_ms=now_ms())
         metadata = {

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.commands.archive_restore import partition_text, restore_command
-from lakehouse.cli.context import LakeContext, complete_table, open_table
+from lakehouse.cli.context import LakeContext, complete_table, not_written, open_table
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
@@ -52,7 +52,7 @@ def plan_command(table: str, as_json: bool) -> None:
     opened, wanted = open_table(table)
     plan = run.plan(opened.lake, wanted, opened.tables.values())
     if plan is None:
-        raise _missing(table)
+        raise not_written(table, asked=f"archive of {table}")
     document = plan.as_json()
     write_json(document) if as_json else _print_archive(document)
 
@@ -69,7 +69,7 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
     """
     opened, wanted = open_table(table)
     if run.plan(opened.lake, wanted) is None:  # also refuses a table without an archive
-        raise _missing(table)
+        raise not_written(table, asked=f"archive of {table}")
     document = _through_dagster(opened, wanted, only="archive", anyway=anyway)
     write_json(document) if as_json else _print_archive(document)
 
@@ -94,7 +94,7 @@ def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> in
     opened, wanted = open_table(table)
     plan = rehearse_expire(opened.lake, wanted)
     if plan is None:
-        raise _missing(table)
+        raise not_written(table, asked=f"archive of {table}")
     if wanted.archive is None and not dry_run:
         raise Refused(
             f"archive expire of {table}: it declares no archive. Use Table(archive=Archive(…)), "
@@ -125,7 +125,7 @@ def list_command(table: str, as_json: bool) -> None:
     opened, wanted = open_table(table)
     facts = opened.lake.facts(table)
     if facts is None:
-        raise _missing(table)
+        raise not_written(table, asked=f"archive of {table}")
     contents = archive_contents(opened.lake, facts)
     document = list_document(wanted, facts.snapshot.version, contents)
     if as_json:
@@ -193,13 +193,6 @@ def _through_dagster(
         config = {"anyway": anyway, "only": only}
         [done] = recorder.materialize([f"archive/{table.key}"], config=config)
     return done.outcome()[f"lakehouse/{only}"]
-
-
-def _missing(table: str) -> Refused:
-    return Refused(
-        f"archive of {table}: the table is declared but does not exist yet. "
-        f"Write it first: lakehouse materialize {table}"
-    )
 
 
 def _print_archive(document: Mapping[str, Any]) -> None:

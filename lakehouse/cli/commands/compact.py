@@ -6,10 +6,9 @@ from typing import Any
 import click
 
 from lakehouse.cli.commands.plan import plan_document, print_plans
-from lakehouse.cli.context import complete_table, open_table
+from lakehouse.cli.context import complete_table, not_written, open_table
 from lakehouse.cli.output import json_option, print_figures, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction import run
 from lakehouse.engine.each_table import Found
 
@@ -35,7 +34,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     if dry_run:
         plan = run.plan(opened.lake, wanted)
         if plan is None:
-            raise _missing(table)
+            raise not_written(table, asked=f"compact {table}")
         found = Found(table=wanted, value=plan)
         write_json(plan_document(found)) if as_json else print_plans([found], verbose=True)
         return
@@ -46,16 +45,9 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
         config = {"anyway": anyway, "probe": probe}
         [done] = recorder.materialize([f"compaction/{table}"], config=config)
     if done.state == "skipped":
-        raise _missing(table)
+        raise not_written(table, asked=f"compact {table}")
     document: Mapping[str, Any] = done.outcome()["lakehouse/compaction"]
     write_json(document) if as_json else _print(document)
-
-
-def _missing(table: str) -> Refused:
-    return Refused(
-        f"compact {table}: the table is declared but does not exist yet. "
-        f"Write it first: lakehouse materialize {table}"
-    )
 
 
 def _print(document: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import click
 
 from lakehouse.cli.commands.backtest_text import check_plot, draw_files
-from lakehouse.cli.context import complete_table, open_table
+from lakehouse.cli.context import complete_table, not_written, open_table
 from lakehouse.cli.output import (
     attributes,
     bytes_text,
@@ -29,7 +29,6 @@ from lakehouse.core.delta.commits import (
     rebuilt_from,
     written_in,
 )
-from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction.read_probe import newest_probe
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import account_of
@@ -71,10 +70,7 @@ def history_command(
     opened, wanted = open_table(table)
     facts = opened.lake.facts(wanted.key)
     if facts is None:
-        raise Refused(
-            f"history {table}: the table is declared but does not exist yet. "
-            f"Write it first: lakehouse materialize {table}"
-        )
+        raise not_written(table, asked=f"history {table}")
     account = account_of(opened.lake, wanted, facts)
     probe = newest_probe(opened.lake, wanted.key)
     entries = {entry.compaction.version: entry for entry in account.entries}

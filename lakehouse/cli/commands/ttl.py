@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import complete_table, open_table
+from lakehouse.cli.context import complete_table, not_written, open_table
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
@@ -16,7 +16,6 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.core.errors import Refused
 from lakehouse.engine.archive import ttl_run
 
 
@@ -39,7 +38,7 @@ def plan_command(table: str, as_json: bool) -> None:
     opened, wanted = open_table(table)
     plan = ttl_run.plan(opened.lake, wanted)
     if plan is None:
-        raise _missing(table)
+        raise not_written(table, asked=f"TTL of {table}")
     document = plan.as_json()
     write_json(document) if as_json else _print(document)
 
@@ -57,19 +56,12 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
 
     opened, wanted = open_table(table)
     if ttl_run.plan(opened.lake, wanted) is None:  # also refuses a table without a TTL
-        raise _missing(table)
+        raise not_written(table, asked=f"TTL of {table}")
     settings = opened.lake.settings
     with open_recorder(settings) as recorder, driver_for_command(settings):
         [done] = recorder.materialize([f"ttl/{table}"], config={"anyway": anyway})
     document: Mapping[str, Any] = done.outcome()["lakehouse/ttl"]
     write_json(document) if as_json else _print(document)
-
-
-def _missing(table: str) -> Refused:
-    return Refused(
-        f"TTL of {table}: the table is declared but does not exist yet. "
-        f"Write it first: lakehouse materialize {table}"
-    )
 
 
 def _print(document: Mapping[str, Any]) -> None:

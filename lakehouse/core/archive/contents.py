@@ -3,7 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lakehouse.core.archive.records import APP_ID, ArchivedFile, ArchiveOperation
+from lakehouse.core.archive.records import (
+    APP_ID,
+    ArchivedFile,
+    ArchiveOperation,
+    RecordedPartition,
+)
 from lakehouse.core.delta.commits import Commits, moves_rows, written_in
 from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
 from lakehouse.core.errors import Broken
@@ -25,6 +30,16 @@ class ArchivedPartition:
     start_ms: int
     end_ms: int
     files: tuple[ArchivedFile, ...]
+
+    @property
+    def recorded(self) -> RecordedPartition:
+        """The partition as the record of a later operation names it."""
+        return RecordedPartition(
+            values=self.partition,
+            start_ms=self.start_ms,
+            end_ms=self.end_ms,
+            files=self.files,
+        )
 
     @property
     def row_count(self) -> int:

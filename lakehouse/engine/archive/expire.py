@@ -25,7 +25,7 @@ from lakehouse.core.archive.expire import (
     files_that_left,
     plan_expire,
 )
-from lakehouse.core.archive.records import ArchiveOperation, RecordedPartition
+from lakehouse.core.archive.records import ArchiveOperation
 from lakehouse.core.declaration.table import Table
 from lakehouse.engine.archive.records import archive_operations, contents_of, record_operation
 from lakehouse.engine.clock import now_ms
@@ -98,15 +98,7 @@ def _operation(facts: ExpireFacts, plan: ExpirePlan) -> ArchiveOperation:
         created_ms=now_ms(),
         cutoff_ms=0,
         storage_class="",
-        partitions=tuple(
-            RecordedPartition(
-                values=each.partition,
-                start_ms=each.start_ms,
-                end_ms=each.end_ms,
-                files=each.files,
-            )
-            for each in plan.expired
-        ),
+        partitions=tuple(each.recorded for each in plan.expired),
     )
 
 

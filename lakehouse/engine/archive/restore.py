@@ -33,7 +33,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lakehouse.core.archive.records import APP_ID, ArchiveOperation, RecordedPartition
+from lakehouse.core.archive.contents import ArchiveContents
+from lakehouse.core.archive.records import APP_ID, ArchiveOperation
 from lakehouse.core.archive.restore_plan import RestoreOutcome, RestorePlan, RestoreRequest
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import ROWS_MOVED
@@ -74,7 +75,8 @@ def plan_restore(lake: Lake, table: Table, request: RestoreRequest) -> RestorePl
             f"restore of {table.key}: there is something at {request.target} already. Use an empty"
             " place"
         )
-    return _planned(lake, table, request, _facts_now(lake, table))
+    facts = _facts_now(lake, table)
+    return _planned(table, request, facts, archive_contents(lake, facts))
 
 
 def run_restore(
@@ -105,8 +107,10 @@ def run_restore(
                 verify_delete(lake, table.key)
                 facts = _facts_now(lake, table)
                 withdraw_unapplied(lake, facts, archive_contents(lake, facts))
-                plan = _planned(lake, table, request, facts)
-                version = _into_source(session, facts, plan, tell)
+                contents = archive_contents(lake, facts)
+                plan = _planned(table, request, facts, contents)
+                number = contents.last_number + 1
+                version = _into_source(session, facts, plan, number, tell)
     seconds = time.monotonic() - started
     return RestoreOutcome(plan=plan, version_after=version, seconds=seconds)
 
@@ -121,8 +125,9 @@ def _facts_now(lake: Lake, table: Table) -> TableFacts:
     return facts
 
 
-def _planned(lake: Lake, table: Table, request: RestoreRequest, facts: TableFacts) -> RestorePlan:
-    contents = archive_contents(lake, facts)
+def _planned(
+    table: Table, request: RestoreRequest, facts: TableFacts, contents: ArchiveContents
+) -> RestorePlan:
     return RestorePlan(
         table=table.key,
         version=facts.snapshot.version,
@@ -157,30 +162,26 @@ def _into_new_table(
 
 
 def _into_source(
-    session: TableSession, facts: TableFacts, plan: RestorePlan, tell: Callable[[str], None]
+    session: TableSession,
+    facts: TableFacts,
+    plan: RestorePlan,
+    number: int,
+    tell: Callable[[str], None],
 ) -> int | None:
-    """Steps 3 to 5; returns the version of the append."""
+    """Steps 3 to 5 of the operation with this number; returns the version of the append."""
     if not plan.partitions:
         return None
     rows = _counted_rows(session, facts, plan, tell)
     lake, snapshot = session.lake, facts.snapshot
     operation = ArchiveOperation(
-        number=archive_contents(lake, facts).last_number + 1,
+        number=number,
         kind="restore",
         table_id=snapshot.table_id,
         version=snapshot.version,
         created_ms=now_ms(),
         cutoff_ms=0,
         storage_class="",
-        partitions=tuple(
-            RecordedPartition(
-                values=each.partition,
-                start_ms=each.start_ms,
-                end_ms=each.end_ms,
-                files=each.files,
-            )
-            for each in plan.partitions
-        ),
+        partitions=tuple(each.recorded for each in plan.partitions),
     )
     record_operation(lake.store, session.key, operation)
     tell(f"{plan.table}: writing {plan.row_count:,} rows")
