@@ -6,13 +6,13 @@ import pytest
 
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.errors import Refused
+from lakehouse.engine import clock
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.lake_owner import claim, refuse_table_of_another_lake, refuse_unsafe_commits
 from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import run
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -83,11 +83,11 @@ def test_the_clock_of_a_bucket_elsewhere_is_asked(
 ) -> None:
     table = adopted_table("silver/orders", f"s3://{bucket}/orders")
     lake = open_lake(own_settings(tmp_path), tables=[table])
-    run.check_clock(lake, table.key)
+    clock.check_clock(lake, table.key)
     ahead = now_ms() + 6 * 60_000
-    monkeypatch.setattr(run, "now_ms", lambda: ahead)
+    monkeypatch.setattr(clock, "now_ms", lambda: ahead)
     monkeypatch.setattr(
         DiskStore, "stat", lambda *_: None
     )  # the lake's own disk has this machine's clock
     with pytest.raises(Refused, match=r"this machine's clock is 3[56][0-9] s off the storage's"):
-        run.check_clock(lake, table.key)
+        clock.check_clock(lake, table.key)

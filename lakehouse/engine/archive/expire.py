@@ -28,10 +28,9 @@ from lakehouse.core.archive.expire import (
 from lakehouse.core.archive.records import ArchiveOperation
 from lakehouse.core.declaration.table import Table
 from lakehouse.engine.archive.records import archive_operations, contents_of, record_operation
-from lakehouse.engine.clock import now_ms
+from lakehouse.engine.clock import check_clock, now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_lock import hold_alone
-from lakehouse.engine.vacuum.run import check_clock
 
 _BATCH = 1_000
 

@@ -59,7 +59,7 @@ from lakehouse.engine.archive.records import (
     withdraw_unapplied,
 )
 from lakehouse.engine.archive.rewritten import stage_rewritten
-from lakehouse.engine.clock import now_ms
+from lakehouse.engine.clock import check_clock, now_ms
 from lakehouse.engine.compaction.spark_content import READ_CONFS
 from lakehouse.engine.compaction.verify import verify_left
 from lakehouse.engine.costs.price_book import load_price_book
@@ -68,7 +68,6 @@ from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.session_confs import session_confs
 from lakehouse.engine.table_lock import hold, retry_conflicts
-from lakehouse.engine.vacuum.run import check_clock
 
 _TRIES = 3
 

@@ -39,7 +39,7 @@ from lakehouse.core.delta.commits import ROWS_MOVED, Commits
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import Column, Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.engine.clock import now_ms
+from lakehouse.engine.clock import check_clock, now_ms
 from lakehouse.engine.compaction.verify import verify_left
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.delta_log.statistics import each_statistics
@@ -48,7 +48,6 @@ from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark import session_confs, statements
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
-from lakehouse.engine.vacuum.run import check_clock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

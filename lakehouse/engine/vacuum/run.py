@@ -40,7 +40,7 @@ from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.core.vacuum.mode_choice import DELETE_KEYS
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_rest
-from lakehouse.engine.clock import now_ms, pause_about
+from lakehouse.engine.clock import check_clock, pause_about
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import refuse_table_of_another_lake
 from lakehouse.engine.spark import statements
@@ -56,8 +56,6 @@ from lakehouse.engine.vacuum.recheck import Recheck
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CLOCK = "_lakehouse/clock"
-_CLOCK_OFF_MS = 300_000
 _DELETES_PER_SECOND = 3_000
 _PAUSES_SECONDS = (0.5, 2.0, 8.0)
 
@@ -134,23 +132,6 @@ def rehearse(
         confirmed = _confirmed(open_spark(), run.lake, planned, spared)
         confirmed = Recheck(run, inputs, planned, spared).still_going(confirmed)
         return plan_rest(planned, inputs.facts, table, confirmed, spared)
-
-
-def check_clock(lake: Lake, table_key: str) -> None:
-    """Refuses if this machine's clock and the storage's differ by more than five minutes.
-
-    A file may be past the retention by one clock and not by the other. For a table in a bucket
-    outside the lake, that bucket's time is checked, too: the date of a response.
-    """
-    lake.store.put(_CLOCK, b"")
-    stored = lake.store.stat(_CLOCK)
-    times_ms = (stored.modified_ms if stored else None, lake.clock_ms(table_key))
-    off_ms = max((now_ms() - ms for ms in times_ms if ms is not None), key=abs, default=0)
-    if abs(off_ms) > _CLOCK_OFF_MS:
-        raise Refused(
-            f"{table_key}: this machine's clock is {off_ms / 1_000:.0f} s off the storage's (limit "
-            f"{_CLOCK_OFF_MS / 1_000:.0f} s). Synchronise it with a time server, then try again"
-        )
 
 
 def _planned(

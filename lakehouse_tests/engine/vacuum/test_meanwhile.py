@@ -14,6 +14,7 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.increments import consume_app_id
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vacuum import candidates
+from lakehouse.engine import clock
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake, open_lake
@@ -496,7 +497,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_clock_of_another_world_stops_it_before_anything_goes(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "now_ms", lambda: now_ms() + 400_000)
+    monkeypatch.setattr(clock, "now_ms", lambda: now_ms() + 400_000)
     before = files(lake)
     with pytest.raises(Refused, match="clock is 400 s off"):
         run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE)  # type: ignore[arg-type]  # nobody is asked
