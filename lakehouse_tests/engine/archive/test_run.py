@@ -13,13 +13,13 @@ from lakehouse.core.delta.commits import written_in
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.evolution.rebuild import RebuildRequest
 from lakehouse.core.reasons import Reason
+from lakehouse.engine import clock
 from lakehouse.engine.archive import commit, copies, run, ttl_run
 from lakehouse.engine.archive.run import plan, run_archive
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.evolution.move_facts import plan_move
 from lakehouse.engine.evolution.rebuild import plan_rebuild
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum import run as vacuum
 from lakehouse_tests.engine.archive.cases import (
     DAYS,
     KEY,
@@ -226,7 +226,7 @@ def test_a_clock_that_is_ahead_moves_nothing(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_rows(lake, ROWS)
-    monkeypatch.setattr(vacuum, "now_ms", lambda: now_ms() + 400_000)
+    monkeypatch.setattr(clock, "now_ms", lambda: now_ms() + 400_000)
     with pytest.raises(Refused, match=r"this machine's clock is (399|400) s off"):
         run_archive(session_of(lake, spark))
     expiring = replace(DAYS, archive=None, ttl=Ttl(column="day", days=3))
