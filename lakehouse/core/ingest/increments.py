@@ -9,7 +9,7 @@ as an insert. A table that follows changes already has these rows, and skips the
 that read all rows in between has rows of the faulty compaction, and reads the whole input again.
 
 A rebuild from own rows is skipped. One from inputs is read; an append cannot follow it. Rows that
-move to the archive or back, or expire, are skipped: tables that read them keep them.
+move to an archive or back, or expire, are skipped. An input is read whole with its archive.
 
 A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys ignores
 them. An append would duplicate them, so it cannot continue by changes.
@@ -18,7 +18,7 @@ them. An append would duplicate them, so it cannot continue by changes.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Merge
@@ -38,6 +38,9 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
 
+if TYPE_CHECKING:
+    from lakehouse.core.archive.contents import ArchivedPartition
+
 # In a commit's userMetadata: when the consumed version was committed, by transaction id.
 READ_MS = "read_ms"
 # In a commit's userMetadata: the keys by which rows were merged, `None` if they were appended.
@@ -49,9 +52,10 @@ CREATED_AGAIN = "it was created again since it was last read"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAll(Explained):
-    """Read the input whole, at version `upto`."""
+    """Read the input whole, at version `upto`, with what its archive holds at that version."""
 
     upto: int
+    archived: tuple["ArchivedPartition", ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +162,7 @@ def plan_increment(
         return ReadAll(upto=input_version, explanation=explanation)
     changed = [commit.version for commit in commits if is_news(commit)]
     if not changed:
-        versions = f"{table} {consumed}"
-        explanation = Reason.INPUTS_UNCHANGED.explain(versions=versions)
+        explanation = Reason.INPUTS_UNCHANGED.explain(versions=f"{table} {consumed}")
         return NothingNew(upto=input_version, explanation=explanation)
     return ReadChanges(
         first=changed[0],

@@ -18,12 +18,15 @@ from lakehouse.core.evolution.rebuild import (
 )
 from lakehouse.core.evolution.rebuild_limits import refuse_impossible
 from lakehouse.core.ingest import increments
+from lakehouse.core.ingest.increments import ReadAll
+from lakehouse.core.reasons import Reason
 from lakehouse.engine.archive.records import why_archived
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.evolution.compare import compare_with_spark
 from lakehouse.engine.evolution.staged_rows import RowSums, sums_of_own_rows
 from lakehouse.engine.ingest.commit_rows import columns_of
 from lakehouse.engine.ingest.derive import facts_of_inputs
+from lakehouse.engine.ingest.input_changes import with_archive
 from lakehouse.engine.ingest.work_size import confs_to_read, whole_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.errors import translated
@@ -33,20 +36,27 @@ from lakehouse.engine.spark.session_confs import session_confs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRebuild:
-    """A planned rebuild, and what it was planned from. `sums` are those of own rows."""
+    """A planned rebuild, and what it was planned from.
+
+    `sums` are those of own rows. `first` is how the first input of an `Append` or `Merge` is read.
+    """
 
     session: TableSession
     request: RebuildRequest
     facts: TableFacts
     plan: RebuildPlan
     inputs: Mapping[str, TableFacts] = field(default_factory=dict[str, TableFacts])
+    first: ReadAll | None = None
     sums: RowSums | None = None
 
     @property
     def confs(self) -> Mapping[str, str]:
         """Session settings for statements over these rows."""
         read = self.inputs.values() if self.inputs else [self.facts]
-        return confs_to_read([whole_table(facts.snapshot) for facts in read])
+        sizes = [whole_table(facts.snapshot) for facts in read]
+        if self.first is not None:
+            sizes += [(each.row_count, each.size_bytes) for each in self.first.archived]
+        return confs_to_read(sizes)
 
 
 def declared_request(session: TableSession, source: type_of_source | None) -> RebuildRequest:
@@ -82,11 +92,14 @@ def plan_now(
     readers = tuple(_readers(lake, table, facts, tables))
     if request.source == "inputs":
         inputs = facts_of_inputs(lake, table)
+        first = _first_input(lake, table, inputs)
         input_bytes = sum(each.snapshot.size_bytes for each in inputs.values())
+        if first is not None:
+            input_bytes += sum(each.size_bytes for each in first.archived)
         known = RebuildFacts(table=facts, readers=readers, input_bytes=input_bytes)
         plan = rebuild_plan(request, known)
         return PlannedRebuild(
-            session=session, request=request, facts=facts, plan=plan, inputs=inputs
+            session=session, request=request, facts=facts, plan=plan, inputs=inputs, first=first
         )
     if table.inputs and not isinstance(table.write, Overwrite):
         increments.check_written_alike(table, newest_first(lake.store, facts.history))
@@ -97,6 +110,18 @@ def plan_now(
     plan = rebuild_plan(request, RebuildFacts(table=facts, readers=readers, inexact=sums.inexact))
     plan = replace(plan, row_count=sums.row_count)
     return PlannedRebuild(session=session, request=request, facts=facts, plan=plan, sums=sums)
+
+
+def _first_input(lake: Lake, table: Table, inputs: Mapping[str, TableFacts]) -> ReadAll | None:
+    """The reading of a followed input, with its archive; `None` for an `Overwrite`."""
+    if isinstance(table.write, Overwrite):
+        return None
+    driver = inputs[table.inputs[0].key]
+    version = driver.snapshot.version
+    explanation = Reason.INPUT_READ_WHOLE.explain(
+        table=driver.snapshot.table, version=version, why=f"{table.key} is rebuilt"
+    )
+    return with_archive(lake, driver, ReadAll(upto=version, explanation=explanation))
 
 
 def refuse_readers_behind(

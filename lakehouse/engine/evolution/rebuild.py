@@ -172,7 +172,7 @@ def _staged(rebuild: PlannedRebuild) -> "DataFrame":
         frame = table_at(session.spark, snapshot)
         rows = rebuilt_rows(frame, rebuild.plan.columns, snapshot)
     else:
-        rows = transformed(session, rebuild.inputs)
+        rows = transformed(session, rebuild.inputs, rebuild.first)
         check_has_columns(table, rows)
         if isinstance(table.write, Merge):
             rows = newest_per_key(rows, table.write)

@@ -53,6 +53,7 @@ from lakehouse.engine.ingest.input_changes import (
     increments_to_overwrite,
     merges_few,
     next_increment,
+    with_archive,
 )
 from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.lake import Lake, TableSession
@@ -118,6 +119,13 @@ def transformed(
     if isinstance(increment, ReadChanges):
         key = table.inputs[0].key
         frames[key] = changed_rows(session.spark, inputs[key].snapshot.uri, increment)
+    if isinstance(increment, ReadAll) and increment.archived:
+        from lakehouse.engine.archive.read import archived_rows
+
+        source = replace(session, table=table.inputs[0])
+        rows = frames[source.key]
+        archived = archived_rows(source, rows.schema, increment.archived)
+        frames[source.key] = rows.unionByName(archived)
     assert table.transform is not None
     return table.transform(**{source.name: frames[source.key] for source in table.inputs})
 
@@ -174,6 +182,7 @@ class _Derivation:
                 why=changes_lost(increment.first - 1),
             )
             increment = ReadAll(upto=increment.upto, explanation=lost)
+            increment = with_archive(self.session.lake, driver, increment)
             # The first try may have added columns.
             again = replace(self, target=self.session.lake.facts(self.session.table.key))
             again._write(write, driver, increment)

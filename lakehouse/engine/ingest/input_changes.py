@@ -1,6 +1,7 @@
 """Decides and reads the increments of a derived table's inputs."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -13,6 +14,7 @@ from lakehouse.core.errors import Broken
 from lakehouse.core.evolution.plan import NEW_KEY
 from lakehouse.core.ingest import increments
 from lakehouse.core.ingest.increments import Increment, ReadAll, ReadChanges, Reader
+from lakehouse.core.text import count_of
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.ingest.work_size import Size, are_few, confs_to_read, merged_into, whole_table
 from lakehouse.engine.lake import Lake
@@ -59,7 +61,24 @@ def next_increment(
         is_append=isinstance(table.write, Append),
     )
     consumed_version = None if consumed is None else consumed.version
-    return increments.plan_increment(consumed_version, version, history, reader)
+    increment = increments.plan_increment(consumed_version, version, history, reader)
+    return with_archive(lake, driver, increment) if isinstance(increment, ReadAll) else increment
+
+
+def with_archive(lake: Lake, driver: TableFacts, increment: ReadAll) -> ReadAll:
+    """The reading of a whole input, with what its archive holds at the same version."""
+    # Loaded late, since most runs read changes.
+    from lakehouse.core.archive.records import APP_ID
+    from lakehouse.engine.archive.records import archive_contents
+
+    if APP_ID not in driver.snapshot.transactions:
+        return increment
+    contents = archive_contents(lake, driver)
+    if not contents.partitions:
+        return increment
+    more = f"; with {count_of(contents.row_count, 'row')} of its archive"
+    explanation = replace(increment.explanation, more=more)
+    return replace(increment, archived=contents.partitions, explanation=explanation)
 
 
 def refuse_older_copy(
@@ -119,11 +138,12 @@ def confs_to_derive(
     """
     first, *others = inputs.values()
     read = [whole_table(facts.snapshot) for facts in others]
-    read.append(
-        _changed(store, first, increment)
-        if isinstance(increment, ReadChanges)
-        else whole_table(first.snapshot)
-    )
+    if isinstance(increment, ReadChanges):
+        read.append(_changed(store, first, increment))
+    else:
+        read.append(whole_table(first.snapshot))
+    if isinstance(increment, ReadAll):
+        read += [(each.row_count, each.size_bytes) for each in increment.archived]
     if target is not None and isinstance(table.write, Merge):
         read.append(merged_into(target.snapshot))
     return confs_to_read(read)

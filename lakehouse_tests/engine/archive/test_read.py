@@ -9,14 +9,26 @@ from deltalake import write_deltalake
 
 import lakehouse
 from lakehouse.core.archive.restore_plan import RestoreRequest
-from lakehouse.core.errors import Refused
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.evolution.rebuild import RebuildRequest
+from lakehouse.core.reasons import Reason
 from lakehouse.engine.archive.read import earlier_names, read_table
 from lakehouse.engine.archive.records import archive_contents
 from lakehouse.engine.archive.restore import run_restore
+from lakehouse.engine.evolution.rebuild import run_rebuild
+from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.statements import path_table
 from lakehouse_tests.engine.archive import by_hand
-from lakehouse_tests.engine.example import add_events, event, events, facts_of
+from lakehouse_tests.engine.example import (
+    add_events,
+    copies,
+    event,
+    events,
+    facts_of,
+    rows_in,
+    states,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +62,36 @@ def test_every_row_is_in_one_place_before_the_commit_of_a_move_and_after_it(
     rows = read_table(session, with_archive=True)
     assert rows.columns == ["id", "at", "state", "day"]
     assert sorted({str(row["day"]) for row in rows.collect()}) == [DAY_1, DAY_2]
+
+
+@pytest.mark.spark
+def test_a_table_that_is_too_far_behind_to_read_changes_reads_archived_rows_once(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """Rows were added, archived, and their files deleted before a table downstream had read them."""
+    add_events(lake, event(1, 5, "a"))
+    for table in (states, copies):
+        write_table(lake, spark, table)
+    add_events(lake, event(2, 5, "b", day=2), event(3, 5, "c", day=3))
+    removed = [file.path for file in facts_of(lake, KEY).snapshot.files]
+    by_hand.archive(lake, KEY, DAY_1, DAY_2)
+    live = {file.path for file in facts_of(lake, KEY).snapshot.files}
+    lake.store.delete([f"{KEY}/{path}" for path in removed if path not in live])
+    outcome = write_table(lake, spark, states)
+    assert outcome.reason is Reason.INPUT_READ_WHOLE
+    assert outcome.explanation.sentence.endswith(
+        "its changes after version 0 are gone; with 2 rows of its archive"
+    )
+    assert rows_in(lake, states.key, "id", "state") == [(1, "a"), (2, "b"), (3, "c")]
+    with pytest.raises(Broken, match=r"would double rows.* use `lakehouse rebuild silver/copies`"):
+        write_table(lake, spark, copies)
+    request = RebuildRequest(table=copies, source="inputs")
+    run_rebuild(TableSession(lake=lake, spark=spark, table=copies), request)
+    archived = TableSession(lake=lake, spark=spark, table=events)
+    run_restore(archived, RestoreRequest())
+    for table in (states, copies):
+        assert write_table(lake, spark, table).reason is Reason.INPUTS_UNCHANGED
+        assert rows_in(lake, table.key, "id", "state") == [(1, "a"), (2, "b"), (3, "c")]
 
 
 @pytest.mark.spark

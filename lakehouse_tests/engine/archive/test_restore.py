@@ -89,8 +89,9 @@ def test_chosen_partitions_become_a_new_table_and_stay_in_the_archive(
 def test_restored_partitions_leave_the_archive_and_tables_downstream_read_nothing_twice(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their archived files go when no reader of an older version needs them."""
-    write_table(lake, spark, copies)
+    """Their archived files go when no reader of an older version needs them. A first read has the archive, too."""
+    outcome = write_table(lake, spark, copies)
+    assert outcome.explanation.sentence.endswith("; with 2 rows of its archive")
     add_events(lake, event(4, 5, "a", day=3))
     outcome = restored(lake, spark, RestoreRequest(values=[{"day": DAY_1}]))
     assert (outcome.plan.row_count, outcome.version_after) == (1, version_of(lake, KEY))
@@ -99,7 +100,7 @@ def test_restored_partitions_leave_the_archive_and_tables_downstream_read_nothin
     assert held(lake) == [DAY_2] and ids_with_archive(lake, spark) == [1, 2, 3, 4]
     assert restored(lake, spark, RestoreRequest(values=[{"day": DAY_1}])).version_after is None
     write_table(lake, spark, copies)
-    assert rows_in(lake, copies.key, "id") == [(3,), (4,)]
+    assert rows_in(lake, copies.key, "id") == [(1,), (2,), (3,), (4,)]
     names = {file.name for file in lake.store.list(f"archive/{KEY}")}
     plan = rehearse_expire(lake, TABLE)
     assert plan is not None and (len(names), plan.files) == (2, {})
