@@ -16,7 +16,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 
-_WORDS = ("uri", "writers", "orphans", "cluster_by")
+_WORDS = ("uri", "writers", "orphans", "cluster_by", "engine")
 
 
 def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
@@ -52,8 +52,11 @@ def adopted_lines(table: Table) -> str:
     orphans = (
         f"orphans = {toml_text(table.write.orphans)}\n" if table.write.orphans != "keep" else ""
     )
+    engine = table.compaction.engine
+    compacted_by = f"engine = {toml_text(engine)}\n" if engine != "auto" else ""
     uri, writers = toml_text(table.write.uri), toml_text(table.write.writers)
-    return f"[{toml_text(table.key)}]\nuri = {uri}\nwriters = {writers}\n{orphans}{clustered}"
+    rest = f"{orphans}{clustered}{compacted_by}"
+    return f"[{toml_text(table.key)}]\nuri = {uri}\nwriters = {writers}\n{rest}"
 
 
 def adopted_table(
@@ -63,6 +66,7 @@ def adopted_table(
     writers: Any = "unknown",
     orphans: Any = "keep",
     cluster_by: tuple[str, ...] = (),
+    engine: Any = "auto",
 ) -> Table:
     """Declares a table that other programs write, with the default upkeep of its layer."""
     layout = LiquidClustering(columns=cluster_by) if cluster_by else BinPacking()
@@ -70,7 +74,7 @@ def adopted_table(
     return Table(
         key=key,
         write=adopted,
-        compaction=Compaction(data_layout=layout),
+        compaction=Compaction(data_layout=layout, engine=engine),
         description=f"Written by other programs, at {uri}.",
     )
 
@@ -102,7 +106,7 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
         isinstance(column, str) for column in cast("list[Any]", columns)
     ):
         raise Refused(f"{name}: {key} has cluster_by = {columns!r}. Use a list of columns")
-    rest = {word: fields[word] for word in ("writers", "orphans") if word in fields}
+    rest = {word: fields[word] for word in ("writers", "orphans", "engine") if word in fields}
     try:
         address = parse_address(uri, base="/")
         return adopted_table(key, address, cluster_by=tuple(cast("list[str]", columns)), **rest)

@@ -180,12 +180,15 @@ def commits_conditionally(log_store: str) -> bool:
     return bool(log_store) and not log_store.startswith(_DELTAS_OWN_STORES)
 
 
-def commits_at_risk(write: object) -> Explanation | None:
-    """Why a compaction's commit could overwrite another one, or `None` if it cannot.
+def commits_at_risk(write: object, *, conditional: bool = False) -> Explanation | None:
+    """Why a commit of ours could overwrite another one, or `None` if it cannot.
+
+    `conditional`: our commit creates its version only if it does not exist. deltalake always
+    commits that way. With Delta's own log stores Spark does not.
 
     Source: delta-io/delta v4.4.0, S3SingleDriverLogStore and HDFSLogStore: they check for the
     version, then write or rename over it.
     """
-    if not isinstance(write, Adopted) or write.writers != "unknown":
+    if conditional or not isinstance(write, Adopted) or write.writers != "unknown":
         return None
     return Reason.WRITERS_UNKNOWN.explain(where="S3" if write.on_s3 else "a disk")

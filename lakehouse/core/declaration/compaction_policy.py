@@ -176,6 +176,12 @@ class Compaction:
         'in the log; if these are missing or differ, Spark compares every row. `"content"`: Spark '
         "always compares every row",
     )
+    engine: Literal["auto", "spark", "deltalake"] = knob(
+        "auto",
+        one_of("auto", "spark", "deltalake"),
+        'what compacts the table. `"auto"`: deltalake for adopted tables that it can write '
+        "([adopt](adopt.md#who-else-commits)), Spark for all others",
+    )
     cold_hours: float = knob(
         0,
         AMOUNT,

@@ -47,6 +47,12 @@ _BOOLEANS = {
     **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
     **dict.fromkeys(("f", "false", "n", "no", "0"), False),
 }
+# The spelling that every writer uses for a value of this type.
+_PLAIN = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), re.compile(r"0|-?[1-9]\d*")),
+    "boolean": re.compile("true|false"),
+    "date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+}
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
@@ -81,6 +87,16 @@ def is_changed_by_rewrite(partition: type_of_partition, columns: Mapping[str, Co
         value in _WRITTEN_AS_NULL and _type_of(name, columns) in _TEXT_TYPES
         for name, value in partition
     )
+
+
+def is_plain(value: str | None, type_: str) -> bool:
+    """Whether all engines read the value alike, and write it again with the same spelling."""
+    if value is None:
+        return True
+    if type_ == "string":
+        return value not in _WRITTEN_AS_NULL
+    spelling = _PLAIN.get(type_)
+    return spelling is not None and spelling.fullmatch(value) is not None
 
 
 def is_read_as_null(value: str | None, type_: str) -> bool:

@@ -157,9 +157,9 @@ class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
 class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
 
-    `tables` are asset keys with the addresses of their tables; relative addresses are resolved
-    against the project's root. Other fields are as in `lakehouse.maintain`. `min_small_files` and
-    `target_file_bytes` are the settings to tune first; 0 keeps the layer's default.
+    `tables` are asset keys with addresses, resolved against the project's root. `min_small_files`,
+    `target_file_bytes` and `engine` are knobs of `Compaction`; 0 keeps the layer's default. Other
+    fields are as in `lakehouse.maintain`.
     """
 
     tables: dict[str, str]
@@ -169,11 +169,12 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     orphans: str = "keep"
     min_small_files: int = 0
     target_file_bytes: int = 0
+    engine: str = "auto"
     vacuum_cron: str = NIGHTLY_CRON
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the tables' upkeep."""
-        knobs = self.model_dump(include={"min_small_files", "target_file_bytes"})
+        knobs = self.model_dump(include={"min_small_files", "target_file_bytes", "engine"})
         words = self.model_dump(include={"name", "layer", "writers", "orphans", "vacuum_cron"})
         return maintain(
             self.tables, compaction=Compaction(**knobs), base=context.project_root, **words
@@ -205,8 +206,7 @@ def _refuse_without_pool(addresses: Mapping[dg.AssetKey, str]) -> None:
         f"pool, like pool={next(iter(by_name))!r}; or define all of them with @asset after one "
         "line, which makes them take turns: "
         f"`{POOL_LINE}`; or, if you make sure that none of them runs during a compaction, pass "
-        "their addresses: "
-        f'maintain({by_name}, writers="none")'
+        f'their addresses: maintain({by_name}, writers="none")'
     )
 
 
