@@ -23,7 +23,7 @@ _COMMANDS = (
     *("up", "tables", "materialize", "health", "plan", "adopt", "compact", "landing", "schema"),
     *("quarantine", "pause", "resume", "history", "evolve", "rebuild", "backtest", "inventory"),
     *("vacuum", "tiers", "pin", "archive", "ttl", "costs", "report", "metrics", "alerts", "replay"),
-    *("server", "config"),
+    *("server", "config", "doctor"),
 )
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 # Compared by name, because few commands import Dagster.

@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from lakehouse.cli.commands.archive import list_document
+from lakehouse.cli.commands.doctor import document_of
 from lakehouse.cli.commands.materialize import run_document
 from lakehouse.cli.commands.replay import replay_document
 from lakehouse.cli.dagster_runs import AssetRun
@@ -17,6 +18,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.snapshot import Column
+from lakehouse.core.doctor import Finding
 from lakehouse.core.evolution.changes import compare
 from lakehouse.core.evolution.column_sources import present_columns
 from lakehouse.core.evolution.proposal import EvolutionOutcome, Proposal
@@ -99,6 +101,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "server": terminal.json("server", "status"),
         "take_over": terminal.json("server", "take-over"),
         "config": terminal.json("config"),
+        "doctor": document_of([Finding(name="storage", state="ok", sentence="It answers")]),
         "adopt": terminal.json("adopt", _warehouse_table(folder), "--dry-run"),
         "backtest": terminal.json(
             *("backtest", "bronze/orders", "--policy", "min_small_files=2"),

@@ -200,6 +200,7 @@ DOCUMENTS = {
     ),
     "take_over": ("lakehouse server take-over", ""),
     "config": ("lakehouse config", "Secrets have `value` null."),
+    "doctor": ("lakehouse doctor", "`state` is `ok`, `warning`, `failed` or `skipped`."),
 }
 
 

@@ -1,0 +1,134 @@
+"""`lakehouse doctor`: checks a configuration from end to end, and says what is wrong."""
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import settings_in_force
+from lakehouse.cli.output import attributes, json_option, show, write_json
+from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.doctor import Doubt, Finding, Verdict
+from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.settings import Settings
+from lakehouse.core.text import count_of
+from lakehouse.engine.declared_tables import declared_tables
+from lakehouse.engine.doctor.examination import Examination
+from lakehouse.engine.doctor.machine import check_machine
+from lakehouse.engine.doctor.storage import check_storage, scratch
+from lakehouse.engine.lake import Lake, open_lake
+
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"}
+
+
+@click.command("doctor", epilog="Examples: lakehouse doctor; lakehouse doctor --no-spark --json")
+@click.option(
+    "--spark/--no-spark",
+    "with_spark",
+    default=True,
+    help="Also check Spark. If the lake's own server is not running, it is started for the checks.",
+)
+@json_option
+def doctor_command(with_spark: bool, as_json: bool) -> int:
+    """Check this configuration from end to end: machine, storage, tables, Dagster and Spark.
+
+    Test files are written to the lake and deleted again. Exit code 2 if a check failed.
+    """
+    examination = Examination(show=tell_nothing if as_json else show_finding)
+    settings = _settings(examination)
+    if settings is not None:
+        _examine(examination, settings, with_spark=with_spark)
+    document = document_of(examination.findings)
+    if as_json:
+        write_json(document)
+    else:
+        checks = count_of(len(document["checks"]), "check")
+        warnings = count_of(document["warnings"], "warning")
+        show(f"{checks}: {document['failed']} failed, {warnings}")
+    return Refused.exit_code if document["failed"] else 0
+
+
+def document_of(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The JSON document of these findings."""
+    states = [each.state for each in findings]
+    return {
+        "failed": states.count("failed"),
+        "warnings": states.count("warning"),
+        "checks": [attributes(each, "name", "state", "sentence") for each in findings],
+    }
+
+
+def show_finding(finding: Finding) -> None:
+    """Prints one finding on a line."""
+    show(f"{finding.state:<8}{finding.name:<20}{finding.sentence}", style=_STYLES[finding.state])
+
+
+def tell_nothing(_: Finding) -> None:
+    """With `--json`, all findings are printed at the end."""
+
+
+def _settings(examination: Examination) -> Settings | None:
+    found = list[Settings]()
+
+    def look() -> Verdict:
+        found.append(settings_in_force())
+        return f"the lake is {found[0].root}, Spark is {found[0].spark.partition(';')[0]}"
+
+    examination.check("settings", look)
+    return found[0] if found else None
+
+
+def _examine(examination: Examination, settings: Settings, *, with_spark: bool) -> None:
+    check_machine(examination, settings)
+    examination.check("tables", lambda: _tables(settings))
+    examination.check("dagster", lambda: _dagster(settings))
+    lake = open_lake(settings)
+    with scratch(lake) as folder:
+        check_storage(examination, lake, folder)
+        if with_spark:
+            _check_spark(examination, lake, folder)
+        else:
+            examination.note("spark", "skipped", "by --no-spark")
+
+
+def _check_spark(examination: Examination, lake: Lake, folder: str) -> None:
+    blocking = ("java",) if not lake.settings.spark.startswith("sc://") else ()
+    if any(examination.state_of(name) == "failed" for name in blocking):
+        examination.note("spark", "skipped", "needs java, which did not pass")
+        return
+    # Imported late: PySpark is loaded only if Spark is checked.
+    from lakehouse.engine.doctor.spark import check_spark
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(driver_for_command(lake.settings))
+        except LakehouseError as error:
+            examination.note("spark", "failed", str(error))
+            return
+        check_spark(examination, lake, folder)
+
+
+def _tables(settings: Settings) -> Verdict:
+    tables = declared_tables(settings)
+    return f"{count_of(len(tables), 'table')} in {settings.tables} and {settings.adopted.name}"
+
+
+def _dagster(settings: Settings) -> Verdict:
+    home = os.environ.get("DAGSTER_HOME") or str(settings.home / "dagster")
+    if not os.path.exists(os.path.join(home, "dagster.yaml")):
+        return f"{home} has no instance yet; the first start creates it"
+    import dagster as dg
+
+    with dg.DagsterInstance.from_config(home) as instance:
+        instance.get_runs(limit=1)
+        storage = type(instance.run_storage).__name__
+        pools = instance.event_log_storage.get_pool_config()
+    answers = f"the instance at {home} answers ({storage})"
+    if pools.default_pool_limit != 1:
+        return Doubt(
+            sentence=f"{answers}, but pools have no limit of 1, so a table's writer and its "
+            "compaction may run at once. Use concurrency.pools.default_limit: 1 in dagster.yaml"
+        )
+    return answers

@@ -1,0 +1,147 @@
+"""What `lakehouse doctor` finds, and the comparisons behind its sentences."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from lakehouse.core.errors import Refused
+
+State = Literal["ok", "warning", "failed", "skipped"]
+
+_GIB = 1024**3
+# Spark spills shuffles and the server writes its log below the home.
+_ENOUGH_BYTES = 5 * _GIB
+_LEAST_BYTES = _GIB // 2
+_CLOCK_WARNED_MS = 30_000
+_CLOCK_FAILED_MS = 300_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The result of one check: `sentence` says what was seen and, if it is wrong, what to do."""
+
+    name: str
+    state: State
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """A result that works today and may fail later, as a sentence."""
+
+    sentence: str
+
+
+Verdict = str | Doubt
+
+
+def space_verdict(free_bytes: int, place: str) -> Verdict:
+    """Judges the free space of a disk that Spark and Dagster write to."""
+    free = f"{free_bytes / _GIB:.1f} GiB are free at {place}"
+    if free_bytes < _LEAST_BYTES:
+        raise Refused(f"{free}. Free some space, or set LAKEHOUSE_HOME to a folder on another disk")
+    if free_bytes < _ENOUGH_BYTES:
+        return Doubt(sentence=f"{free}; a large shuffle needs more")
+    return free
+
+
+def clock_verdict(off_ms: int) -> Verdict:
+    """Judges by how much this machine's clock is ahead of the storage's."""
+    seconds = abs(off_ms) / 1_000
+    direction = "ahead of" if off_ms > 0 else "behind"
+    if abs(off_ms) <= _CLOCK_WARNED_MS:
+        return f"this machine's clock and the storage's differ by {seconds:.0f} s"
+    sentence = (
+        f"this machine's clock is {seconds:.0f} s {direction} the storage's. Synchronise it with a "
+        "time server"
+    )
+    if abs(off_ms) > _CLOCK_FAILED_MS:
+        raise Refused(f"{sentence}; until then, vacuums refuse to delete")
+    return Doubt(sentence=sentence)
+
+
+def region_verdict(bucket: str, actual: str | None, named: str | None) -> Verdict:
+    """Compares the region of a bucket with the one that the environment names."""
+    if not actual:
+        return Doubt(sentence=f"the server does not say in which region {bucket} is")
+    if actual == (named or "us-east-1"):
+        return f"{bucket} is in {actual}, as configured"
+    configured = f"AWS_REGION is {named}" if named else "AWS_REGION is not set"
+    raise Refused(
+        f"{bucket} is in {actual}, but {configured}; Spark does not follow to another region. "
+        f"Use AWS_REGION={actual}"
+    )
+
+
+def versions_verdict(server: Mapping[str, str | None], client: Mapping[str, str]) -> Verdict:
+    """Compares the versions of Spark's server with those of this environment.
+
+    Both map `Spark`, `Delta`, … to versions. A server's version is `None` if it is unknown.
+    """
+    seen = ", ".join(f"{name} {version or 'unknown'}" for name, version in server.items())
+    for name in ("Spark", "Delta"):
+        ours = client[name]
+        theirs = server.get(name)
+        if theirs is None:
+            continue
+        if _minor(theirs) != _minor(ours):
+            raise Refused(
+                f"Spark runs {name} {theirs}, but this environment has {name} {ours} ({seen}). "
+                f"Use a server with {name} {_minor(ours)}, or install the release of lakehouse "
+                f"for {name} {_minor(theirs)}"
+            )
+    if server.get("Spark") not in (None, client["Spark"]):
+        return Doubt(sentence=f"{seen}; this environment has Spark {client['Spark']}")
+    return seen
+
+
+def extension_verdict(extensions: str, catalog: str) -> Verdict:
+    """Judges Spark's settings `spark.sql.extensions` and `spark.sql.catalog.spark_catalog`."""
+    wanted = {
+        "spark.sql.extensions": (extensions, "io.delta.sql.DeltaSparkSessionExtension"),
+        "spark.sql.catalog.spark_catalog": (
+            catalog,
+            "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        ),
+    }
+    for name, (value, needed) in wanted.items():
+        if needed not in value.split(","):
+            raise Refused(
+                f"Spark runs without Delta's extension: {name} is {value or 'not set'}. "
+                f"Start the server with --conf {name}={needed}"
+            )
+    return "Delta's SQL extension and catalog are set"
+
+
+def log_store_verdict(log_store: str, *, is_conditional: bool, drivers: str) -> Verdict:
+    """Judges how Spark commits to a lake on S3.
+
+    `drivers` is `one` if all runs share a driver, or `many` if each run has its own.
+    """
+    name = log_store or "Delta's default log store"
+    if is_conditional:
+        return f"Spark commits through {name}, which creates each version only if it is absent"
+    sentence = (
+        f"Spark commits through {name}, which checks for a version and then writes it, so commits "
+        "of two drivers can be lost"
+    )
+    if drivers == "many":
+        raise Refused(
+            f"{sentence}; with this LAKEHOUSE_SPARK each run has a driver. Use a log store with "
+            "conditional writes, or one Connect server for all runs (LAKEHOUSE_SPARK=sc://…)"
+        )
+    return Doubt(sentence=f"{sentence}. Let only this Spark server write to the lake")
+
+
+def ports_verdict(taken: Collection[str]) -> Verdict:
+    """Judges the ports of this lake; `taken` are settings whose port another program uses."""
+    if taken:
+        raise Refused(
+            f"another program uses the port of {' and of '.join(taken)}. Use other ports, or end "
+            "that program"
+        )
+    return "the ports of Dagster's page, the Spark server and the metrics are free or ours"
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])

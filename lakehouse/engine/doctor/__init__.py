@@ -1,0 +1,1 @@
+"""Checks of a configuration, from this machine to a commit by Spark."""

@@ -1,0 +1,78 @@
+"""Runs checks one after the other; each becomes a finding, whatever it raises."""
+
+import threading
+from collections.abc import Callable
+
+from lakehouse.core.doctor import Doubt, Finding, State, Verdict
+from lakehouse.core.errors import LakehouseError, Refused
+
+# Spark tries a master three times for 20 s. Source: Spark 4.2.0, StandaloneAppClient.scala
+_MOST_SECONDS = 180.0
+_LONGEST = 400
+
+
+class Examination:
+    """The findings so far. `show` is called with each finding as soon as it is known."""
+
+    def __init__(self, show: Callable[[Finding], None]) -> None:
+        self.findings: list[Finding] = []
+        self._show = show
+
+    def check(
+        self, name: str, look: Callable[[], Verdict], *, after: str = "", limited: bool = False
+    ) -> bool:
+        """Runs a check; returns whether it passed.
+
+        It is skipped unless the check `after` passed. With `limited`, it fails after three minutes:
+        Spark waits for executors without end.
+        """
+        if after and self.state_of(after) not in ("ok", "warning"):
+            return self.note(name, "skipped", f"needs {after}, which did not pass")
+        try:
+            verdict = _within(_MOST_SECONDS, look) if limited else look()
+        except LakehouseError as error:
+            return self.note(name, "failed", str(error))
+        except Exception as error:
+            first = (str(error).splitlines() or [""])[0][:_LONGEST]
+            return self.note(name, "failed", f"{type(error).__name__}: {first}")
+        if isinstance(verdict, Doubt):
+            return self.note(name, "warning", verdict.sentence)
+        return self.note(name, "ok", verdict)
+
+    def note(self, name: str, state: State, sentence: str) -> bool:
+        """Records a finding; returns whether it is good enough to go on."""
+        found = Finding(name=name, state=state, sentence=sentence)
+        self.findings.append(found)
+        self._show(found)
+        return state in ("ok", "warning")
+
+    def state_of(self, name: str) -> State:
+        """The state of an earlier check; `skipped` if it did not run."""
+        for each in self.findings:
+            if each.name == name:
+                return each.state
+        return "skipped"
+
+
+def _within(seconds: float, look: Callable[[], Verdict]) -> Verdict:
+    """Calls `look` in a thread of its own, which is abandoned when the time is over."""
+    results = list[Verdict]()
+    errors = list[BaseException]()
+
+    def work() -> None:
+        try:
+            results.append(look())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise Refused(
+            f"no answer within {seconds:.0f} s. Look at the cluster's page: are there workers with "
+            "free cores and memory, and can they reach this machine and the storage?"
+        )
+    return results[0]

@@ -1,0 +1,105 @@
+"""Checks of this machine: home, disk, ports, packages, Java and jars."""
+
+import os
+import shutil
+import stat
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from uuid import uuid4
+
+from lakehouse.core.doctor import Doubt, Verdict, ports_verdict, space_verdict
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import Settings
+from lakehouse.engine.doctor.examination import Examination
+from lakehouse.runtime.jars import FOLDER, pinned, wrong_jars
+from lakehouse.runtime.java import find_java
+from lakehouse.runtime.processes import port_is_free
+from lakehouse.runtime.server_state import status
+
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def check_machine(examination: Examination, settings: Settings) -> None:
+    """Checks what every run needs on this machine, without a request to anything else."""
+    examination.check("home", lambda: _home(settings.home))
+    examination.check("disk space", lambda: _space(settings.home), after="home")
+    examination.check("ports", lambda: _ports(settings))
+    examination.check("packages", client_versions_text)
+    if settings.spark.startswith("sc://"):
+        examination.note("java", "skipped", "not needed here: Spark's driver is on the server")
+        return
+    examination.check("java", _java)
+    examination.check("jars", _jars)
+
+
+def client_versions() -> dict[str, str]:
+    """The versions of Spark's and Delta's Python packages in this environment."""
+    return {"Spark": version("pyspark"), "Delta": version("delta-spark")}
+
+
+def client_versions_text() -> Verdict:
+    """A sentence with the versions of Python and of the packages that must fit to Spark's."""
+    packages = ", ".join(f"{name} {number}" for name, number in client_versions().items())
+    return f"Python {sys.version.split()[0]}, {packages}"
+
+
+def nearest_folder(path: Path) -> Path:
+    """The folder itself, or the nearest one above it that exists."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _home(home: Path) -> Verdict:
+    folder = nearest_folder(home)
+    if not folder.is_dir():
+        raise Refused(f"{folder} is a file. Use a folder for LAKEHOUSE_HOME")
+    probe = folder / f".lakehouse-doctor-{uuid4().hex}"
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise Refused(
+            f"cannot write to {folder}: {error.strerror}. Give this user the right to write there, "
+            "or use another folder for LAKEHOUSE_HOME"
+        ) from error
+    if folder != home:
+        return f"{home} does not exist yet and can be created"
+    if home.stat().st_mode & _OTHERS_MAY_WRITE:
+        return Doubt(
+            sentence=f"other users may write to {home}, which holds the Spark server's token. Use: "
+            f"chmod go-w {home}"
+        )
+    return f"{home} can be written"
+
+
+def _space(home: Path) -> Verdict:
+    folder = nearest_folder(home)
+    return space_verdict(shutil.disk_usage(folder).free, str(folder))
+
+
+def _ports(settings: Settings) -> Verdict:
+    state = status(settings)
+    ports = {"LAKEHOUSE_PORT": settings.port, "LAKEHOUSE_METRICS_PORT": settings.metrics_port}
+    if state.supervisor is not None:
+        ports = {}  # this lake is up and uses them
+    if settings.spark == "server" and state.pid is None:
+        ports["LAKEHOUSE_SPARK_PORT"] = settings.spark_port
+    taken = [f"{name} ({port})" for name, port in ports.items() if port and not port_is_free(port)]
+    return ports_verdict(taken)
+
+
+def _java() -> Verdict:
+    return f"Java for Spark's driver: {find_java()}"
+
+
+def _jars() -> Verdict:
+    wrong = wrong_jars()
+    if not wrong:
+        return f"all {len(pinned())} jars of Delta and S3A match their sums"
+    missing = [name for name in wrong if not os.path.exists(FOLDER / name)]
+    if missing:
+        return Doubt(
+            sentence=f"{len(missing)} of {len(pinned())} jars are not fetched yet, like "
+            f"{missing[0]}. The next start fetches them, or use: make setup"
+        )
+    raise Refused(f"{len(wrong)} jars do not match their sums, like {wrong[0]}. Use: make setup")

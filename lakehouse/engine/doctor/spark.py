@@ -1,0 +1,175 @@
+"""Checks of Spark: a session, versions, Delta, executors, its view of the storage, and commits."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.adopted import commits_conditionally
+from lakehouse.core.doctor import (
+    Verdict,
+    extension_verdict,
+    log_store_verdict,
+    versions_verdict,
+)
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.settings import Settings
+from lakehouse.engine.doctor.examination import Examination
+from lakehouse.engine.doctor.machine import client_versions
+from lakehouse.engine.doctor.storage import WRITTEN
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.errors import causes_of, first_line, innermost_cause, translated
+from lakehouse.engine.spark.open_session import connect
+from lakehouse.engine.spark.sessions import over_connect
+from lakehouse.engine.spark.statements import optimize
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_VERSIONS = {
+    "Spark": "split_part(version(), ' ', 1)",
+    "Delta": "java_method('io.delta.package', 'VERSION')",
+    "Scala": "java_method('scala.util.Properties', 'versionNumberString')",
+    "Java": "java_method('java.lang.System', 'getProperty', 'java.version')",
+}
+_TASKS = (
+    "SELECT count(DISTINCT task) FROM (SELECT spark_partition_id() AS task FROM range(0, 1000000))"
+)
+
+
+def check_spark(examination: Examination, lake: Lake, folder: str) -> None:
+    """Checks what a run needs from Spark; `folder` is a folder of the lake for test files."""
+    sessions = list["SparkSession"]()
+
+    def limited(name: str, look: Callable[["SparkSession"], Verdict], *, after: str) -> bool:
+        def translate() -> Verdict:
+            with translated():
+                try:
+                    return look(sessions[0])
+                except Exception as error:
+                    if type(error).__module__.startswith(("pyspark.", "py4j.")):
+                        raise Broken(_cause(error)) from error
+                    raise
+
+        return examination.check(name, translate, after=after, limited=True)
+
+    if not examination.check("spark", lambda: _open(lake.settings, sessions), limited=True):
+        sessions.clear()
+    limited("versions", _versions, after="spark")
+    limited("delta", _extension, after="spark")
+    if lake.settings.on_s3:
+        limited("log store", lambda spark: _log_store(spark, lake.settings), after="spark")
+    limited("executors", _executors, after="spark")
+    if examination.state_of("write") in ("ok", "warning"):
+        limited("spark's storage", lambda spark: _seen(spark, lake, folder), after="executors")
+        limited("commit", lambda spark: _commit(spark, lake, folder), after="spark's storage")
+
+
+def _open(settings: Settings, sessions: list["SparkSession"]) -> Verdict:
+    started = time.monotonic()
+    spark = connect(settings)
+    with translated():
+        spark.sql("SELECT 1").collect()
+    sessions.append(spark)
+    place = f"localhost:{settings.spark_port}" if settings.spark == "server" else settings.spark
+    return f"a session at {place.partition(';')[0]} answers, after {_seconds(started)}"
+
+
+def _versions(spark: "SparkSession") -> Verdict:
+    versions = {name: _value(spark, expression) for name, expression in _VERSIONS.items()}
+    if versions["Delta"] is None and versions["Java"] is not None:
+        raise Refused(
+            "Spark has no Delta Lake on its class path. Start the server with --packages "
+            f"io.delta:delta-spark_{spark.version.rpartition('.')[0]}_2.13:"
+            f"{client_versions()['Delta']}, or with that jar in its folder jars/"
+        )
+    return versions_verdict(versions, client_versions())
+
+
+def _value(spark: "SparkSession", expression: str) -> str | None:
+    """The value of an expression; `None` if the class does not exist or may not be called."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return str(spark.sql(f"SELECT {expression}").collect()[0][0])
+    except AnalysisException:
+        return None
+
+
+def _extension(spark: "SparkSession") -> Verdict:
+    return extension_verdict(
+        spark.conf.get("spark.sql.extensions", "") or "",
+        spark.conf.get("spark.sql.catalog.spark_catalog", "") or "",
+    )
+
+
+def _log_store(spark: "SparkSession", settings: Settings) -> Verdict:
+    log_store = spark.conf.get("spark.delta.logStore.s3a.impl", "") or ""
+    return log_store_verdict(
+        log_store,
+        is_conditional=commits_conditionally(log_store),
+        drivers="one" if over_connect(settings) else "many",
+    )
+
+
+def _executors(spark: "SparkSession") -> Verdict:
+    started = time.monotonic()
+    tasks = spark.sql(_TASKS).collect()[0][0]
+    return f"{tasks} tasks run at once; a job of {tasks} tasks took {_seconds(started)}"
+
+
+def _seen(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
+    name = f"{folder}/file.txt"
+    try:
+        lines = spark.read.text(f"{lake.settings.spark_root}/{name}").collect()
+    except Exception as error:
+        raise Refused(
+            f"Spark cannot read {lake.settings.root}/{name}, which this process wrote: "
+            f"{_cause(error)}. {_give_access(lake.settings)}"
+        ) from error
+    if [line[0] for line in lines] != WRITTEN.decode().splitlines():
+        raise Refused(f"Spark reads other bytes of {name} than this process wrote")
+    return "Spark reads what this process writes"
+
+
+def _give_access(settings: Settings) -> str:
+    if not settings.on_s3:
+        return (
+            "A lake on a disk must be at the same path for Spark's driver and executors. Use S3, "
+            "or a disk that all of them mount"
+        )
+    return (
+        "Give Spark's driver and executors the jars of S3A, the endpoint, the region, and keys: "
+        "spark.hadoop.fs.s3a.… or AWS_ variables"
+    )
+
+
+def _commit(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
+    key = f"{folder}/table"
+    uri = f"{lake.settings.spark_root}/{key}"
+    started = time.monotonic()
+    for number in range(2):
+        frame = spark.range(number, number + 1)
+        frame.write.format("delta").mode("append").save(uri)
+    appended = _seconds(started)
+    started = time.monotonic()
+    spark.sql(optimize(uri, None)).collect()
+    optimized = _seconds(started)
+    rows = spark.read.format("delta").load(uri).count()
+    commits = [
+        file.name for file in lake.store.list(f"{key}/_delta_log") if file.name.endswith(".json")
+    ]
+    if rows != 2 or len(commits) != 3:
+        raise Broken(
+            f"two appends and an OPTIMIZE gave {rows} rows and {len(commits)} versions instead of "
+            "2 and 3. Do not use this storage for a lake"
+        )
+    return f"Spark commits to a Delta table: two appends in {appended}, an OPTIMIZE in {optimized}"
+
+
+def _cause(error: BaseException) -> str:
+    cause = innermost_cause(causes_of(error))
+    return cause.line or first_line(error)
+
+
+def _seconds(started: float) -> str:
+    return f"{time.monotonic() - started:.1f} s"

@@ -1,0 +1,161 @@
+"""Checks of the lake's storage by this process: reach, region, rights, conditions and clock.
+
+Everything is written below `_lakehouse/doctor/<id>/`, and deleted at the end. The next run deletes
+what a killed one left, after an hour.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import environ
+from pathlib import Path
+from uuid import uuid4
+
+from lakehouse.core.doctor import Verdict, clock_verdict, region_verdict
+from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.s3_address import s3_region
+from lakehouse.core.units import HOUR_MS
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.doctor.examination import Examination
+from lakehouse.engine.doctor.machine import nearest_folder
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import DiskStore, S3Store
+from lakehouse.engine.store.s3_client import PERMISSIONS, put_conditionally, translated_s3
+
+_FOLDER = "_lakehouse/doctor"
+_DELETE_BATCH = 1_000
+WRITTEN = b"written by lakehouse doctor\n"
+
+
+@contextmanager
+def scratch(lake: Lake) -> Iterator[str]:
+    """A folder in the lake for the block; it is deleted afterwards, with old leftovers."""
+    root = Path(lake.settings.root)
+    before = nearest_folder(root / _FOLDER) if isinstance(lake.store, DiskStore) else None
+    folder = f"{_FOLDER}/{uuid4().hex}"
+    try:
+        yield folder
+    finally:
+        with suppress(LakehouseError):  # a finding already; the next run tries again
+            _delete_all(lake, folder)
+        if before is not None:
+            _remove_created(root / _FOLDER, before)
+
+
+def check_storage(examination: Examination, lake: Lake, folder: str) -> None:
+    """Checks what this process may do with the lake's storage."""
+    store = lake.store
+    examination.check("storage", lambda: _reach(lake))
+    if isinstance(store, S3Store):
+        examination.check("region", lambda: _region(store), after="storage")
+    examination.check("write", lambda: _write(lake, folder), after="storage")
+    examination.check("read", lambda: _read(lake, folder), after="write")
+    examination.check("clock", lambda: _clock(lake, folder), after="write")
+    examination.check("conditional writes", lambda: _conditional(lake, folder), after="write")
+    examination.check("delete", lambda: _delete(lake, folder), after="write")
+
+
+def _reach(lake: Lake) -> Verdict:
+    store = lake.store
+    if isinstance(store, S3Store):
+        count = len(store.folders(""))
+        return f"{lake.settings.root} answers and can be listed ({count} folders)"
+    root = Path(lake.settings.root)
+    folder = nearest_folder(root)
+    if not folder.is_dir():
+        raise Refused(f"{folder} is a file. Use a folder for LAKEHOUSE_ROOT")
+    return f"{root} exists" if folder == root else f"{root} does not exist yet"
+
+
+def _region(store: S3Store) -> Verdict:
+    with translated_s3(f"storage: cannot find the region of {store.bucket}", "list"):
+        head = store.client.head_bucket(Bucket=store.bucket)
+    named = store.client.meta.region_name if s3_region(environ) is None else s3_region(environ)
+    return region_verdict(store.bucket, head.get("BucketRegion"), named)
+
+
+def _write(lake: Lake, folder: str) -> Verdict:
+    lake.store.put(f"{folder}/file.txt", WRITTEN)
+    return f"files can be written below {lake.settings.root}"
+
+
+def _read(lake: Lake, folder: str) -> Verdict:
+    if lake.store.read(f"{folder}/file.txt") != WRITTEN:
+        raise Refused(
+            f"{folder}/file.txt does not hold what was written a moment ago. Use storage that "
+            "shows a write at once"
+        )
+    if [file.name for file in lake.store.list(folder)] != [f"{folder}/file.txt"]:
+        raise Refused(
+            f"a listing of {folder} does not show the file that was just written. Use storage "
+            "whose listings are consistent"
+        )
+    return "a written file is read and listed at once"
+
+
+def _clock(lake: Lake, folder: str) -> Verdict:
+    written = lake.store.stat(f"{folder}/file.txt")
+    assert written is not None
+    return clock_verdict(now_ms() - written.modified_ms)
+
+
+def _conditional(lake: Lake, folder: str) -> Verdict:
+    store = lake.store
+    name = f"{folder}/taken"
+    if isinstance(store, S3Store):
+        place = (store.bucket, store.prefix + name)
+        with translated_s3(f"store: cannot write s3://{place[0]}/{place[1]}", "write"):
+            answers = [
+                put_conditionally(store.client, place, b"", writer=uuid4().hex) for _ in range(2)
+            ]
+    else:
+        answers = [store.put_if_absent(name, b"") for _ in range(2)]
+    if answers[1] is True:
+        raise Refused(
+            f"the storage of {lake.settings.root} overwrites a file that was to be created only if "
+            "absent. Use AWS S3, or a server with conditional writes (PutObject with "
+            "If-None-Match: *)"
+        )
+    return "the storage creates a file only if it is absent"
+
+
+def _delete(lake: Lake, folder: str) -> Verdict:
+    name = f"{folder}/taken"
+    failed = lake.store.delete_each([name])
+    if failed:
+        raise Refused(
+            f"{name} cannot be deleted: {failed[name]}. Grant {PERMISSIONS['delete']}; delete "
+            f"{lake.settings.root}/{folder} by hand"
+        )
+    if lake.store.keeps_versions():
+        return "files can be deleted; the bucket keeps their old versions, and bills them"
+    return "files can be deleted"
+
+
+def _delete_all(lake: Lake, folder: str) -> None:
+    """Deletes the folder, also what Spark marks folders with, and leftovers of an hour ago."""
+    store = lake.store
+    if not isinstance(store, S3Store):
+        shutil.rmtree(Path(lake.settings.root, folder), ignore_errors=True)
+        return
+    own = store.prefix + folder
+    long_ago_ms = now_ms() - HOUR_MS
+    keys = [
+        found.key
+        for found in store.walk(_FOLDER)
+        if found.key.startswith(own)
+        or (found.modified_ms is not None and found.modified_ms < long_ago_ms)
+    ]
+    for start in range(0, len(keys), _DELETE_BATCH):
+        batch = [{"Key": key} for key in keys[start : start + _DELETE_BATCH]]
+        with translated_s3(f"storage: cannot delete {own}", "delete"):
+            store.client.delete_objects(Bucket=store.bucket, Delete={"Objects": batch})
+
+
+def _remove_created(folder: Path, before: Path) -> None:
+    """Removes empty folders from `folder` up to, but not including, `before`."""
+    for each in (folder, *folder.parents):
+        if each == before:
+            return
+        with suppress(OSError):
+            each.rmdir()
