@@ -73,6 +73,6 @@ def test_the_page_s_example_has_the_figures_of_the_arithmetic(days: int) -> None
     assert f"| {stay:.6f} USD | {moved:.6f} USD |" in page
     by_size = [
         f"{name} after {break_even_days(PRICES, 'GLACIER_IR', size)}"
-        for name, size in (("16 MiB", 16 * MIB), ("1 MiB", MIB), ("128 KiB", 128 * KIB))
+        for name, size in (("1 GiB pays", GIB), ("1 MiB", MIB))
     ]
     assert all(each in " ".join(page.split()) for each in by_size)
