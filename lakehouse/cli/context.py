@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,24 @@ import click
 
 from lakehouse.cli.output import show, tell
 from lakehouse.core.adoption.adopted_file import adopted_table
+from lakehouse.core.adoption.maintained import with_project_defaults
 from lakehouse.core.declaration.adopted import Adopted, is_address, key_of, parse_address
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.core.settings import Settings, parse_settings
+from lakehouse.core.settings import NO_TABLES, Settings, parse_settings
 from lakehouse.core.text import count_of, nearest_words
 from lakehouse.engine.adoption.find_tables import undeclared_tables
-from lakehouse.engine.declared_tables import address_of, declared_tables
+from lakehouse.engine.adoption.maintained import MAINTAINED, maintained_tables
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.declared_tables import address_of, declared_tables, with_maintained
 from lakehouse.engine.each_table import Found
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import real_address
 from lakehouse.runtime.checkout import ROOT
+
+# Where a project of one's own keeps the records of its tables, unless settings say otherwise.
+_RECORDS = f".lakehouse/lake/{MAINTAINED}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +45,25 @@ class LakeContext:
     by_address: frozenset[str] = frozenset()
 
     def choose(self, wanted: Sequence[str]) -> list[Table]:
-        """The tables with these keys, without duplicates; all tables if no keys are given.
+        """The tables with these keys or addresses, without duplicates; without any, all tables.
 
         Raises:
-            Refused: a key is not declared; the message names similar keys.
+            Refused: a table is not declared; the message names similar keys.
         """
+        keys = self.places if any(map(is_address, wanted)) else {}
+        wanted = [keys.get(real_place(word), word) if is_address(word) else word for word in wanted]
         unknown = [key for key in wanted if key not in self.tables]
         if unknown:
             by_key = f"use its key; lakehouse adopt {unknown[0]} gives it one"
             near = by_key if is_address(unknown[0]) else nearest(unknown[0], self.tables)
             raise Refused(f"table {unknown[0]!r} is not declared; {near}")
         return [self.tables[key] for key in dict.fromkeys(wanted or self.tables)]
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The key of each table by its address, with links resolved."""
+        settings = self.lake.settings
+        return {real_address(address_of(each, settings)): each.key for each in self.tables.values()}
 
     def choose_landed(self, wanted: Sequence[str], *, asked: str) -> list[Table]:
         """Like `choose`, but refuses tables that are not loaded from landed files."""
@@ -83,8 +97,16 @@ def not_written(table: str, *, asked: str) -> Refused:
 
 
 def settings_in_force() -> Settings:
-    """The settings in the environment; relative folders are resolved against the project."""
-    settings = parse_settings(os.environ, base=ROOT)
+    """The settings in the environment; relative folders are resolved against the project.
+
+    The project is the working folder, or the nearest one above it, whose tables `maintain`
+    maintains; nothing of the demo is declared there by default. Elsewhere, it is the checkout.
+    """
+    here = Path.cwd()
+    base = next((each for each in (here, *here.parents) if (each / _RECORDS).is_dir()), ROOT)
+    settings = parse_settings(os.environ, base=base)
+    if not settings.on_s3 and Path(settings.root, MAINTAINED).is_dir():
+        settings = parse_settings(with_project_defaults(os.environ), base=base)
     _find_package_here(settings.tables.partition(".")[0])
     return settings
 
@@ -110,14 +132,17 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     A Delta table that is not declared gets a key, as if it were adopted.
     """
     settings = settings_in_force()
-    tables = declared_tables(settings)
+    maintained = maintained_tables(open_lake(settings).store, now_ms=now_ms())
+    if maintained and not os.environ.get("LAKEHOUSE_TABLES"):
+        settings = replace(settings, tables=NO_TABLES)
+    tables = with_maintained(declared_tables(settings), maintained, settings)
     declared = {*tables}
-    places = {address_of(table, settings): table.key for table in tables.values()}
+    places = {real_address(address_of(table, settings)): key for key, table in tables.items()}
     keys = list[str]()
     for word in wanted:
         if is_address(word):
             address = parse_address(word, base=os.getcwd())
-            keys.append(places.setdefault(address, key_of(address, tables)))
+            keys.append(places.setdefault(real_address(address), key_of(address, tables)))
             tables.setdefault(keys[-1], adopted_table(keys[-1], address))
         elif word in tables:
             keys.append(word)

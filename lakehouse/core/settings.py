@@ -32,6 +32,7 @@ _ADDRESSES = {
     "LAKEHOUSE_SPARK": "Put a token into SPARK_CONNECT_AUTHENTICATE_TOKEN.",
     **dict.fromkeys((*S3_ENDPOINTS, "AWS_ENDPOINT_URL_SQS"), _S3_KEYS),
 }
+NO_TABLES = "none"
 _DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
 
 # Value and base folder -> setting.
@@ -170,7 +171,7 @@ class Settings:
         "7", "days for which Dagster's own records of runs are kept, 1 to 3650", _whole(1, 3650)
     )
     tables: str = _setting(
-        "lakehouse.tables", "the dotted name of the package that declares the tables", _MODULE
+        "lakehouse.tables", "the dotted name of the package that declares the tables; none", _MODULE
     )
     adopted: Path = _setting("adopted.toml", "a file that lists adopted tables", _path)
     prices: Path = _setting("prices.toml", "a file with prices of your own", _path)

@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 
 from lakehouse.core.adoption.adopted_file import parse_adopted
@@ -10,7 +10,7 @@ from lakehouse.core.declaration.adopted import Adopted, folders_above, is_inside
 from lakehouse.core.declaration.module_tables import module_tables
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
-from lakehouse.core.settings import Settings
+from lakehouse.core.settings import NO_TABLES, Settings
 from lakehouse.engine.costs.price_book import with_own_prices
 from lakehouse.engine.store import real_address
 
@@ -22,7 +22,8 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
         Refused: a module or the file cannot be read or is invalid, a key is both declared and
             adopted, or two tables share files (see `checked`).
     """
-    declared = module_tables(table_modules(settings.tables))
+    has_package = settings.tables != NO_TABLES
+    declared = module_tables(table_modules(settings.tables)) if has_package else {}
     adopted = adopted_tables(settings)
     if both := [key for key in adopted if key in declared]:
         raise Refused(
@@ -122,6 +123,31 @@ def other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]
     except Refused as error:
         raise Refused(f"{error} (from {settings.adopted}, or from maintain)") from error
     return others.values()
+
+
+def with_maintained(
+    declared: Mapping[str, Table], maintained: Mapping[str, Table], settings: Settings
+) -> dict[str, Table]:
+    """The declared tables, and those that `maintain` maintains. Of one table, its call counts.
+
+    Raises:
+        Refused: a key is used by both for different tables, or two tables share files.
+    """
+    if not maintained:
+        return {**declared}
+    places = {real_address(address_of(table, settings)) for table in maintained.values()}
+    others = {
+        key: table
+        for key, table in declared.items()
+        if real_address(address_of(table, settings)) not in places
+    }
+    if both := [key for key in others if key in maintained]:
+        raise Refused(
+            f"maintain already uses the key {both[0]}, for "
+            f"{address_of(maintained[both[0]], settings)}; {settings.adopted} or {settings.tables} "
+            f"uses it for {address_of(others[both[0]], settings)}. Use another key"
+        )
+    return checked({**others, **with_own_prices(dict(maintained), settings)}, settings)
 
 
 def table_modules(package: str) -> Iterator[ModuleType]:

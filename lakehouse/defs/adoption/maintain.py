@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.adoption.maintained import maintained_table, with_project_defaults
 from lakehouse.core.declaration.adopted import (
     Adopted,
     key_of,
@@ -39,9 +40,6 @@ from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.engine.declared_tables import checked, other_adopted
 from lakehouse.engine.lake import Lake
 
-# Defaults for projects without a Spark server. Each run opens its own driver, so nothing has to be
-# started in addition to `dagster dev`.
-_DEFAULTS = {"LAKEHOUSE_SPARK": "local[2]", "LAKEHOUSE_REPLAY": "off"}
 # Not `spark`, because a project may have a resource of its own with that name.
 _SPARK = "lakehouse_spark"
 _spark = cache(
@@ -84,8 +82,7 @@ def maintain(
             setting is not accepted.
     """
     start = str(Path(base or Path.cwd()).resolve())
-    given = {name: value for name, value in os.environ.items() if value or name not in _DEFAULTS}
-    settings = parse_settings({**_DEFAULTS, **given}, base=Path(start))
+    settings = parse_settings(with_project_defaults(os.environ), base=Path(start))
     written = [*_written(tables)]
     if writers == "none":
         _refuse_without_pool({key: uri for key, uri, pool in written if pool is None})
@@ -105,12 +102,8 @@ def maintain(
             raise Refused(
                 f"maintain: {both}. Pass one of them to a separate call, with another layer"
             )
-        found[key] = Table(
-            key=key,
-            write=adopted,
-            compaction=compaction or Compaction(),
-            vacuum=vacuum or Vacuum(),
-            description=f"The table of {shown}, at {adopted.uri}.",
+        found[key] = maintained_table(
+            key, adopted, compaction=compaction or Compaction(), vacuum=vacuum or Vacuum()
         )
     if not found:
         raise Refused(

@@ -27,6 +27,7 @@ from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata
 from lakehouse.defs.table_assets import data_version
 from lakehouse.engine.adoption.find_tables import facts_of, is_table
+from lakehouse.engine.adoption.maintained import MaintainedRecord
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
@@ -117,6 +118,8 @@ def observation_sensor(
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
+    maintained = [table for table in tables if _is_of_a_project(table)]
+    record = MaintainedRecord(bounded, maintained, name=name) if maintained else None
 
     @dg.sensor(
         name=name,
@@ -137,6 +140,11 @@ def observation_sensor(
         ]
         hidden = {table.key for table in known} - newest_facts(context.instance, known).keys()
         events, sentences = list[dg.AssetObservation | dg.AssetCheckEvaluation](), list[str]()
+        if record is not None:
+            try:
+                record.confirm(now_ms())
+            except Transient as error:
+                sentences.append(f"the record of these tables: {error}")
         changed, silent = _changed(tables, bounded, seen, budget, hidden=hidden)
         for number, table in enumerate(changed):
             if number and budget.is_late():
@@ -169,10 +177,14 @@ def observation_sensor(
     return look
 
 
+def _is_of_a_project(table: Table) -> bool:
+    """Whether an asset of a Dagster project writes the table, so that it may not exist yet."""
+    return isinstance(table.write, Adopted) and bool(table.write.asset_key)
+
+
 def _assessed(table: Table, lake: Lake) -> Assessment | None:
     """Assesses the table; `None` if the project's asset has not written it yet."""
-    is_awaited = isinstance(table.write, Adopted) and bool(table.write.asset_key)
-    facts = lake.facts(table.key) if is_awaited else facts_of(lake, table)
+    facts = lake.facts(table.key) if _is_of_a_project(table) else facts_of(lake, table)
     return facts and assess(lake, table, facts)
 
 

@@ -189,12 +189,11 @@ def test_a_store_that_fails_is_told_once_and_not_once_per_table(
     told: Terminal, arguments: tuple[str, ...]
 ) -> None:
     result = told.run(*arguments, **STORE_DOWN)
-    assert result.exit_code == 75
+    assert (result.exit_code, result.stdout) == (75, "")
     assert result.stderr == (
-        "Transient: store: cannot list s3://bucket/lake/bronze/orders/_delta_log/: Could not connect to the endpoint URL: "
-        '"http://127.0.0.1:1"; try again (the same for 2 other tables: silver/orders, gold/totals)\n'
+        "Transient: store: cannot list s3://bucket/lake/_lakehouse/maintained/: Could not connect to the endpoint URL: "
+        '"http://127.0.0.1:1"; try again\n'
     )
-    assert "Could not connect" not in result.stdout and result.stdout.count("Transient") == 3
 
 
 def test_what_is_wrong_with_one_table_alone_is_told_of_it_alone(told: Terminal) -> None:

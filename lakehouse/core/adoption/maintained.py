@@ -1,0 +1,135 @@
+"""The tables of a call of `maintain`, and the document that records them in their lake.
+
+From the record, the terminal knows how these tables are declared in a Dagster project that it does
+not load.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any, cast
+
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.compaction_policy import (
+    BinPacking,
+    Compaction,
+    LiquidClustering,
+    ZOrder,
+)
+from lakehouse.core.declaration.strategies import (
+    AfterWrite,
+    AutoCompaction,
+    BySensor,
+    Chosen,
+    OptimizedWrite,
+    Scheduled,
+)
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.vacuum_policy import Vacuum
+from lakehouse.core.declaration.windows_and_cron import Window
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import NO_TABLES
+
+# Defaults of a project that maintains its own tables. Each run opens its own driver, so nothing has
+# to be started in addition to `dagster dev`, and nothing of the demo is declared.
+_PROJECT_DEFAULTS = {
+    "LAKEHOUSE_SPARK": "local[2]",
+    "LAKEHOUSE_REPLAY": "off",
+    "LAKEHOUSE_TABLES": NO_TABLES,
+}
+# The classes of the knobs' values, by the name that a record has for them.
+_KINDS = {
+    kind.__name__: kind
+    for kind in (
+        *(AfterWrite, AutoCompaction, BySensor, Chosen, OptimizedWrite, Scheduled),
+        *(BinPacking, LiquidClustering, ZOrder, Window),
+    )
+}
+
+
+def maintained_table(key: str, write: Adopted, *, compaction: Compaction, vacuum: Vacuum) -> Table:
+    """The declaration of a table that `maintain` maintains."""
+    return Table(
+        key=key,
+        write=write,
+        compaction=compaction,
+        vacuum=vacuum,
+        description=f"The table of {'/'.join(write.asset_key)}, at {write.uri}.",
+    )
+
+
+def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]:
+    """The record of these tables. Knobs that have their default are omitted.
+
+    `home` names the project for people.
+    """
+    entries = {
+        table.key: {
+            "write": asdict(cast("Any", table.write)),
+            "compaction": _knobs(table.compaction),
+            "vacuum": _knobs(table.vacuum),
+        }
+        for table in tables
+    }
+    return {"home": home, "tables": entries}
+
+
+def parse_maintained(document: Any, *, name: str) -> dict[str, Table]:
+    """The tables in the record `name`, by key.
+
+    Raises:
+        Refused: an entry has a knob or a value that this version does not accept.
+    """
+    found = dict[str, Table]()
+    key = "the record"
+    try:
+        for key, entry in document["tables"].items():
+            found[key] = maintained_table(
+                key,
+                Adopted(**_values(entry["write"])),
+                compaction=Compaction(**_values(entry["compaction"])),
+                vacuum=Vacuum(**_values(entry["vacuum"])),
+            )
+    except (Refused, KeyError, TypeError, AttributeError) as error:
+        problem = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+        raise Refused(
+            f"{name}: {key}: {problem}. The Dagster project that recorded it has another version "
+            "of lakehouse. Use the same version here, or reload its code location with this one"
+        ) from error
+    return found
+
+
+def with_project_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables, with the defaults of a project that maintains its own tables."""
+    given = {
+        name: value for name, value in environ.items() if value or name not in _PROJECT_DEFAULTS
+    }
+    return {**_PROJECT_DEFAULTS, **given}
+
+
+def _knobs(declared: Compaction | Vacuum) -> dict[str, Any]:
+    values = {each.name: getattr(declared, each.name) for each in fields(declared)}
+    defaults = {each.name: each.default for each in fields(declared)}
+    return {name: _plain(value) for name, value in values.items() if value != defaults[name]}
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON; `_value` reverses it."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in cast("tuple[Any, ...]", value)]
+    if is_dataclass(value):
+        parts = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return {"kind": type(value).__name__, **parts}
+    return value
+
+
+def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _value(value) for name, value in entry.items()}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_value(each) for each in cast("list[Any]", value))
+    if isinstance(value, dict):
+        parts = _values(cast("dict[str, Any]", value))
+        return _KINDS[parts.pop("kind")](**parts)
+    return value
