@@ -15,14 +15,7 @@ from lakehouse.core.declaration.compaction_policy import (
     LiquidClustering,
     ZOrder,
 )
-from lakehouse.core.declaration.strategies import (
-    AfterWrite,
-    AutoCompaction,
-    BySensor,
-    Chosen,
-    OptimizedWrite,
-    Scheduled,
-)
+from lakehouse.core.declaration.strategies import BySensor, Scheduled
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.declaration.windows_and_cron import Window
@@ -39,10 +32,7 @@ _PROJECT_DEFAULTS = {
 # The classes of the knobs' values, by the name that a record has for them.
 _KINDS = {
     kind.__name__: kind
-    for kind in (
-        *(AfterWrite, AutoCompaction, BySensor, Chosen, OptimizedWrite, Scheduled),
-        *(BinPacking, LiquidClustering, ZOrder, Window),
-    )
+    for kind in (BySensor, Scheduled, BinPacking, LiquidClustering, ZOrder, Window)
 }
 
 

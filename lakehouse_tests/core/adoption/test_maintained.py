@@ -1,0 +1,78 @@
+"""The record of maintained tables: everything that a call of `maintain` declares comes back."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lakehouse.core.adoption.maintained import (
+    maintained_document,
+    maintained_table,
+    parse_maintained,
+)
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.compaction_policy import Compaction, ZOrder
+from lakehouse.core.declaration.strategies import Scheduled
+from lakehouse.core.declaration.vacuum_policy import Vacuum
+from lakehouse.core.declaration.windows_and_cron import Window
+from lakehouse.core.errors import Refused
+
+PLAIN = maintained_table(
+    "silver/plain",
+    Adopted(uri="/w/plain", asset_key=("plain",)),
+    compaction=Compaction(),
+    vacuum=Vacuum(),
+)
+FULL = maintained_table(
+    "gold/full",
+    Adopted(
+        uri="s3://bucket/full",
+        writers="none",
+        orphans="delete",
+        asset_key=("a", "full"),
+        pool="full",
+    ),
+    compaction=Compaction(
+        strategy=Scheduled(cron="0 3 * * *"),
+        min_small_files=7,
+        windows=(Window(start="22:00", end="04:00", days=("sat", "sun")),),
+        data_layout=ZOrder(columns=("id", "day")),
+        reads_per_day=2.5,
+    ),
+    vacuum=Vacuum(keep_versions=(3, 4), readers=("bi",)),
+)
+
+
+def parsed(document: Any) -> Any:
+    return parse_maintained(json.loads(json.dumps(document)), name="the record")
+
+
+def test_a_table_comes_back_with_every_knob_from_the_record_as_json() -> None:
+    document = maintained_document([PLAIN, FULL], home="/p/.lakehouse")
+    assert parsed(document) == {"silver/plain": PLAIN, "gold/full": FULL}
+    assert document["tables"]["silver/plain"]["compaction"] == {}
+    assert document["tables"]["gold/full"]["vacuum"] == {
+        "keep_versions": [3, 4],
+        "readers": ["bi"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"min_small_files": 1}, "Compaction.min_small_files is 1. Use a whole number, 2 or more"),
+        ({"coolness": 1}, "'coolness'"),
+        ({"strategy": {"kind": "ByMoon"}}, "'ByMoon'"),
+        ({"strategy": {"kind": "Scheduled", "seconds": 3}}, "'seconds'"),
+    ],
+)
+def test_a_knob_of_another_version_is_refused_and_never_its_default(
+    knobs: dict[str, Any], said: str
+) -> None:
+    document = maintained_document([PLAIN], home="/p/.lakehouse")
+    document["tables"]["silver/plain"]["compaction"] = knobs
+    with pytest.raises(Refused) as refused:
+        parsed(document)
+    assert said in str(refused.value)
+    assert str(refused.value).startswith("the record: silver/plain: ")
+    assert "Use the same version here, or reload its code location" in str(refused.value)
