@@ -7,7 +7,7 @@ names them. Its files are plain Parquet, without deletion vectors and with the t
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from urllib.parse import unquote
 
@@ -106,6 +106,33 @@ def why_rewritten(files: Iterable[DataFile], snapshot: Snapshot, *, is_elsewhere
         if snapshot.on_s3 and file.size_bytes > _MOST_COPIED_BYTES:
             return "S3 copies no file above 5 GiB"
     return ""
+
+
+def names_in_files(
+    snapshot: Snapshot, recorded: Mapping[str, str], renamed: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """The names that each column of the table may have in archived files, the surest first.
+
+    A column keeps its physical name when it is renamed. It is also its name in files that were
+    copied; files that Spark wrote again have the names of that time, which are `recorded` by
+    physical name. `renamed` has earlier names by declaration. Names of other columns do not count.
+    """
+    physical = {
+        each.name: snapshot.physical_names.get(each.name, each.name) for each in snapshot.columns
+    }
+    stored = {name: recorded.get(each, each) for name, each in physical.items()}
+    present = {each.lower() for each in stored}
+    in_files = {each.lower() for each in stored.values()}
+    names = dict[str, tuple[str, ...]]()
+    for name, surest in stored.items():
+        earlier = [
+            old
+            for old, new in renamed.items()
+            if new.lower() == name.lower() and old.lower() not in present
+        ]
+        others = [each for each in (name, *earlier) if each.lower() not in in_files]
+        names[name] = (surest, *others)
+    return names
 
 
 def partition_folder(values: type_of_partition) -> str:

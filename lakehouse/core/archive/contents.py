@@ -1,7 +1,7 @@
 """What a table's archive holds, as of one version of the table: a fold of its operations."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakehouse.core.archive.records import (
     APP_ID,
@@ -20,7 +20,8 @@ class ArchivedPartition:
     """The files that one operation archived of one partition.
 
     A partition that got late rows has several of these. `number` is the operation. `created_ms` is
-    the time of its record, or of its commit if that is known and later.
+    the time of its record, or of its commit if that is known and later. `names` are those of its
+    columns by their physical names, under column mapping.
     """
 
     number: int
@@ -30,6 +31,7 @@ class ArchivedPartition:
     start_ms: int
     end_ms: int
     files: tuple[ArchivedFile, ...]
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def recorded(self) -> RecordedPartition:
@@ -184,6 +186,7 @@ def _archived(operation: ArchiveOperation, since_ms: int) -> Iterable[ArchivedPa
             start_ms=each.start_ms,
             end_ms=each.end_ms,
             files=each.files,
+            names=operation.names,
         )
 
 
@@ -197,15 +200,7 @@ def _without(
         if len(files) == len(each.files):
             kept[key] = each
         elif files:
-            kept[key] = ArchivedPartition(
-                number=each.number,
-                created_ms=each.created_ms,
-                storage_class=each.storage_class,
-                partition=each.partition,
-                start_ms=each.start_ms,
-                end_ms=each.end_ms,
-                files=files,
-            )
+            kept[key] = replace(each, files=files)
     return kept
 
 

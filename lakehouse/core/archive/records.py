@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from lakehouse.core.delta.snapshot import type_of_partition
@@ -66,7 +66,8 @@ class ArchiveOperation:
 
     `number` counts the operations of one table key from 1, without gaps. An `archive` or a
     `restore` is applied if the table's transaction id `APP_ID` is at least its number. An `expire`
-    is applied as soon as its record is written.
+    is applied as soon as its record is written. `names` are the columns of an `archive` by their
+    physical names, under column mapping: Spark then writes all rows again, under the former.
     """
 
     number: int
@@ -77,6 +78,7 @@ class ArchiveOperation:
     cutoff_ms: int
     storage_class: str
     partitions: tuple[RecordedPartition, ...]
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def row_count(self) -> int:
@@ -101,7 +103,7 @@ class ArchiveOperation:
 
 def encode_operation(operation: ArchiveOperation) -> bytes:
     """The JSON document of a record."""
-    content = {
+    content: dict[str, Any] = {
         "number": operation.number,
         "kind": operation.kind,
         "table_id": operation.table_id,
@@ -111,6 +113,8 @@ def encode_operation(operation: ArchiveOperation) -> bytes:
         "storage_class": operation.storage_class,
         "partitions": [_encoded(each) for each in operation.partitions],
     }
+    if operation.names:
+        content["names"] = dict(operation.names)
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
@@ -133,6 +137,7 @@ def decode_operation(data: bytes) -> ArchiveOperation:
         cutoff_ms=int(content["cutoff_ms"]),
         storage_class=str(content["storage_class"]),
         partitions=tuple(_decoded(each) for each in content["partitions"]),
+        names={str(each): str(name) for each, name in content.get("names", {}).items()},
     )
 
 

@@ -83,6 +83,7 @@ class Snapshot:
     - `table_id`: changes if the table is deleted and created again.
     - `clustering_columns`: the columns of liquid clustering. If they are removed, `features` still
       has the feature.
+    - `physical_names`: the names of columns in data files, under column mapping. Otherwise empty.
     - `cold_files`: decoded names of files in a colder storage class, as far as an inventory shows
       them, each with the USD that reading and replacing it costs. The log does not have them.
     - `removed_vectors`: deletion vectors of older versions, by unique id, with the time of their
@@ -100,6 +101,7 @@ class Snapshot:
     columns: tuple[Column, ...] = ()
     partition_columns: tuple[str, ...] = ()
     clustering_columns: tuple[str, ...] = ()
+    physical_names: Mapping[str, str] = field(default_factory=dict[str, str])
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     features: frozenset[str] = frozenset()
     transactions: Mapping[str, int] = field(default_factory=dict[str, int])

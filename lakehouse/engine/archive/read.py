@@ -14,12 +14,16 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from lakehouse.core.archive.archived_files import names_in_files
 from lakehouse.core.archive.contents import ArchivedPartition
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.archive.copies import columns_in_footers
@@ -87,80 +91,92 @@ def read_table(session: TableSession, *, with_archive: bool) -> "DataFrame":
     partitions = archive_contents(session.lake, facts).partitions
     if not partitions:
         return rows
-    return rows.unionByName(archived_rows(session, rows.schema, partitions))
+    return rows.unionByName(archived_rows(session, facts.snapshot, partitions))
 
 
 def archived_rows(
-    session: TableSession, schema: "StructType", partitions: Iterable[ArchivedPartition]
+    session: TableSession, snapshot: Snapshot, partitions: Iterable[ArchivedPartition]
 ) -> "DataFrame":
-    """The rows of archived partitions, under the columns of the table now.
+    """The rows of archived partitions, under the columns of the table at the snapshot.
 
-    A column that a file lacks is null. Values under an earlier name of a column are found by the
-    declaration's `renamed`.
+    A column that a file lacks is null. Values of a renamed column are found by column mapping, and
+    by the declaration's `renamed`.
 
     Raises:
-        Refused: a column seems to have been renamed, and the declaration does not say so.
+        Refused: a column seems to have been renamed, and neither says so.
     """
-    partitions = [*partitions]
-    _refuse_unmapped(session, schema, partitions)
-    frames = [_rows_of(session, schema, names) for names in _by_columns(partitions)]
+    schema = table_at(session.spark, snapshot).schema
+    frames = list["DataFrame"]()
+    for group in _groups(session, snapshot, partitions):
+        _refuse_unmapped(session, group)
+        frames.append(_rows_of(session, schema, group))
     return reduce(lambda rows, others: rows.unionByName(others), frames)
 
 
 def rows_by_file(
-    session: TableSession, schema: "StructType", partitions: Iterable[ArchivedPartition]
+    session: TableSession, snapshot: Snapshot, partitions: Iterable[ArchivedPartition]
 ) -> Counter[str]:
     """The number of rows in archived files, by their names without folders."""
+    schema = table_at(session.spark, snapshot).schema
     counts = Counter[str]()
-    for names in _by_columns(partitions):
-        files = _files(session, schema, names).select("_metadata.file_name")
+    for group in _groups(session, snapshot, partitions):
+        files = _files(session, schema, group.files).select("_metadata.file_name")
         for name, count in files.groupBy("file_name").count().collect():
             counts[unquote(name)] += count
     return counts
 
 
-def _refuse_unmapped(
-    session: TableSession, schema: "StructType", partitions: Iterable[ArchivedPartition]
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Archived files that Spark reads at once.
+
+    They have the same `partition_columns`, and the same `names` for each column of the table.
+    """
+
+    partition_columns: tuple[str, ...]
+    names: Mapping[str, tuple[str, ...]]
+    files: list[str]
+
+
+def _groups(
+    session: TableSession, snapshot: Snapshot, partitions: Iterable[ArchivedPartition]
+) -> Iterable[_Group]:
+    """The archived files in groups. A partition column may have been renamed in between."""
+    groups = dict[object, _Group]()
+    for each in partitions:
+        columns = tuple(name for name, _ in each.partition)
+        names = names_in_files(snapshot, each.names, session.table.renamed)
+        group = groups.setdefault(
+            (columns, *names.values()), _Group(partition_columns=columns, names=names, files=[])
+        )
+        group.files.extend(file.archived for file in each.files)
+    return groups.values()
+
+
+def _refuse_unmapped(session: TableSession, group: _Group) -> None:
     """Refuses files that have a column which the table lacks, and lack one that the table has."""
-    earlier = earlier_names(session.table.renamed, schema.names)
-    known = {each.lower() for each in (*schema.names, *session.table.renamed)}
-    folders = {
-        file.archived: [name for name, _ in each.partition]
-        for each in partitions
-        for file in each.files
-    }
-    stored = columns_in_footers(session.lake.store, folders)
-    for (file, of_folder), columns in zip(folders.items(), stored, strict=True):
-        found = {name.lower(): name for name in (*of_folder, *columns)}
+    known = {each.lower() for names in group.names.values() for each in names}
+    known |= {each.lower() for each in session.table.renamed}
+    stored = columns_in_footers(session.lake.store, group.files)
+    for file, columns in zip(group.files, stored, strict=True):
+        found = {name.lower(): name for name in (*group.partition_columns, *columns)}
         unknown = [
             found[name] for name in sorted({*found} - known) if not name.startswith(_ROW_TRACKING)
         ]
         missing = [
-            name
-            for name in schema.names
-            if not any(each.lower() in found for each in (name, *earlier.get(name, ())))
+            column
+            for column, names in group.names.items()
+            if not any(name.lower() in found for name in names)
         ]
         if unknown and missing:
+            use = f"Use renamed={{{unknown[0]!r}: …}} in the declaration; if it was dropped, add it"
+            if isinstance(session.table.write, Adopted):
+                use = f"Add {unknown[0]!r}"
             raise Refused(
                 f"archive of {session.key}: {file} has a column {unknown[0]!r}, which the table"
                 f" lacks, and lacks {missing[0]!r}, so values would be lost if one was renamed to"
-                f" the other. Use renamed={{{unknown[0]!r}: …}} in the declaration; if"
-                f" {unknown[0]!r} was dropped, add it to the table again, as an empty column"
+                f" the other. {use} to the table again, as an empty column"
             )
-
-
-def _by_columns(partitions: Iterable[ArchivedPartition]) -> list[list[str]]:
-    """The names of the archived files, grouped by their partition columns.
-
-    Spark reads only folders with the same partition columns at once. A partition column may have
-    been renamed since.
-    """
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for each in partitions:
-        columns = tuple(name for name, _ in each.partition)
-        groups.setdefault(columns, []).extend(file.archived for file in each.files)
-    return [*groups.values()]
 
 
 def _files(session: TableSession, schema: "StructType", names: Iterable[str]) -> "DataFrame":
@@ -175,26 +191,17 @@ def _files(session: TableSession, schema: "StructType", names: Iterable[str]) ->
     return reader.parquet(*(literal_path(f"{root}/{name}") for name in names))
 
 
-def _rows_of(session: TableSession, schema: "StructType", names: Iterable[str]) -> "DataFrame":
+def _rows_of(session: TableSession, schema: "StructType", group: _Group) -> "DataFrame":
     from pyspark.sql.types import StructField, StructType
 
-    earlier = earlier_names(session.table.renamed, schema.names)
-    before = [
-        StructField(old, schema[name].dataType) for name, olds in earlier.items() for old in olds
+    fields = [
+        StructField(name, schema[column].dataType)
+        for column, names in group.names.items()
+        for name in names
     ]
-    rows = _files(session, StructType([*schema.fields, *before]), names)
+    rows = _files(session, StructType(fields), group.files)
     columns = list["Column"]()
-    for name in schema.names:
-        values = [F.col(quote(each)) for each in (name, *earlier.get(name, ()))]
-        columns.append(values[0] if len(values) == 1 else F.coalesce(*values).alias(name))
+    for column in schema.names:
+        values = [F.col(quote(name)) for name in group.names[column]]
+        columns.append(F.coalesce(*values).alias(column))
     return rows.select(*columns)
-
-
-def earlier_names(renamed: Mapping[str, str], names: Iterable[str]) -> dict[str, list[str]]:
-    """The earlier names of each column, without those that a column has now."""
-    spelled = {name.lower(): name for name in names}
-    found: dict[str, list[str]] = {}
-    for old, new in renamed.items():
-        if new.lower() in spelled and old.lower() not in spelled:
-            found.setdefault(spelled[new.lower()], []).append(old)
-    return found

@@ -50,7 +50,6 @@ from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction, write_frame
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
 from lakehouse.engine.store import store_at
 from lakehouse.engine.table_lock import hold
@@ -199,8 +198,7 @@ def _counted_rows(
 ) -> "DataFrame":
     """The rows to restore, of files that have as many as their records say."""
     tell(f"{plan.table}: counting the rows of {plan.file_count} archived file(s)")
-    schema = table_at(session.spark, facts.snapshot).schema
-    found = rows_by_file(session, schema, plan.partitions)
+    found = rows_by_file(session, facts.snapshot, plan.partitions)
     expected = Counter[str]()
     for file in (each for partition in plan.partitions for each in partition.files):
         expected[file.archived.rpartition("/")[2]] += file.row_count
@@ -212,7 +210,7 @@ def _counted_rows(
             f" rows, like {name}: {found[name]:,} of {expected[name]:,}. Nothing was written."
             " Restore the files from a copy of the lake"
         )
-    return archived_rows(session, schema, plan.partitions)
+    return archived_rows(session, facts.snapshot, plan.partitions)
 
 
 def _checked_version(facts: TableFacts, operation: ArchiveOperation) -> int:

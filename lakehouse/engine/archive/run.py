@@ -246,6 +246,7 @@ def _recorded(
         cutoff_ms=planned.cutoff_ms,
         storage_class=planned.archive.storage_class,
         partitions=tuple(partitions),
+        names={physical: name for name, physical in snapshot.physical_names.items()},
     )
     record_operation(lake.store, key, operation)
     return operation

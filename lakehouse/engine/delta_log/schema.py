@@ -108,6 +108,7 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
         columns=columns,
         partition_columns=partition_columns,
         clustering_columns=clustering_columns,
+        physical_names=physical,
         properties=properties,
         features=features,
         table_id=table_id,

@@ -123,9 +123,8 @@ def transformed(
         from lakehouse.engine.archive.read import archived_rows
 
         source = replace(session, table=table.inputs[0])
-        rows = frames[source.key]
-        archived = archived_rows(source, rows.schema, increment.archived)
-        frames[source.key] = rows.unionByName(archived)
+        archived = archived_rows(source, inputs[source.key].snapshot, increment.archived)
+        frames[source.key] = frames[source.key].unionByName(archived)
     assert table.transform is not None
     return table.transform(**{source.name: frames[source.key] for source in table.inputs})
 

@@ -72,6 +72,7 @@ def operation(
 def test_a_record_is_the_same_after_its_json() -> None:
     rewritten = replace(partition(2, "b"), rewritten=("day=2/old ü", "day=2/older"))
     record = operation(3, "archive", partition(1, "a%20b", "ü\udcff"), rewritten)
+    record = replace(record, names={"col-1": "ü"})
     assert decode_operation(encode_operation(record)) == record
     assert rewritten.sources == ("day=2/old ü", "day=2/older")
 

@@ -10,6 +10,7 @@ from lakehouse.core.archive import archived_files
 from lakehouse.core.archive import plan as plan_module
 from lakehouse.core.archive.archived_files import (
     ArchivedNames,
+    names_in_files,
     partition_folder,
     values_in_folders,
 )
@@ -233,3 +234,14 @@ def test_no_two_files_have_one_name_in_the_archive() -> None:
         "archive/bronze/orders/day=1/b",
         "archive/bronze/orders/day=1/file_hidden",
     ]
+
+
+def test_only_names_that_no_column_has_in_the_files_are_earlier_names() -> None:
+    columns = tuple(Column(name=name, type="int") for name in ("b", "c"))
+    plain = snapshot(columns=columns)
+    renamed = {"a": "B", "b": "C", "x": "gone", "A1": "b"}
+    assert names_in_files(plain, {}, renamed) == {"b": ("b", "a", "A1"), "c": ("c",)}
+    mapped = replace(plain, physical_names={"b": "col-1", "c": "a"})
+    assert names_in_files(mapped, {}, renamed) == {"b": ("col-1", "b", "A1"), "c": ("a", "c")}
+    recorded = {"col-1": "c", "a": "d"}
+    assert names_in_files(mapped, recorded, {}) == {"b": ("c", "b"), "c": ("d",)}
