@@ -14,7 +14,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test fast check bench study clean
+.PHONY: help setup run test fast check jar bench study clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,9 @@ fast: $(READY) ## the core's tests only: seconds, no Java
 check: $(READY) ## ruff, and pyright (strict on the core)
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
+
+jar: $(READY) ## compiles the log stores (lakehouse/runtime/log_store) where a JDK is; the same jar, byte for byte
+	@$(BIN)/python -m lakehouse.runtime.log_store.build
 
 # ONLY=throughput,fleet runs these benchmarks and no test.
 bench: $(READY) $(if $(ONLY),,$(MINISTACK)) ## the long measurements, ONLY=throughput for one; writes docs/internals/benchmarks.md

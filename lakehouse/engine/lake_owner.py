@@ -38,7 +38,8 @@ from lakehouse.core.text import utc_text
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, real_address, store_at
-from lakehouse.runtime.server_state import status
+from lakehouse.runtime.log_store import honours_conditions, log_store_setting
+from lakehouse.runtime.server_state import driver_log_stores, status
 from lakehouse.runtime.spark_server_conf import CONNECT_PORT
 
 if TYPE_CHECKING:
@@ -143,6 +144,18 @@ def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
             )
     lake.store.put(RECORD, _encoded(mine))
     return mine, before
+
+
+def spark_commits_conditionally(lake: Lake, table_key: str | None = None) -> bool:
+    """Whether Spark's commits can never overwrite another one: to a table, or to the lake's root.
+
+    True if the driver's log store writes conditionally and the storage honours this. Starts and
+    asks no Spark, so a sensor may call it. False means that it is not known.
+    """
+    on_s3 = lake.settings.on_s3 if table_key is None else lake.on_s3(table_key)
+    setting = log_store_setting("s3a" if on_s3 else "file")
+    log_store = driver_log_stores(lake.settings).get(setting, "")
+    return commits_conditionally(log_store) and (not on_s3 or honours_conditions(lake.settings))
 
 
 def refuse_table_of_another_lake(lake: Lake, address: str, *, asked: str) -> None:

@@ -30,6 +30,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.runtime import jars
 from lakehouse.runtime.bound_process import BoundProcess, start_bound
 from lakehouse.runtime.java import find_java
+from lakehouse.runtime.log_store import log_stores_in
 from lakehouse.runtime.processes import (
     Process,
     bound_log,
@@ -233,7 +234,8 @@ def launch(
             log_path.replace(here / "server.log.1")
     shutil.rmtree(scratch_folder(settings), ignore_errors=True)
     scratch_folder(settings).mkdir(parents=True)
-    write_conf(here / "conf", server_conf(settings, jars.fetch()))
+    conf = server_conf(settings, jars.fetch())
+    write_conf(here / "conf", conf)
     spark_home = jars.spark_home()
     own = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
     inherited = {name: value for name, value in os.environ.items() if name not in own}
@@ -267,7 +269,8 @@ def launch(
         raise Broken(
             f"the Spark Connect server ended immediately; the end of its log:\n{tail(log_path)}"
         )
-    remember(settings, process, supervisor=identify(os.getpid()) if is_supervised else None)
+    supervisor = identify(os.getpid()) if is_supervised else None
+    remember(settings, process, supervisor, log_stores_in(conf))
     return launched if isinstance(launched, BoundProcess) else None
 
 

@@ -1,12 +1,14 @@
 """The state of the lake's Spark Connect server, kept in the file `<home>/server/pid`."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
+from lakehouse.runtime.log_store import log_store_conf, remembered_log_stores
 from lakehouse.runtime.processes import Process, port_answers
 from lakehouse.runtime.spark_server_conf import storage_of, write_private
 
@@ -18,7 +20,8 @@ class ServerState:
     """The state of the lake's server. `died`: it ended unexpectedly; `stopped`: not needed now.
 
     `storage` describes the storage that the server was started for (see `storage_of`). `supervisor`
-    is the running process that restarts the server when it dies, if there is one.
+    is the running process that restarts the server when it dies, if there is one. `log_stores` are
+    the settings of Delta's log stores that the server was started with.
     """
 
     condition: Condition
@@ -27,6 +30,7 @@ class ServerState:
     storage: str | None = None
     process: Process | None = None
     supervisor: Process | None = None
+    log_stores: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def is_running(self) -> bool:
@@ -69,7 +73,20 @@ def status(settings: Settings) -> ServerState:
         storage=kept.get("storage"),
         process=process,
         supervisor=supervisor,
+        log_stores=kept.get("log_stores", {}),
     )
+
+
+def driver_log_stores(settings: Settings) -> Mapping[str, str]:
+    """The log stores of the Spark driver that the settings name, as far as this home knows.
+
+    A stopped server has those that it would be started with.
+    """
+    if settings.spark.startswith("sc://"):
+        return remembered_log_stores(settings)
+    if settings.spark == "server" and (state := status(settings)).pid is not None:
+        return state.log_stores
+    return log_store_conf(settings, ())
 
 
 def check_serves(settings: Settings, state: ServerState) -> None:
@@ -88,13 +105,21 @@ def check_serves(settings: Settings, state: ServerState) -> None:
         )
 
 
-def remember(settings: Settings, process: Process, supervisor: Process | None) -> None:
+def remember(
+    settings: Settings,
+    process: Process,
+    supervisor: Process | None,
+    log_stores: Mapping[str, str],
+) -> None:
     """Records the launched server for `status`."""
-    known = {"process": asdict(process), "keeper": asdict(supervisor) if supervisor else None}
-    write_private(
-        folder(settings) / "pid",
-        json.dumps({**known, "port": settings.spark_port, "storage": storage_of(settings)}),
-    )
+    known = {
+        "process": asdict(process),
+        "keeper": asdict(supervisor) if supervisor else None,
+        "port": settings.spark_port,
+        "storage": storage_of(settings),
+        "log_stores": dict(log_stores),
+    }
+    write_private(folder(settings) / "pid", json.dumps(known))
 
 
 def note_compaction(settings: Settings) -> None:

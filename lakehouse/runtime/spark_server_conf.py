@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lakehouse.core.s3_address import s3_endpoint, s3_region
 from lakehouse.core.settings import Settings
+from lakehouse.runtime.log_store import JAR, log_store_conf
 
 # Spark and PySpark read the token of a Connect server from this variable.
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
@@ -48,7 +49,7 @@ def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
     }
     if settings.spark.startswith("spark://"):
         # Executors do not have the driver's class path.
-        conf["spark.jars"] = ",".join(str(jar) for jar in jars)
+        conf["spark.jars"] = ",".join(str(jar) for jar in (*jars, JAR))
     else:
         conf |= {"spark.local.dir": str(scratch_folder(settings)), **_LOOPBACK}
     return conf
@@ -124,7 +125,7 @@ def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
     cores = _cores()
     return {
         "spark.driver.memory": settings.spark_memory,
-        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
+        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in (*jars, JAR)),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(settings.home / "server" / "warehouse"),
@@ -132,6 +133,7 @@ def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
         "spark.sql.session.timeZone": "UTC",
         **STORED_TIMES,
+        **log_store_conf(settings, jars),
         # The defaults (200, 10000, 50 and 15) are for clusters. Here, most tasks would be empty.
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores),

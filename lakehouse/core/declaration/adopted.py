@@ -128,6 +128,8 @@ def _name(part: str) -> str:
 # These log stores check for a version and then write it, which is not atomic.
 # Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
 _DELTAS_OWN_STORES = ("io.delta.storage.", "org.apache.spark.sql.delta.storage.")
+# Except for this one of a later Delta. Source: delta-io/delta, pull request 7767
+_DELTAS_CONDITIONAL_STORE = "io.delta.storage.S3LogStore"
 
 type_of_writers = Literal["unknown", "none", "conditional"]
 type_of_orphans = Literal["keep", "delete"]
@@ -175,8 +177,10 @@ class Adopted:
 def commits_conditionally(log_store: str) -> bool:
     """Whether a log store of this class writes a version only if it does not exist.
 
-    Delta's own stores do not.
+    Those of Delta 4.4 do not.
     """
+    if log_store == _DELTAS_CONDITIONAL_STORE:
+        return True
     return bool(log_store) and not log_store.startswith(_DELTAS_OWN_STORES)
 
 

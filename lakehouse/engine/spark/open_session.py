@@ -15,6 +15,7 @@ from lakehouse.engine.spark.sessions import adopt, connection_url, over_connect
 from lakehouse.runtime import jars, server
 from lakehouse.runtime.interrupts import late_interrupts
 from lakehouse.runtime.java import find_java
+from lakehouse.runtime.log_store import log_store_setting, remember_log_stores
 from lakehouse.runtime.processes import Process, port_answers
 from lakehouse.runtime.server_state import check_serves
 from lakehouse.runtime.spark_server_conf import (
@@ -107,6 +108,11 @@ def connect(settings: Settings) -> "SparkSession":
             kept.client.set_retry_policies([])  # type: ignore[attr-defined]
             kept.stop()
         session = adopt(_builder(settings).create())
+        if settings.spark != "server":
+            names = [log_store_setting(scheme) for scheme in ("file", "s3a")]
+            remember_log_stores(
+                settings, {name: session.conf.get(name, "") or "" for name in names}
+            )
         _opened[place] = process, session
         return session
 

@@ -42,7 +42,7 @@ _DELETE_BATCH = 1_000
 _PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)  # the first try is at once
 # An empty key below the lake's prefix, which a server that honours `If-None-Match` never lets a
 # writer overwrite.
-_TAKEN = "_lakehouse/taken"
+TAKEN = "_lakehouse/taken"
 
 
 class S3Store(Store):
@@ -251,21 +251,21 @@ class S3Store(Store):
     def _put_once(self, key: str, data: bytes, writer: str) -> bool | None:
         return put_conditionally(self.client, (self.bucket, key), data, writer=writer)
 
-    def _check_conditions(self) -> None:
-        """Checks, once per store object, that the server refuses to write an existing key."""
+    def honours_conditions(self) -> bool:
+        """Whether the server refuses to overwrite an existing key, asked once per store object."""
         with self._asking:
-            if self._is_honoured:
-                return
-            key = self.prefix + _TAKEN
-            with self._translated("write", key):
-                self._is_honoured = any(
-                    self._put_once(key, b"", uuid4().hex) is not True for _ in range(2)
-                )
-        if not self._is_honoured:
+            if not self._is_honoured:
+                key = self.prefix + TAKEN
+                with self._translated("write", key):
+                    overwrites = all(self._put_once(key, b"", uuid4().hex) for _ in range(2))
+                self._is_honoured = not overwrites
+            return self._is_honoured
+
+    def _check_conditions(self) -> None:
+        if not self.honours_conditions():
             raise Refused(
                 f"store: the server of s3://{self.bucket}/{self.prefix} ignores If-None-Match and "
-                "overwrites existing keys. Use AWS S3, or a server with conditional writes "
-                "(PutObject with If-None-Match: *)"
+                "overwrites existing keys. Use AWS S3, or a server with conditional PutObject"
             )
 
     def _delete_batch(self, keys: Sequence[str]) -> dict[str, str]:

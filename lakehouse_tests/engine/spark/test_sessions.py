@@ -233,11 +233,11 @@ def test_a_session_with_its_own_driver_is_told_all_before_it_starts(tmp_path: Pa
     alone = open_session.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
     assert alone["spark.master"] == "local[2]"
     assert alone["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
-    assert len(alone["spark.driver.extraClassPath"].split(os.pathsep)) == 40
+    assert len(alone["spark.driver.extraClassPath"].split(os.pathsep)) == 41
     cluster = open_session.session_config(
         own_settings(tmp_path, LAKEHOUSE_SPARK="spark://host:7077")
     )
-    assert len(cluster["spark.jars"].split(",")) == 40
+    assert len(cluster["spark.jars"].split(",")) == 41
     assert "spark.driver.host" not in cluster
 
 

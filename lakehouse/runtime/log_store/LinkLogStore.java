@@ -1,0 +1,95 @@
+package lakehouse.logstore;
+
+import java.io.FileNotFoundException;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.Files;
+import java.nio.file.LinkOption;
+import java.nio.file.Paths;
+import java.nio.file.StandardCopyOption;
+import java.util.Iterator;
+import java.util.UUID;
+
+import io.delta.storage.HadoopFileSystemLogStore;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * Writes a version of a Delta table on a local disk or NFS only if no writer has written it: all
+ * actions go to a hidden file, and link(2) gives it the version's name. The link fails if the name
+ * is taken; rename(2), which Delta's own log store uses, would overwrite it.
+ *
+ * <p>NFS repeats requests, so a link may be reported as taken although our own request made it.
+ * Therefore a failed link counts as success if the name leads to our hidden file.
+ *
+ * <p>Source: link(2): "If newpath exists, it will not be overwritten. On NFS filesystems, the
+ * return code may be wrong in case the NFS server performs the link creation and dies".
+ */
+public final class LinkLogStore extends HadoopFileSystemLogStore {
+    public LinkLogStore(Configuration conf) {
+        super(conf);
+    }
+
+    @Override
+    public void write(
+            Path path, Iterator<String> actions, Boolean overwrite, Configuration conf)
+            throws IOException {
+        java.nio.file.Path file = Paths.get(path.toUri().getPath());
+        java.nio.file.Path folder = file.getParent();
+        if (!Files.isDirectory(folder)) {
+            throw new FileNotFoundException("No such folder: " + folder);
+        }
+        String name = file.getFileName().toString();
+        java.nio.file.Path hidden =
+            folder.resolve("." + name + "." + UUID.randomUUID() + ".tmp");
+        try {
+            writeAndFlush(hidden, actions);
+            if (overwrite) {
+                // Hadoop would compare a checksum of the old content with the new one.
+                Files.deleteIfExists(folder.resolve("." + name + ".crc"));
+                Files.move(hidden, file, StandardCopyOption.ATOMIC_MOVE);
+            } else {
+                link(hidden, file);
+            }
+        } finally {
+            Files.deleteIfExists(hidden);
+        }
+    }
+
+    /** Checkpoints are written by Spark, directly to their name. */
+    @Override
+    public Boolean isPartialWriteVisible(Path path, Configuration conf) {
+        return true;
+    }
+
+    /** Uses no channel, since an interrupt would close it. */
+    private static void writeAndFlush(java.nio.file.Path hidden, Iterator<String> actions)
+            throws IOException {
+        try (FileOutputStream stream = new FileOutputStream(hidden.toFile())) {
+            while (actions.hasNext()) {
+                stream.write((actions.next() + "\n").getBytes(StandardCharsets.UTF_8));
+            }
+            // Otherwise, the name could survive a crash of the machine without the content.
+            stream.getFD().sync();
+        }
+    }
+
+    private static void link(java.nio.file.Path hidden, java.nio.file.Path file)
+            throws IOException {
+        try {
+            Files.createLink(file, hidden);
+        } catch (IOException | UnsupportedOperationException failure) {
+            if (!Files.exists(file, LinkOption.NOFOLLOW_LINKS)) {
+                throw new IOException(
+                    file + " was not committed: " + failure + ". Use a file system that takes hard"
+                        + " links",
+                    failure);
+            }
+            if (!Files.isSameFile(hidden, file)) {
+                throw new FileAlreadyExistsException(file.toString());
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+"""Delta log stores that write a version only if it does not exist, and where Spark uses them.
+
+`ConditionalS3LogStore` and `LinkLogStore` are Java; `make jar` compiles them (`build.py`).
+"""
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lakehouse.core.s3_address import s3_endpoint
+from lakehouse.core.settings import Settings
+
+JAR = Path(__file__).with_name("lakehouse-log-store.jar")
+ON_DISK = "lakehouse.logstore.LinkLogStore"
+ON_S3 = "lakehouse.logstore.ConditionalS3LogStore"
+# The conditional log store of a later Delta. Source: delta-io/delta, pull request 7767
+_OF_DELTA = "io.delta.storage.S3LogStore"
+# In the home. A lost update of two processes is repeated by the next one that asks.
+_FILE = "commits.json"
+
+
+def log_store_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
+    """The log stores in the configuration of a driver that this process starts.
+
+    Storage that ignores conditional writes keeps Delta's own log store, which first checks for a
+    version and is safe in one driver only.
+    """
+    classes = {"file": ON_DISK}
+    if honours_conditions(settings):
+        on_s3 = _OF_DELTA if _delta_has_its_own(jars) else ON_S3
+        classes |= {"s3a": on_s3, "s3": on_s3}
+    return {log_store_setting(scheme): name for scheme, name in classes.items()}
+
+
+def log_store_setting(scheme: str) -> str:
+    """The name of Spark's setting for a scheme of addresses: `s3a`, `s3` or `file`."""
+    return f"spark.delta.logStore.{scheme}.impl"
+
+
+def log_stores_in(conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings of log stores in a configuration of Spark."""
+    return {name: value for name, value in conf.items() if name.startswith("spark.delta.logStore.")}
+
+
+def remembered_log_stores(settings: Settings) -> Mapping[str, str]:
+    """The log stores of the Connect server `sc://…` that the settings name, when last connected."""
+    return _known(settings, "servers").get(_server(settings), {})
+
+
+def remember_log_stores(settings: Settings, log_stores: Mapping[str, str]) -> None:
+    """Records for this home which log stores the Connect server `sc://…` has."""
+    if remembered_log_stores(settings) != log_stores:
+        _remember(settings, "servers", _server(settings), dict(log_stores))
+
+
+def honours_conditions(settings: Settings) -> bool:
+    """Whether the S3 server honours conditional writes, as far as this home knows.
+
+    Before it was asked, AWS does, and so does the server of the lake itself, which the lake's first
+    write asks. Source: AWS, S3 user guide, "Conditional writes": all regions and buckets
+    """
+    known = known_conditions(settings)
+    if known is not None:
+        return known
+    return settings.on_s3 or s3_endpoint(os.environ) is None
+
+
+def known_conditions(settings: Settings) -> bool | None:
+    """The server's behaviour when this home asked it; `None` before."""
+    return _known(settings, "endpoints").get(_endpoint())
+
+
+def remember_conditions(settings: Settings, *, is_honoured: bool) -> None:
+    """Records for this home whether the S3 server honours conditional writes."""
+    if known_conditions(settings) != is_honoured:
+        _remember(settings, "endpoints", _endpoint(), is_honoured)
+
+
+def _server(settings: Settings) -> str:
+    return settings.spark.partition(";")[0]  # what follows may hold secrets
+
+
+def _endpoint() -> str:
+    return s3_endpoint(os.environ) or "AWS"
+
+
+def _known(settings: Settings, kind: str) -> dict[str, Any]:
+    with suppress(FileNotFoundError, ValueError):
+        return json.loads((settings.home / _FILE).read_text()).get(kind, {})
+    return {}
+
+
+def _remember(settings: Settings, kind: str, name: str, value: object) -> None:
+    kinds = {each: _known(settings, each) for each in ("endpoints", "servers")}
+    kinds[kind] = {**kinds[kind], name: value}
+    path = settings.home / _FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{_FILE}.{os.getpid()}")
+    fresh.write_text(json.dumps(kinds, indent=1))
+    fresh.replace(path)
+
+
+def _delta_has_its_own(jars: Sequence[Path]) -> bool:
+    name = f"{_OF_DELTA.replace('.', '/')}.class"
+    for jar in jars:
+        if jar.name.startswith("delta-storage"):
+            with zipfile.ZipFile(jar) as packed:
+                return name in packed.namelist()
+    return False

@@ -1,0 +1,39 @@
+"""Compiles the log stores and packs them into `lakehouse-log-store.jar`. Needs a JDK.
+
+The jar is the same on every machine, byte for byte: entries are sorted, have one fixed time, and
+are not compressed.
+"""
+
+import subprocess
+import tempfile
+import zipfile
+from pathlib import Path
+
+from lakehouse.runtime import jars
+
+HERE = Path(__file__).resolve().parent
+JAR = HERE / "lakehouse-log-store.jar"
+# Source: zip's format begins in 1980.
+_TIME = (1980, 1, 1, 0, 0, 0)
+_MANIFEST = "Manifest-Version: 1.0\r\n\r\n"
+
+
+def build(jar: Path = JAR) -> None:
+    """Writes the jar, for Java 17 and newer."""
+    class_path = f"{jars.FOLDER}/*:{jars.spark_home() / 'jars'}/*"
+    # No line numbers and no paths of this machine get into the classes.
+    options = ["--release", "17", "-g:none", "-Xlint:all,-options,-path", "-proc:none"]
+    sources = [str(source) for source in sorted(HERE.glob("*.java"))]
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["javac", *options, "-classpath", class_path, "-d", folder, *sources]
+        subprocess.run(command, check=True)
+        classes = sorted(Path(folder).glob("**/*.class"))
+        with zipfile.ZipFile(jar, "w", zipfile.ZIP_STORED) as packed:
+            packed.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF", _TIME), _MANIFEST)
+            for each in classes:
+                name = each.relative_to(folder).as_posix()
+                packed.writestr(zipfile.ZipInfo(name, _TIME), each.read_bytes())
+
+
+if __name__ == "__main__":
+    build()
