@@ -28,6 +28,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
             ".engine",
             "pyspark",
             "delta",
+            "deltalake",
             "pyarrow",
             "cramjam",
             "fastavro",

@@ -10,7 +10,7 @@ from typing import IO
 
 from lakehouse.cli.output import tell
 from lakehouse.core.settings import Settings
-from lakehouse.engine.spark.open_session import prepare
+from lakehouse.engine.spark.open_session import prepare, started_by
 from lakehouse.runtime.processes import hold_lock, take_lock
 from lakehouse.runtime.server import folder, status, supervised
 
@@ -45,6 +45,14 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
             finally:
                 wait_for_other_users(users)
         tell("stopped the Spark Connect server of this command")
+
+
+@contextlib.contextmanager
+def driver_on_demand(settings: Settings) -> Iterator[None]:
+    """As `driver_for_command`, but only once the block opens a session."""
+    with contextlib.ExitStack() as driver:
+        driver.enter_context(started_by(lambda: driver.enter_context(driver_for_command(settings))))
+        yield
 
 
 def wait_for_other_users(users: IO[str], *, seconds: float = _OTHERS_SECONDS) -> None:

@@ -6,7 +6,7 @@
    that session, record the interrupted operations, and wait until they have ended. Because of the
    record, our successor waits for them, too, if we die. A driver in this process cannot interrupt
    sessions of a server, so such a driver is refused while the server runs.
-3. Our own session is recorded for our successor.
+3. Our own session, if there is one, is recorded for our successor.
 4. The operation runs. After a lost race for a commit, it is repeated.
 5. The record is removed. After a failure our own session is interrupted first; if that fails, the
    record is kept.
@@ -65,13 +65,8 @@ def hold(
         Transient: another process holds the table longer than `wait_seconds`, or the session of a
             dead process cannot be ended now.
     """
-    with hold_alone(lake, table_key, owner=owner, wait_seconds=wait_seconds):
+    with hold_without_session(lake, table_key, owner=owner, wait_seconds=wait_seconds):
         adopt(spark)
-        before = session_of(lake.store, table_key)
-        if before is not None and _is_on_a_server(before.session_id):
-            _check_it_can_be_ended(lake.settings, asked=owner)
-            note = partial(record_session, lake.store, table_key, before.session_id, before.owner)
-            interrupt_session(lake.settings, before.session_id, before.operations, note=note)
         mine = session_id(spark)
         record_session(lake.store, table_key, mine, owner)
         try:
@@ -81,6 +76,27 @@ def hold(
                 forget_session(lake.store, table_key, mine)
             raise
         forget_session(lake.store, table_key, mine)
+
+
+@contextlib.contextmanager
+def hold_without_session(
+    lake: Lake, table_key: str, *, owner: str, wait_seconds: float = WAIT_SECONDS
+) -> Iterator[None]:
+    """Holds the table's lock without a Spark session, for writes without Spark.
+
+    No statement of a process that died runs any more. Raises as `hold`.
+    """
+    with hold_alone(lake, table_key, owner=owner, wait_seconds=wait_seconds):
+        before = session_of(lake.store, table_key)
+        if before is not None:
+            if _may_run(before, lake.settings):
+                _check_it_can_be_ended(lake.settings, asked=owner)
+                note = partial(
+                    record_session, lake.store, table_key, before.session_id, before.owner
+                )
+                interrupt_session(lake.settings, before.session_id, before.operations, note=note)
+            forget_session(lake.store, table_key, before.session_id)
+        yield
 
 
 @contextlib.contextmanager
@@ -188,17 +204,17 @@ def _record_name(table_key: str) -> str:
     return f"{_SESSIONS}/{table_key}.json"
 
 
-def _is_on_a_server(session_id: str) -> bool:
-    """Whether the session may still exist on a Connect server.
+def _may_run(record: SessionRecord, settings: Settings) -> bool:
+    """Whether a statement of the session may still run on a Connect server.
 
     Sessions of a server have UUIDs as ids. A session with another id belonged to a driver that died
-    with its process.
+    with its process. The sessions of this home's server end with it.
     """
     try:
-        UUID(session_id)
+        UUID(record.session_id)
     except ValueError:
         return False
-    return True
+    return settings.spark != "server" or status(settings).pid is not None
 
 
 def _check_it_can_be_ended(settings: Settings, *, asked: str) -> None:

@@ -1,8 +1,6 @@
 """`lakehouse vacuum`: deletes files that are no longer needed, or only lists them."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import click
@@ -25,7 +23,7 @@ from lakehouse.cli.output import (
     tell,
     write_json,
 )
-from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.cli.spark_server import driver_on_demand
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.core.errors import Broken, LakehouseError
@@ -87,20 +85,14 @@ def vacuum_command(
 def _rehearse(
     opened: LakeContext, tables: Sequence[Table], mode: str | None
 ) -> list[dict[str, Any]]:
-    facts, found = (
-        LakeFacts(opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}),
-        list[dict[str, Any]](),
+    facts = LakeFacts(
+        opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}
     )
-    with contextlib.ExitStack() as server:
-        started = cache(lambda: server.enter_context(driver_for_command(opened.lake.settings)))
-
-        def session() -> Any:
-            started()
-            return connect(opened.lake.settings)
-
+    found = list[dict[str, Any]]()
+    with driver_on_demand(opened.lake.settings):
         for table in tables:
             try:
-                plan = rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
+                plan = rehearse(facts, lambda: connect(opened.lake.settings), table, mode=mode)  # type: ignore[arg-type]
                 found.append(_nothing(table) if plan is None else plan.as_json())
             except LakehouseError as error:
                 found.append(_failed(table, error))
@@ -119,7 +111,7 @@ def _vacuum(
     if keys:
         with (
             open_recorder(opened.lake.settings) as recorder,
-            driver_for_command(opened.lake.settings),
+            driver_on_demand(opened.lake.settings),
         ):
             for run in recorder.materialize([*keys], config={"anyway": anyway, "mode": mode or ""}):
                 table = keys[run.key]

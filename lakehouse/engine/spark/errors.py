@@ -7,6 +7,7 @@ stack trace, with a line "Caused by:" for each of them.
 
 import contextlib
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -122,11 +123,10 @@ def causes_named(asked: str) -> Iterator[None]:
 
 def is_conflict(error: BaseException) -> bool:
     """Whether another writer won the race for a commit."""
-    if _condition(error).startswith("DELTA_CONCURRENT_"):
-        return True
-    from pyspark.errors import PySparkException
-
-    return isinstance(error, PySparkException) and error.getSqlState() == _CONFLICT_STATE
+    if not _is_of_spark(error):
+        return False
+    is_named = _condition(error).startswith("DELTA_CONCURRENT_")
+    return is_named or error.getSqlState() == _CONFLICT_STATE  # type: ignore[attr-defined]
 
 
 def is_missing(error: BaseException) -> bool:
@@ -227,15 +227,13 @@ def _innermost_line(causes: Sequence[Cause]) -> str:
 
 
 def _condition(error: BaseException) -> str:
-    from pyspark.errors import PySparkException
-
-    return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+    return (error.getCondition() or "") if _is_of_spark(error) else ""  # type: ignore[attr-defined]
 
 
 def _is_of_spark(error: BaseException) -> bool:
-    from pyspark.errors import PySparkException
-
-    return isinstance(error, PySparkException)
+    """Whether it is a PySparkException, or derived from one. PySpark is not loaded for this."""
+    errors = sys.modules.get("pyspark.errors")
+    return errors is not None and isinstance(error, errors.PySparkException)
 
 
 def _is_unreachable(error: BaseException) -> bool:
@@ -248,6 +246,8 @@ def _is_gone(error: BaseException) -> bool:
 
 
 def _grpc_code(error: BaseException) -> str | None:
+    if not _is_of_spark(error):
+        return None
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
     return error.getGrpcStatusCode().name if isinstance(error, SparkConnectGrpcException) else None

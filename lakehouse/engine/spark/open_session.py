@@ -1,9 +1,11 @@
 """Opens a Spark session from settings: on a Connect server, or with a driver in this process."""
 
+import contextlib
 import importlib
 import os
 import threading
 import uuid
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -32,6 +34,17 @@ if TYPE_CHECKING:
 # it for any requested server, even if the session's own server is gone.
 _opened: dict[tuple[str, int], tuple[Process | None, "SparkSession"]] = {}
 _OPENING = threading.Lock()
+_starters: list[Callable[[], object]] = []
+
+
+@contextlib.contextmanager
+def started_by(start: Callable[[], object]) -> Iterator[None]:
+    """Calls `start` before the block prepares its first session, if it ever does."""
+    _starters.append(start)
+    try:
+        yield
+    finally:
+        _starters.clear()
 
 
 def prepare(settings: Settings) -> None:
@@ -44,6 +57,8 @@ def prepare(settings: Settings) -> None:
         Transient: the server does not answer; the message says how to start it.
         Refused: no session is possible with this setting or on this machine.
     """
+    while _starters:
+        _starters.pop()()
     # Without this, each session would stay on the server for an hour.
     os.environ["SPARK_CONNECT_RELEASE_SESSION_ON_EXIT"] = "true"
     if settings.spark == "server":

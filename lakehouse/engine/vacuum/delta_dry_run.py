@@ -19,26 +19,18 @@ _FILES_PER_DRY_RUN = 50_000
 _QUICK_PLANNING = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
 
-def confirmed_by_delta(
-    spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]
-) -> list[Candidate]:
-    """The candidates that Delta would delete, too. A Hadoop checksum is confirmed with its file.
+def confirmed_by_spark(
+    spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]
+) -> set[str]:
+    """The names of the files that Delta would delete, too.
 
     `uri` is the table's address in SQL statements, `table` its key for messages.
 
     Raises:
-        Broken: Delta would delete none of them, or a file that it was not asked about.
+        Broken: Delta would delete a file that it was not asked about.
     """
-    asked = [each for each in candidates if not each.goes_with]
     with session_confs(spark, _QUICK_PLANNING):
-        confirmed = _ask(spark, uri, table, asked) if asked else set[str]()
-    if asked and not confirmed:
-        raise Broken(
-            f"vacuum of {table}: Delta would delete none of the {len(asked)} file(s) that the log "
-            f"no longer needs according to the plan, like {asked[0].name}. Nothing was deleted. "
-            f"Compare {table}/_delta_log with lakehouse vacuum {table} --dry-run"
-        )
-    return [each for each in candidates if (each.goes_with or each.name) in confirmed]
+        return _ask(spark, uri, table, asked)
 
 
 def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]) -> set[str]:

@@ -4,10 +4,10 @@
    machine's clock, and the files' times come from the storage.
 2. The plan is made from the log, alone or with an inventory report or a listing. If there is
    nothing to delete and no retention to set, only step 6 follows.
-3. The table's lock is taken and held to the end. If the declared retention differs from the
-   table's, it is set. If the table now has a newer version, the plan is made again.
-4. Delta is asked which of the planned files it would delete (VACUUM … USING INVENTORY … DRY RUN
-   over exactly these files). Files that Delta would keep are spared.
+3. If the declared retention differs from the table's, it is set. The table's lock is taken and
+   held to the end. If the table now has a newer version, the plan is made again.
+4. A second reader of the log, deltalake or Delta on Spark, is asked which of the planned files it
+   would delete (`second_opinion.py`). Files that it would keep are spared.
 5. Before each batch, `recheck.py` checks whether other tables borrow its files, whether tables were
    created in their folders, and whether files were written again. Last, it checks them against the
    newest version and the retention in the table's own log. The remaining files are deleted.
@@ -15,9 +15,9 @@
    that could not be deleted, with reasons. This also happens after an error.
 
 **Safety properties**
-- A file is deleted only if the plan and Delta's dry run both name it. If Delta names a file that it
-  was not asked about, or none of the planned files, nothing is deleted and the vacuum raises
-  `Broken` (`test_meanwhile.py`).
+- A file is deleted only if the plan and the second reader both name it. If that one names a file
+  that it was not asked about, or none of the planned files, nothing is deleted and the vacuum
+  raises `Broken` (`test_second_opinion.py`, `test_meanwhile.py`).
 - Only files in the plan are deleted, so a dry run shows everything that can be deleted
   (`test_run.py`, `test_faults.py`).
 - A log that is gone or was reset to an older state stops the deletion, and so does an unreadable
@@ -43,15 +43,14 @@ from lakehouse.core.vacuum.plan import VacuumPlan, plan_rest
 from lakehouse.engine.clock import check_clock, pause_about
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import refuse_table_of_another_lake
-from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.table_lock import hold
-from lakehouse.engine.vacuum.delta_dry_run import confirmed_by_delta
+from lakehouse.engine.table_lock import hold, hold_without_session
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import has_newer_version
 from lakehouse.engine.vacuum.plan import VacuumInputs, gather, plan
 from lakehouse.engine.vacuum.progress import VacuumProgress
 from lakehouse.engine.vacuum.recheck import Recheck
+from lakehouse.engine.vacuum.second_opinion import confirmed_by_delta
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +67,7 @@ def vacuum(
     mode: type_of_mode | None = None,
     owner: str | None = None,
 ) -> VacuumOutcome:
-    """Vacuums `table`; no Spark session is opened if there is nothing to do.
+    """Vacuums `table`. A Spark session is opened only for what deltalake cannot do.
 
     `owner` names the caller in the lock and in the journal.
 
@@ -87,22 +86,20 @@ def vacuum(
     run.remember_found()
     retention = _retention_to_set(inputs, table)
     if planned.candidates or retention:
-        spark = open_spark()
-        with (
-            translated(table.key, operation="vacuum"),
-            hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"),
-        ):
+        holder = owner or f"vacuum of {table.key}"
+        with translated(table.key, operation="vacuum"):
             if retention:
-                spark.sql(statements.set_properties(lake.table_uri(table.key), retention))
-            if has_newer_version(lake, inputs.facts.log):
-                inputs, planned = _planned(run, table, mode)
-            try:
-                _carry_out(run, spark, inputs, planned, progress)
-            except BaseException:
-                # If storage fails here, too, that must not hide the first error.
-                with contextlib.suppress(LakehouseError):
-                    progress.record(inputs.facts, planned, has_ended_well=False)
-                raise
+                _set_retention(lake, open_spark, table.key, retention, holder)
+            with hold_without_session(lake, table.key, owner=holder):
+                if has_newer_version(lake, inputs.facts.log):
+                    inputs, planned = _planned(run, table, mode)
+                try:
+                    _carry_out(run, open_spark, inputs, planned, progress)
+                except BaseException:
+                    # If storage fails here, too, that must not hide the first error.
+                    with contextlib.suppress(LakehouseError):
+                        progress.record(inputs.facts, planned, has_ended_well=False)
+                    raise
     return progress.record(inputs.facts, planned, has_ended_well=True)
 
 
@@ -129,7 +126,7 @@ def rehearse(
         return replace(planned, notes=(*planned.notes, note))
     with translated():
         spared = dict[str, str]()
-        confirmed = _confirmed(open_spark(), run.lake, planned, spared)
+        confirmed = _confirmed(run.lake, open_spark, inputs, planned, spared)
         confirmed = Recheck(run, inputs, planned, spared).still_going(confirmed)
         return plan_rest(planned, inputs.facts, table, confirmed, spared)
 
@@ -148,11 +145,14 @@ def _planned(
 
 
 def _confirmed(
-    spark: "SparkSession", lake: Lake, planned: VacuumPlan, spared: dict[str, str]
+    lake: Lake,
+    open_spark: "Callable[[], SparkSession]",
+    inputs: VacuumInputs,
+    planned: VacuumPlan,
+    spared: dict[str, str],
 ) -> list[Candidate]:
     """The planned files that Delta would delete, too. The others are added to `spared`."""
-    uri = lake.table_uri(planned.table)
-    confirmed = confirmed_by_delta(spark, uri, planned.table, planned.candidates)
+    confirmed = confirmed_by_delta(lake, open_spark, inputs.facts, planned.candidates)
     kept = {each.name for each in planned.candidates} - {each.name for each in confirmed}
     spared |= dict.fromkeys(kept, "Delta would not delete it")
     return confirmed
@@ -160,14 +160,14 @@ def _confirmed(
 
 def _carry_out(
     run: LakeFacts,
-    spark: "SparkSession",
+    open_spark: "Callable[[], SparkSession]",
     inputs: VacuumInputs,
     planned: VacuumPlan,
     progress: VacuumProgress,
 ) -> None:
     """Deletes the planned files that Delta and the last checks confirm."""
     lake = run.lake
-    confirmed = _confirmed(spark, lake, planned, progress.spared)
+    confirmed = _confirmed(lake, open_spark, inputs, planned, progress.spared)
     recheck = Recheck(run, inputs, planned, progress.spared)
     per_second = _DELETES_PER_SECOND if lake.on_s3(planned.table) else 0
     for batch in _batches(confirmed, per_second=per_second):
@@ -229,3 +229,18 @@ def _retention_to_set(inputs: VacuumInputs, table: Table) -> dict[str, str]:
     current = inputs.facts.log.snapshot.properties
     declared = table.vacuum.properties_beside(current)
     return {name: value for name, value in declared.items() if current.get(name) != value}
+
+
+def _set_retention(
+    lake: Lake,
+    open_spark: "Callable[[], SparkSession]",
+    table_key: str,
+    retention: dict[str, str],
+    owner: str,
+) -> None:
+    """Sets properties of a table of this lake; an adopted table declares no retention."""
+    from lakehouse.engine.spark import statements
+
+    spark = open_spark()
+    with hold(lake, spark, table_key, owner=owner):
+        spark.sql(statements.set_properties(lake.table_uri(table_key), retention))

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ class Counting(MemoryStore):
 
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "hold", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(run, "hold_without_session", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(run, "confirmed_by_delta", lambda *arguments: [*arguments[-1]])
 
 
@@ -160,14 +160,19 @@ def test_a_clone_that_is_made_between_two_vacuums_of_a_run_is_seen_ten_seconds_l
     assert vacuum(facts, tables[1]) == left
 
 
-def test_a_commit_before_the_guard_was_taken_is_planned_by(tmp_path: Path) -> None:
+def test_a_commit_before_the_guard_was_taken_is_planned_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The plan is made before anybody is kept out; what was planned by an older version is planned again."""
     lake, store, [table] = lake_of(tmp_path, 1)
 
-    def opened() -> Any:
+    @contextlib.contextmanager
+    def taken(*_: Any, **__: Any) -> Iterator[None]:
         LogBuilder(store, table.key).create().append([("live", 1), ("gone", 1)]).delete(
             ["gone"]
         ).append([("orphan", 1)])
+        yield
 
-    outcome = run.vacuum(LakeFacts(lake, [table]), opened, table, mode="INVENTORY")
+    monkeypatch.setattr(run, "hold_without_session", taken)
+    outcome = run.vacuum(LakeFacts(lake, [table]), lambda: None, table, mode="INVENTORY")
     assert (outcome.plan.version, outcome.plan.file_count, outcome.spared) == (3, 1, {})

@@ -1,6 +1,5 @@
 """What others do between the plan of a vacuum and its deletions, planted; no Spark: Delta's answer is taken to be our plan."""
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -19,10 +18,11 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import delta_dry_run, lake_facts, run
+from lakehouse.engine.vacuum import delta_dry_run, lake_facts, run, second_opinion
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import gather
 from lakehouse.engine.vacuum.progress import VacuumProgress
+from lakehouse.engine.vacuum.second_opinion import confirmed_by_delta
 from lakehouse_tests.engine.faults import (
     KEY,
     LONG_AGO,
@@ -46,6 +46,10 @@ AGAIN = "it was written again since it was listed"
 INSIDE = "a table was created in its folder meanwhile"
 DAY_SECONDS = 86_400
 LONGER = {"delta__deletedFileRetentionDuration": "interval 5000 days"}
+
+
+def nobody() -> Any:
+    raise AssertionError("Spark was asked")
 
 
 @pytest.fixture
@@ -421,15 +425,14 @@ def test_what_delta_keeps_stays(lake: Lake) -> None:
 def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, nobody = planned(lake), None
-    monkeypatch.setattr(delta_dry_run, "session_confs", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(delta_dry_run, "_ask", lambda *_: {"d=1/gone"})
-    assert [
-        each.name for each in delta_dry_run.confirmed_by_delta(nobody, "", KEY, found.candidates)
-    ] == ["d=1/gone"]  # type: ignore[arg-type]
-    monkeypatch.setattr(delta_dry_run, "_ask", lambda *_: set())
+    facts, found = known_of(lake).facts, planned(lake).candidates
+    assert {each.name for each in confirmed_by_delta(lake, nobody, facts, found)} == {*PAST}
+    kept = {"d=1/orphan"}
+    monkeypatch.setattr(second_opinion, "kept_by_deltalake", lambda *_: kept)
+    assert [each.name for each in confirmed_by_delta(lake, nobody, facts, found)] == ["d=1/gone"]
+    kept.add("d=1/gone")
     with pytest.raises(Broken, match=r"Delta would delete none of the 2 file\(s\)"):
-        delta_dry_run.confirmed_by_delta(nobody, "", KEY, found.candidates)  # type: ignore[arg-type]
+        confirmed_by_delta(lake, nobody, facts, found)
     names = {f"file:/lake/{KEY}/{name}": name for name in PAST}
     where: dict[str, str] = {"location": f"file:/lake/{KEY}", "table": KEY}
     assert delta_dry_run.confirmed_names([f"file:/lake/{KEY}/d=1/gone"], names, **where) == {
@@ -489,7 +492,6 @@ def test_the_neighbours_are_asked_again_while_batches_go(
 @pytest.fixture
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole vacuum whose table nobody else holds, and whose plan Delta agrees to."""
-    monkeypatch.setattr(run, "hold", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(run, "confirmed_by_delta", lambda *arguments: [*arguments[-1]])
 
 

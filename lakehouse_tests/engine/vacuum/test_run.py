@@ -19,6 +19,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.vacuum import second_opinion
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import plan
 from lakehouse.engine.vacuum.run import rehearse, vacuum
@@ -114,11 +115,15 @@ def test_deletion_vectors_and_change_data_go_with_their_versions(
     assert rows(spark, uri) == before
 
 
+@pytest.mark.parametrize("reader", ["deltalake", "Spark"])
 def test_a_file_that_delta_would_keep_stays(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     """A defect of ours, planted: live files are called orphans. Delta does not agree, and nothing is deleted."""
     from lakehouse.core.vacuum import plan as planning
+
+    if reader == "Spark":
+        monkeypatch.setattr(second_opinion, "kept_by_deltalake", lambda *_: None)
 
     add(lake, 0)
     table = table_of()

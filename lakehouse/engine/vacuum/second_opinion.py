@@ -1,0 +1,138 @@
+"""Asks a second reader of the log, deltalake or Delta on Spark, which planned files may go.
+
+1. deltalake reads the table's log. It says which files the newest version has, and its dry run of
+   VACUUM lists the removed files, once all of them and once those past the retention. The
+   difference is what it keeps.
+2. If deltalake cannot answer, Spark is asked instead (`delta_dry_run.py`). deltalake cannot answer
+   if it cannot read the table, if it misses a file that the table needs according to our own
+   reading of the log, if the log has absolute paths, or if the plan has files that may be deletion
+   vectors.
+
+**Safety properties** (tests in `test_second_opinion.py`)
+- A file that deltalake keeps is not confirmed, whatever our plan says.
+- deltalake is asked only for its reading of the log. Neither its listing of the storage, which
+  takes live deletion vectors for orphans, nor its deletion is used.
+
+Source: delta-io/delta-rs python-v1.6.6, crates/core/src/operations/vacuum.rs: `create_vacuum_plan`
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakehouse.core.delta.paths import is_absolute, name_in_table
+from lakehouse.core.errors import Broken
+from lakehouse.core.units import HOUR_MS
+from lakehouse.core.vacuum.candidates import Candidate
+from lakehouse.core.vacuum.facts import VacuumFacts
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.deltalake_tables import open_with_deltalake, storage_errors
+from lakehouse.engine.lake import Lake
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+_VECTORS = "deletionVectors"
+
+
+def confirmed_by_delta(
+    lake: Lake,
+    open_spark: "Callable[[], SparkSession]",
+    facts: VacuumFacts,
+    candidates: Sequence[Candidate],
+) -> list[Candidate]:
+    """The candidates that the second reader would delete, too.
+
+    A Hadoop checksum is confirmed with its file.
+
+    Raises:
+        Broken: it would delete none of them, or a file that it was not asked about.
+        Transient: the storage does not answer.
+    """
+    asked = [each for each in candidates if not each.goes_with]
+    if not asked:
+        return []
+    kept = kept_by_deltalake(lake, facts, asked)
+    if kept is None:
+        from lakehouse.engine.vacuum.delta_dry_run import confirmed_by_spark
+
+        uri = lake.table_uri(facts.table)
+        confirmed = confirmed_by_spark(open_spark(), uri, facts.table, asked)
+    else:
+        confirmed = {each.name for each in asked} - kept
+    if not confirmed:
+        raise Broken(
+            f"vacuum of {facts.table}: Delta would delete none of the {len(asked)} file(s) that "
+            f"the log no longer needs according to the plan, like {asked[0].name}. Nothing was "
+            f"deleted. Compare {facts.table}/_delta_log with lakehouse vacuum {facts.table} "
+            "--dry-run"
+        )
+    return [each for each in candidates if (each.goes_with or each.name) in confirmed]
+
+
+def kept_by_deltalake(
+    lake: Lake, facts: VacuumFacts, candidates: Iterable[Candidate]
+) -> set[str] | None:
+    """The files that the table still needs according to deltalake; `None` if it cannot answer.
+
+    These are the files of the newest version, and the removed files within the retention.
+
+    Raises:
+        Transient: the storage does not answer.
+    """
+    from deltalake.exceptions import DeltaError
+
+    try:
+        with storage_errors(f"vacuum of {facts.table}"):
+            theirs = open_with_deltalake(lake, facts.table)
+            if _is_another(theirs, facts) or _may_be_vectors(theirs, candidates):
+                return None
+            kept = _live(theirs) | _recently_removed(theirs, facts.table_files.retention_ms)
+    except DeltaError:
+        return None
+    can_answer = kept >= _needed(facts) and not any(is_absolute(name) for name in kept)
+    return kept if can_answer else None
+
+
+def _is_another(theirs: "DeltaTable", facts: VacuumFacts) -> bool:
+    """Whether deltalake opened another table, or an older version of this one."""
+    snapshot = facts.log.snapshot
+    return theirs.metadata().id != snapshot.table_id or theirs.version() < snapshot.version
+
+
+def _may_be_vectors(theirs: "DeltaTable", candidates: Iterable[Candidate]) -> bool:
+    """Whether a candidate may be a deletion vector: deltalake does not name the live ones."""
+    has_vectors = _VECTORS in (theirs.protocol().reader_features or ())
+    return has_vectors and not all(each.name.endswith(".parquet") for each in candidates)
+
+
+def _live(theirs: "DeltaTable") -> set[str]:
+    paths: Any = theirs.get_add_actions().column("path")
+    return {name_in_table(path) or path for path in paths.to_pylist()}
+
+
+def _recently_removed(theirs: "DeltaTable", retention_ms: int | None) -> set[str]:
+    """The files that were removed within the retention.
+
+    deltalake does not understand every interval, so whole hours are passed. A file that was removed
+    twice is listed twice; both removals must be past the retention.
+    """
+    whole_hours, rest_ms = divmod(retention_ms or 0, HOUR_MS)
+    expired = theirs.vacuum(
+        retention_hours=None if rest_ms else whole_hours,
+        dry_run=True,
+        enforce_retention_duration=False,
+    )
+    removed = theirs.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False)
+    return {*(Counter(removed) - Counter(expired))}
+
+
+def _needed(facts: VacuumFacts) -> set[str]:
+    """The files that the table needs according to our own reading of its log."""
+    files = facts.table_files
+    since_ms = now_ms() - (files.retention_ms or 0)
+    recently_removed = {
+        name for name, removed_ms in files.stones.items() if (removed_ms or 0) >= since_ms
+    }
+    return recently_removed.union(files.live)
