@@ -46,6 +46,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
         "dagster",
         "dagster_aws",
         "dagster_pyspark",
+        "sqlalchemy",
     ),
     "definitions": (".core", ".tables", ".defs", ".replay", "dagster"),
     "cli": (

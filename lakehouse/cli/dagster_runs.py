@@ -135,7 +135,7 @@ def open_recorder(settings: Settings) -> Iterator[Recorder]:
         defs = define(settings)
     home = dagster_home(settings)
     # If two processes create Dagster's databases at the same time, one of them fails.
-    with hold_lock(home / "terminal.lock"):
+    with hold_lock(settings.home / "terminal.lock"):
         instance = dg.DagsterInstance.from_config(str(home))
     with instance:
         for run_id in close_dead_runs(instance, nothing_is_up=False):

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping
 
+from lakehouse.core.errors import Refused
+
 # Source: Amazon S3 user guide, "General purpose bucket naming rules"
 _BUCKET = re.compile(r"(?=.{3,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _IP_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
@@ -13,11 +15,34 @@ _CREDENTIALS = re.compile(r"://[^;?]*@|://\S*\?\S*=")
 S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 # boto3 itself reads only the first, the JVM only the second.
 _S3_REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")
+_S3_KEYS = "Put keys into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or into an AWS_PROFILE."
+# Addresses are shown and written into files, so they must not hold credentials.
+# Name of the setting -> where to put credentials instead.
+_ADDRESSES = {
+    "LAKEHOUSE_ROOT": _S3_KEYS,
+    "LAKEHOUSE_HOME": _S3_KEYS,
+    "LAKEHOUSE_SPARK": "Put a token into SPARK_CONNECT_AUTHENTICATE_TOKEN.",
+    **dict.fromkeys((*S3_ENDPOINTS, "AWS_ENDPOINT_URL_SQS"), _S3_KEYS),
+}
 
 
 def holds_credentials(address: str) -> bool:
     """Whether an address holds a user, a password or a signed query."""
     return _CREDENTIALS.search(address) is not None
+
+
+def refuse_credentials(environ: Mapping[str, str]) -> None:
+    """Refuses a setting whose address holds credentials, without repeating it.
+
+    Raises:
+        Refused: such an address was found.
+    """
+    for name, place in _ADDRESSES.items():
+        if holds_credentials(environ.get(name, "")):
+            raise Refused(
+                f"{name} holds a user, a password or a signed query. Use an address without"
+                f" credentials. {place}"
+            )
 
 
 def s3_endpoint(environ: Mapping[str, str]) -> str | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.s3_address import S3_ENDPOINTS, holds_credentials, is_bucket, nearest_root
+from lakehouse.core.s3_address import is_bucket, nearest_root, refuse_credentials
 from lakehouse.core.text import nearest_words
 
 # The "safe characters" of S3's user guide that need no escape in a URL, and the = of Hive folders.
@@ -23,15 +23,6 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOT
 _UNSAFE_IN_FOLDER = re.compile(r"[*?\[\]{}\\\x00-\x1f]")
 _SPARK = re.compile(r"server|local\[([1-9][0-9]*|\*)\]|spark://[^\s/;]+:[0-9]+|sc://[^\s/;]\S*")
 _NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
-_S3_KEYS = "Put keys into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or into an AWS_PROFILE."
-# Addresses are shown and written into files, so they must not hold credentials.
-# Name of the setting -> where to put credentials instead.
-_ADDRESSES = {
-    "LAKEHOUSE_ROOT": _S3_KEYS,
-    "LAKEHOUSE_HOME": _S3_KEYS,
-    "LAKEHOUSE_SPARK": "Put a token into SPARK_CONNECT_AUTHENTICATE_TOKEN.",
-    **dict.fromkeys((*S3_ENDPOINTS, "AWS_ENDPOINT_URL_SQS"), _S3_KEYS),
-}
 NO_TABLES = "none"
 _DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
 
@@ -137,6 +128,11 @@ class Settings:
 
     root: str = _setting("<LAKEHOUSE_HOME>/lake", "a folder, or s3://bucket/prefix", _root)
     home: Path = _setting(".lakehouse", "a folder for all state of this lake", _path)
+    dagster_home: Path = _setting(
+        "<LAKEHOUSE_HOME>/dagster",
+        "a folder with a dagster.yaml of your own, for instance one that names Postgres",
+        _path,
+    )
     spark: str = _setting("server", "server, local[N], spark://host:port or sc://host:port", _spark)
     port: int = _setting("3000", "a TCP port, 1 to 65535, for Dagster's UI", _whole(1, 65535))
     spark_port: int = _setting(
@@ -232,7 +228,7 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         Refused: a value is not valid, a LAKEHOUSE_ variable is unknown, or an address holds
             credentials.
     """
-    _refuse_credentials(environ)
+    refuse_credentials(environ)
     _refuse_unknown(environ)
     settings = {each.name: each.metadata for each in fields(Settings)}
 
@@ -244,7 +240,11 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         except _NotAccepted as error:
             raise _refused(name, value, near=str(error)) from None
 
-    defaults = {"root": f"{read('home')}/lake", "tables": _DEMO_TABLES.get(read("replay_cdc"), "")}
+    defaults = {
+        "root": f"{read('home')}/lake",
+        "dagster_home": f"{read('home')}/dagster",
+        "tables": _DEMO_TABLES.get(read("replay_cdc"), ""),
+    }
     on_s3 = read("root", defaults["root"]).startswith("s3://")
     defaults["compaction_tick_seconds"] = "30" if on_s3 else "10"
     found = Settings(**{setting: read(setting, defaults.get(setting, "")) for setting in settings})
@@ -277,16 +277,6 @@ def _written(value: object) -> str:
             return f"{value:%Y-%m-%d}"
         case _:
             return str(value)
-
-
-def _refuse_credentials(environ: Mapping[str, str]) -> None:
-    """Refuses an address that holds credentials, without repeating it."""
-    for name, place in _ADDRESSES.items():
-        if holds_credentials(environ.get(name, "")):
-            raise Refused(
-                f"{name} holds a user, a password or a signed query. Use an address without"
-                f" credentials. {place}"
-            )
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:

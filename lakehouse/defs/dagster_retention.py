@@ -3,10 +3,10 @@
 1. List the runs, with their end and whether they hold the newest events of an asset.
 2. Plan which runs to delete, and of which runs to delete only the events
    (`core/dagster_retention.py`). A dry run stops here.
-3. For each of these runs, delete the events, the checks, the file of events and the printed output.
+3. For each of these runs, delete the printed output, the checks, the events and their file.
 4. Delete old evaluations of conditions, events without a run, and output of sensors. Dagster itself
    deletes old ticks (`dagster.yaml`).
-5. Rewrite a database that is mostly free pages.
+5. Rewrite a SQLite file that is mostly free pages.
 
 **Safety properties**
 - The newest materialization, observation, check, and event of every other kind of each asset is
@@ -15,7 +15,7 @@
   (`core/test_dagster_retention.py`).
 - Runs are kept for as long as the sensors read or count them. Of the events, the sensors read only
   the newest (`core/test_dagster_retention.py`).
-- Only Dagster's folder in the lake's home is changed: no table, journal or landed file
+- Only Dagster's folder or database is changed: no table, journal or landed file
   (`defs/test_dagster_retention.py`).
 - If a run of the retention is killed, the next one deletes the rest
   (`defs/test_dagster_retention.py`).
@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.event_log import SqliteEventLogStorage  # not public
 
 from lakehouse.core.dagster_retention import RetentionPlan, plan_retention
 from lakehouse.core.errors import Refused
@@ -34,7 +33,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.core.text import size_text
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
-from lakehouse.defs.sqlite_records import SqliteRecords
+from lakehouse.defs.sql_records import SqlRecords, open_records
 from lakehouse.defs.upkeep_times import RECORDS_CRON
 from lakehouse.engine.clock import now_ms
 
@@ -56,7 +55,7 @@ def records_asset(settings: Settings) -> dg.AssetsDefinition:
     @dg.asset(
         key=RECORDS_KEY,
         group_name="maintenance",
-        kinds={"sqlite"},
+        kinds={"sql"},
         pool="maintenance_records",
         description="Deletes Dagster's old events, output and evaluations, except the newest.",
     )
@@ -99,52 +98,50 @@ def prune(
     """Deletes expired records. Returns the plan for the runs, and metadata about everything.
 
     Raises:
-        Refused: Dagster's records are not in SQLite files.
+        Refused: Dagster's records are neither in SQLite files nor in Postgres.
     """
-    if not isinstance(instance.event_log_storage, SqliteEventLogStorage):
+    records = open_records(instance)
+    if records is None:
         raise Refused(
-            "maintenance/records: Dagster's records are not in SQLite files. Turn off "
-            "records_schedule, and use the means of your database instead."
+            "maintenance/records: Dagster's records are neither in SQLite files nor in Postgres. "
+            "Turn off records_schedule, and use the means of your database instead."
         )
-    home = Path(instance.root_directory)
-    files = SqliteRecords(home)
-    plan = plan_retention(files.runs(), days=days, now_ms=now_ms)
+    plan = plan_retention(records.runs(), days=days, now_ms=now_ms)
     evaluations_before = max(
-        files.evaluations_before(_EVALUATIONS) or 0.0,
+        records.evaluations_before(_EVALUATIONS) or 0.0,
         now_ms / 1000 - timedelta(days=days).total_seconds(),
     )
     metadata: dict[str, Any] = {
         "lakehouse/dry_run": dry_run,
         "lakehouse/events_of_runs": len(plan.events),
         "lakehouse/runs": len(plan.runs),
-        "lakehouse/events_without_run": files.events_without_run(),
+        "lakehouse/events_without_run": records.events_without_run(),
         "lakehouse/going": _listed(plan),
     }
     if not dry_run:
-        _delete_runs(instance, files, plan)
-        files.delete_events_without_run()
+        _delete_runs(instance, records, plan)
+        records.delete_events_without_run()
         if instance.schedule_storage is not None:
             instance.schedule_storage.purge_asset_evaluations(evaluations_before)
-        _delete_tick_output(home, before=now_ms / 1000 - timedelta(days=days).total_seconds())
-        files.shrink()
-    size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
+        before = now_ms / 1000 - timedelta(days=days).total_seconds()
+        _delete_tick_output(records.home, before=before)
+        records.shrink()
+    size = records.size_bytes()
     return plan, {**metadata, "lakehouse/bytes": size, "lakehouse/size": size_text(size)}
 
 
-def _delete_runs(instance: dg.DagsterInstance, files: SqliteRecords, plan: RetentionPlan) -> None:
+def _delete_runs(instance: dg.DagsterInstance, records: SqlRecords, plan: RetentionPlan) -> None:
     """Deletes the events and runs of a plan.
 
-    A run's event file is deleted last: while it exists, the next retention plans the run again.
+    While events of a run are left, the next retention plans the run again. So in Postgres a run's
+    events are deleted last, and in SQLite the file that holds all of them.
     """
-    storage = instance.event_log_storage
-    assert isinstance(storage, SqliteEventLogStorage)
     for run_id in plan.events:
-        with storage.index_connection() as index:  # `delete_events` would first create each file
-            storage.delete_events_for_run(index, run_id)
         instance.compute_log_manager.delete_logs(prefix=[run_id])
-    files.delete_checks(plan.events)
+    records.delete_checks(plan.events)
     for run_id in plan.events:
-        files.delete_run_file(run_id)
+        records.delete_events_of_run(run_id)
+        records.delete_run_file(run_id)
     for run_id in plan.runs:
         instance.run_storage.delete_run(run_id)
 

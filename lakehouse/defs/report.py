@@ -4,14 +4,16 @@ The page is stored below the lake, and the asset's metadata says where.
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import dagster as dg
 
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.metrics.facts import DagsterRecords
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import report_key
+from lakehouse.defs.sql_records import measured_records
 from lakehouse.defs.upkeep_times import REPORT_CRON
 from lakehouse.engine.lake import Lake
 
@@ -49,7 +51,7 @@ def report_asset(
             page = read_page(
                 lake,
                 {table.key: table for table in tables},
-                dagster_home=Path(context.instance.root_directory),
+                records=_records(context.instance),
             )
             html = render_page(page)
             store_page(lake.store, html, page.as_json(), now_ms=page.created_ms)
@@ -65,6 +67,13 @@ def report_asset(
         )
 
     return report
+
+
+def _records(instance: dg.DagsterInstance) -> DagsterRecords | None:
+    """Dagster's own records. The page is made without them if they cannot be read."""
+    with suppress(Exception):
+        return measured_records(instance)
+    return None
 
 
 def _every_morning(after: Sequence[dg.AssetKey]) -> dg.AutomationCondition[Any]:

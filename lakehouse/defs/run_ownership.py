@@ -2,7 +2,8 @@
 
 Dagster does not check whether a run's process is alive. If the process is killed, the run would
 hold pools and slots, and block the sensors, for hours. `python -m lakehouse.defs.run_ownership
-FOLDER` closes such runs in the instance of that folder, before Dagster starts there.
+FOLDER` closes such runs in the instance of that folder, before Dagster starts there; with
+`--launched`, it closes all runs that Dagster launched, before their only code location starts.
 """
 
 import os
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Set
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
+from dagster._core.storage.runs import SqliteRunStorage  # not public
 
 from lakehouse.runtime.processes import Process, identify, process_space
 
@@ -77,10 +79,26 @@ def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> lis
     """Ends the runs whose process is gone, frees their pool slots, and returns their ids.
 
     A run without a recorded process is dead only if no Dagster is up that could be starting it.
+    Records in a database may be shared by several machines: there, only processes of this machine
+    can be known to be gone.
     """
-    return _close(
-        instance, lambda _, process: nothing_is_up if process is None else not process.is_alive
-    )
+    is_shared = not isinstance(instance.run_storage, SqliteRunStorage)
+
+    def is_dead(run: dg.DagsterRun, process: Process | None) -> bool:
+        if is_shared and not was_here(run):
+            return False
+        return nothing_is_up if process is None else not process.is_alive
+
+    return _close(instance, is_dead)
+
+
+def close_launched_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Ends the runs that Dagster launched, frees their pool slots, and returns their ids.
+
+    Call it before the only code location that executes them starts: what ran there before is gone.
+    Runs of commands execute elsewhere and are kept.
+    """
+    return _close(instance, lambda run, _: read_tag(run.tags, "once") is None)
 
 
 def close_lost_runs(
@@ -140,5 +158,10 @@ def _close(
 
 if __name__ == "__main__":
     with dg.DagsterInstance.from_config(sys.argv[1]) as opened:
-        for closed_id in close_dead_runs(opened, nothing_is_up=True):
+        closed_ids = (
+            close_launched_runs(opened)
+            if "--launched" in sys.argv
+            else close_dead_runs(opened, nothing_is_up=True)
+        )
+        for closed_id in closed_ids:
             print(f"run {closed_id[:8]} was closed: its process is gone", flush=True)

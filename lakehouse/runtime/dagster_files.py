@@ -14,7 +14,7 @@ from lakehouse.core.metrics.facts import DagsterRecords
 # A writer of Dagster holds its lock for milliseconds. Nothing waits for these figures.
 _BUSY_SECONDS = 1
 # A result that is still PLANNED says nothing.
-_NEWEST_CHECKS = """
+NEWEST_CHECKS = """
     SELECT asset_key, check_name, execution_status FROM asset_check_executions WHERE id IN (
         SELECT max(id) FROM asset_check_executions
         WHERE execution_status IN ('SUCCEEDED', 'FAILED') GROUP BY asset_key, check_name)
@@ -22,26 +22,28 @@ _NEWEST_CHECKS = """
 
 
 def read_dagster_records(home: Path) -> DagsterRecords | None:
-    """The records below a DAGSTER_HOME; `None` if it does not exist.
-
-    Runs and checks are unknown if they are not in SQLite files.
+    """The records below a DAGSTER_HOME; `None` if they are not in SQLite files there.
 
     Raises:
         OSError, sqlite3.Error: a file cannot be read.
     """
-    if not home.is_dir():
-        return None
-    size_bytes = sum(_size(file) for file in home.rglob("*"))
     runs, index = home / "history" / "runs.db", home / "history" / "runs" / "index.db"
-    run_count, checks = None, dict[tuple[str, str], bool]()
-    if runs.exists():
-        with _opened(runs) as records:
-            [run_count] = records.execute("SELECT count(*) FROM runs").fetchone()
+    if not runs.exists():
+        return None
+    size_bytes = folder_bytes(home)  # first, since a reader adds files of its own
+    checks = dict[tuple[str, str], bool]()
+    with _opened(runs) as records:
+        [run_count] = records.execute("SELECT count(*) FROM runs").fetchone()
     if index.exists():
         with _opened(index) as records:
-            for asset_key, check, status in records.execute(_NEWEST_CHECKS):
+            for asset_key, check, status in records.execute(NEWEST_CHECKS):
                 checks["/".join(json.loads(asset_key)), check] = status == "SUCCEEDED"
     return DagsterRecords(size_bytes=size_bytes, run_count=run_count, checks=checks)
+
+
+def folder_bytes(folder: Path) -> int:
+    """The bytes of all files in a folder."""
+    return sum(_size(file) for file in folder.rglob("*"))
 
 
 def _size(file: Path) -> int:

@@ -7,14 +7,28 @@ from typing import Any
 import yaml
 
 from lakehouse.core.delta.paths import split_bucket
+from lakehouse.core.errors import Refused
 from lakehouse.core.s3_address import s3_endpoint
 from lakehouse.core.settings import Settings
 from lakehouse.runtime.checkout import ROOT
 
 
 def dagster_home(settings: Settings) -> Path:
-    """The DAGSTER_HOME of the lake. Writes the project's dagster.yaml there, completed for it."""
-    home = settings.home / "dagster"
+    """The DAGSTER_HOME of the lake. Writes the project's dagster.yaml there, completed for it.
+
+    A folder that `LAKEHOUSE_DAGSTER_HOME` names is used as it is.
+
+    Raises:
+        Refused: such a folder has no dagster.yaml.
+    """
+    home = settings.dagster_home
+    if home != settings.home / "dagster":
+        if not (home / "dagster.yaml").is_file():
+            raise Refused(
+                f"LAKEHOUSE_DAGSTER_HOME is {home}, which has no dagster.yaml. Use a folder with "
+                "one (deploy/dagster.yaml is an example), or unset it"
+            )
+        return home
     home.mkdir(parents=True, exist_ok=True)
     config = yaml.safe_load((ROOT / "dagster.yaml").read_text())
     del config["instance_class"]  # that class only calls this function

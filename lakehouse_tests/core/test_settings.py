@@ -20,6 +20,7 @@ def test_the_defaults() -> None:
     assert parse() == Settings(
         root="/base/.lakehouse/lake",
         home=Path("/base/.lakehouse"),
+        dagster_home=Path("/base/.lakehouse/dagster"),
         spark="server",
         port=3000,
         spark_port=15002,

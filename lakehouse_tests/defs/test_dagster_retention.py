@@ -13,7 +13,7 @@ import pytest
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.units import DAY_MS
-from lakehouse.defs import sqlite_records
+from lakehouse.defs import sql_records
 from lakehouse.defs.dagster_records import recent_runs
 from lakehouse.defs.dagster_retention import RECORDS_KEY, prune, records_schedule
 from lakehouse.runtime.dagster_home import dagster_home
@@ -123,7 +123,7 @@ def test_upkeep_that_dies_at_a_step_is_finished_by_the_next(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as dying:
-        dying.setattr(sqlite_records.SqliteRecords, step, die)
+        dying.setattr(sql_records.SqlRecords, step, die)
         with pytest.raises(KeyboardInterrupt):
             prune(instance, days=7, now_ms=later)
     prune(instance, days=7, now_ms=later)
@@ -150,7 +150,7 @@ def test_what_ended_within_the_hour_stays(instance: dg.DagsterInstance) -> None:
 def test_of_events_without_a_run_the_newest_of_each_asset_stay(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_records, "_EVENTS_WITHOUT_RUN", 2)
+    monkeypatch.setattr(sql_records, "_EVENTS_WITHOUT_RUN", 2)
     for number in range(5):
         tags = {"number": str(number)}
         instance.report_runless_asset_event(dg.AssetMaterialization("ranking", tags=tags))
@@ -172,6 +172,6 @@ def test_the_schedule_names_what_it_asks_for_since_a_run_without_a_selection_sta
 def test_records_in_another_database_are_refused() -> None:
     with (
         dg.DagsterInstance.ephemeral() as elsewhere,
-        pytest.raises(Refused, match="not in SQLite files"),
+        pytest.raises(Refused, match="neither in SQLite files nor in Postgres"),
     ):
         prune(elsewhere, days=7, now_ms=0)

@@ -22,6 +22,7 @@ from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.run_ownership import (
     carrier,
     close_dead_runs,
+    close_launched_runs,
     close_lost_runs,
     machine_tag,
     process_tag,
@@ -257,3 +258,36 @@ def test_a_lake_without_records_has_nothing_to_close(
 ) -> None:
     close_before_up(home)
     assert capfd.readouterr().out == ""
+
+
+def test_runs_that_dagster_launched_are_closed_before_their_only_place_starts_again(
+    records: dg.DagsterInstance,
+) -> None:
+    launched, by_command = under_way(records), str(uuid4())
+    tags = {machine_tag("once"): "true"}
+    records.add_run(
+        dg.DagsterRun(
+            job_name="__ASSET_JOB", run_id=by_command, status=DagsterRunStatus.STARTED, tags=tags
+        )
+    )
+    assert close_launched_runs(records) == [launched]
+    assert status_of(records, by_command) is DagsterRunStatus.STARTED
+
+
+def test_of_records_that_machines_share_only_runs_of_this_machine_are_known_to_be_dead(
+    gone: tuple[int, str],
+) -> None:
+    with dg.DagsterInstance.ephemeral() as shared:
+        elsewhere = under_way(shared, by=gone)
+        here = str(uuid4())
+        tags = {
+            machine_tag("process"): f"{here} {gone[0]} {gone[1]}",
+            machine_tag("process_space"): f"{here} {process_space()}",
+        }
+        shared.add_run(
+            dg.DagsterRun(
+                job_name="__ASSET_JOB", run_id=here, status=DagsterRunStatus.STARTED, tags=tags
+            )
+        )
+        assert close_dead_runs(shared, nothing_is_up=True) == [here]
+        assert status_of(shared, elsewhere) is DagsterRunStatus.STARTED

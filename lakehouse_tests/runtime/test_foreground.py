@@ -154,6 +154,18 @@ def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_b
     assert mine == project
 
 
+def test_a_dagster_home_of_one_s_own_is_used_as_it_is(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    settings = own_settings(tmp_path / "home", LAKEHOUSE_DAGSTER_HOME=str(theirs))
+    theirs.mkdir()
+    with pytest.raises(Refused, match=r"has no dagster\.yaml\. Use a folder with one"):
+        dagster_home(settings)
+    (theirs / "dagster.yaml").write_text("storage: {}")
+    assert dagster_home(settings) == theirs
+    assert [file.name for file in theirs.iterdir()] == ["dagster.yaml"]
+    assert (theirs / "dagster.yaml").read_text() == "storage: {}"
+
+
 def test_settings_handed_to_another_process_are_the_same_wherever_it_starts(tmp_path: Path) -> None:
     settings = own_settings(
         tmp_path, LAKEHOUSE_ROOT="s3://bucket/prefix", LAKEHOUSE_REPLAY_START="2013-07-04"

@@ -55,7 +55,7 @@ def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> N
 def _read(opened: LakeContext) -> "list[Sample]":
     from lakehouse.engine.metrics.read import read_samples
 
-    home = opened.lake.settings.home / "dagster"
+    home = opened.lake.settings.dagster_home
     return read_samples(opened.lake, opened.tables.values(), dagster_home=home)
 
 

@@ -1,5 +1,7 @@
 """`lakehouse report`: the state of the lake on one HTML page."""
 
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -8,6 +10,7 @@ from lakehouse.cli.context import open_declared
 from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import count_of
+from lakehouse.runtime.dagster_files import read_dagster_records
 
 _OUT = Path("report.html")
 
@@ -31,8 +34,10 @@ def report_command(out: Path, as_json: bool) -> None:
     from lakehouse.engine.report.read import read_page
 
     opened = open_declared()
-    home = opened.lake.settings.home / "dagster"
-    page = read_page(opened.lake, opened.tables, dagster_home=home)
+    records = None
+    with suppress(OSError, sqlite3.Error):
+        records = read_dagster_records(opened.lake.settings.dagster_home)
+    page = read_page(opened.lake, opened.tables, records=records)
     if as_json:
         write_json(page.as_json())
         return

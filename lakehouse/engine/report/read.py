@@ -4,11 +4,9 @@ Each log is read once. What cannot be read is unknown on the page, or named ther
 the report.
 """
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from lakehouse.core.costs.operations import (
     UpkeepOperation,
@@ -45,7 +43,6 @@ from lakehouse.engine.report.inventory import InventoryOfPage
 from lakehouse.engine.report.money import operations_start_ms, read_money
 from lakehouse.engine.report.retention import ArchivesOfPage
 from lakehouse.engine.report.stored_pages import EarlierPage, earlier_page
-from lakehouse.runtime.dagster_files import read_dagster_records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +67,11 @@ class _Journal:
 
 
 def read_page(
-    lake: Lake, declared: Mapping[str, Table], *, dagster_home: Path | None = None
+    lake: Lake, declared: Mapping[str, Table], *, records: DagsterRecords | None = None
 ) -> Page:
     """The page of a lake and its tables, as they are now.
 
-    `dagster_home` is the folder of Dagster's records, if there is one.
+    `records` are Dagster's own, if they are known.
     """
     now, tables = now_ms(), list(declared.values())
     inventory, archives = InventoryOfPage(lake, now_ms=now), ArchivesOfPage(lake)
@@ -102,7 +99,6 @@ def read_page(
     ]
     unread = {each.table.key: str(each.error) for each in fleet.tables if each.error}
     stored, of_inventory = inventory.reconcile(tables, unread)
-    records = _read_records(dagster_home)
     retained, of_archives = archives.retained(tables, now_ms=now)
     attention = [*of_inventory, *of_archives, *_undeclared(lake, tables, fleet.tables)]
     attention += attention_to_checks(_failed_checks(records), tables)
@@ -133,13 +129,6 @@ def read_page(
         stored=stored,
         records=None if records is None else _records_size(records, earlier),
     )
-
-
-def _read_records(dagster_home: Path | None) -> DagsterRecords | None:
-    """Dagster's records; `None` if there are none, or they cannot be read."""
-    with suppress(OSError, sqlite3.Error):
-        return None if dagster_home is None else read_dagster_records(dagster_home)
-    return None
 
 
 def _failed_checks(records: DagsterRecords | None) -> list[tuple[str, str]]:
