@@ -23,12 +23,12 @@ from lakehouse import Overwrite, Prices, Table
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.scheduling.circuit_breaker import Rewrites
+from lakehouse.core.scheduling.fleet import describe
 from lakehouse.core.scheduling.ranking import (
     Bounds,
     CompactionCandidate,
     RunState,
     choose_compactions,
-    describe,
 )
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.settings import parse_settings

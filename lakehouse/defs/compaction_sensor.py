@@ -10,7 +10,8 @@ from lakehouse.core.declaration.strategies import Scheduled
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.ranking import Decision, describe
+from lakehouse.core.scheduling.fleet import describe
+from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.fleet_from_events import (

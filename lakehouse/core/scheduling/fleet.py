@@ -4,6 +4,7 @@ The sensor reads the facts from Dagster's events, the terminal from the Delta lo
 `decide_fleet`, so the same facts give the same decisions.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,12 @@ from lakehouse.core.scheduling.ranking import (
 )
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.table_state import TableState
+from lakehouse.core.text import first_names
+
+# The number of lines; the tables beyond them are only counted.
+_MOST_LINES = 60
+# From this many tables on, those that wait for the same reason share a line.
+_MANY = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,38 @@ def has_budgets(tables: Iterable[Table], budgets: str) -> bool:
 def within_budgets(tables: Sequence[FleetTable], left_usd: Mapping[str, float]) -> list[FleetTable]:
     """The tables; those over a monthly budget are held. `left_usd` is as in `over_budget`."""
     return [replace(each, hold=each.hold or over_budget(each.table, left_usd)) for each in tables]
+
+
+def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
+    """One line per request and per reason, best first; those beyond `lines` are counted by reason.
+
+    A reason that many tables share is told of its first table, and names the others.
+    """
+    shared = Counter(decision.reason for decision in decisions if not decision.request)
+    groups = dict[object, list[Decision]]()
+    for decision in decisions:
+        is_alone = decision.request or shared[decision.reason] < _MANY
+        groups.setdefault(decision.table if is_alone else decision.reason, []).append(decision)
+    texts = [_line(group) for group in [*groups.values()][:lines]]
+    rest = Counter(each.reason.name for group in [*groups.values()][lines:] for each in group)
+    if rest:
+        counts = ", ".join(f"{count} {name}" for name, count in rest.most_common())
+        texts.append(f"and {rest.total()} more: {counts}")
+    # Semicolons separate the lines on a page that folds them.
+    return ";\n".join(texts)
+
+
+def _line(group: Sequence[Decision]) -> str:
+    """The decision about one table, or about several with the same reason."""
+    first, *others = group
+    if not others:
+        benefit = first.net_benefit
+        gain = f" ({benefit.sentence})" if benefit and benefit.cost_usd else ""
+        return f"{first.table}: {first.sentence}{gain}"
+    if all(each.sentence == first.sentence for each in others):
+        return f"{first_names([each.table for each in group])}: {first.sentence}"
+    names = first_names([each.table for each in others])
+    return f"{first.table}: {first.sentence}; {first.reason.name}, too: {names}"
 
 
 def _candidate(known: FleetTable, readers: Readers, now_ms: int) -> CompactionCandidate:

@@ -17,7 +17,7 @@ before all tables that have waited less. So:
   and exceeds the budget by at most the cost of one such table.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -31,8 +31,6 @@ from lakehouse.core.scheduling.triggers import find_trigger, is_due
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 CYCLE_MS = 3_600_000
-# The number of tables that get a line of their own; the others are only counted.
-_MOST_LINES = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,23 +162,6 @@ def run_key(state: TableState, number: int) -> str:
     """The run key of try `number` (from 1) of a table's present version."""
     committed = "" if state.committed_ms is None else f"/committed_ms={state.committed_ms}"
     return f"compaction/{state.table}/version={state.version}{committed}/try={number}"
-
-
-def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
-    """One line per table, best first; tables beyond `lines` are counted by reason."""
-    texts = list[str]()
-    for decision in decisions[:lines]:
-        text = f"{decision.table}: {decision.sentence}"
-        benefit = decision.net_benefit
-        if benefit and benefit.cost_usd:
-            text += f" ({benefit.sentence})"
-        texts.append(text)
-    rest = Counter(decision.reason.name for decision in decisions[lines:])
-    if rest:
-        counts = ", ".join(f"{count} {name}" for name, count in rest.most_common())
-        texts.append(f"and {rest.total()} more: {counts}")
-    # Semicolons separate the lines on a page that folds them.
-    return ";\n".join(texts)
 
 
 def _weigh(

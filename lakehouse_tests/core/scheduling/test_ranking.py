@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import Chosen, OptimizedWrite
 from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.fleet import describe
 from lakehouse.core.scheduling.ranking import (
     CYCLE_MS,
     Bounds,
@@ -20,7 +21,6 @@ from lakehouse.core.scheduling.ranking import (
     RunState,
     Try,
     choose_compactions,
-    describe,
 )
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse_tests.core.example_snapshots import POLICY
@@ -450,12 +450,30 @@ def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_no
     assert choose([waiting], RunState(in_flight=(flying("waiting"),)))[0].due_since_ms is None
 
 
-def test_of_a_fleet_the_first_are_told_and_the_rest_counted() -> None:
-    text = describe(
-        choose([state(f"t{number:03}", number % 2 * 9) for number in range(100)], slots=1), lines=10
+def test_of_a_fleet_each_request_has_a_line_and_each_reason_that_many_tables_share() -> None:
+    fleet = choose([state(f"t{number:03}", number % 2 * 9) for number in range(100)], slots=2)
+    lines = describe(fleet).splitlines()
+    assert [line.partition(":")[0] for line in lines[:2]] == ["t001", "t003"]
+    why = f"9 mergeable files reach the threshold of 4{UNKNOWN}, but at most 2 compactions may run at once"
+    assert lines[2:] == [
+        f"t005, t007, t009 and 45 more: {why};",
+        "t000, t002, t004 and 47 more: 0 mergeable files, 4 needed",
+    ]
+    assert describe(fleet, lines=2).splitlines()[-1] == (
+        "and 98 more: 50 BELOW_THRESHOLD, 48 NO_SLOT"
     )
-    assert text.splitlines()[-1] == "and 90 more: 50 BELOW_THRESHOLD, 40 NO_SLOT"
-    assert len(text.splitlines()) == 11
+
+
+def test_a_reason_that_few_tables_share_is_told_of_each_and_of_many_for_the_first() -> None:
+    few = describe(choose([state("a", 1), state("b", 2), state("c", 3)]))
+    assert [line.partition(":")[0] for line in few.splitlines()] == ["c", "b", "a"]
+    many = choose(
+        [state(f"t{count}", count) for count in range(1, 5)],
+        policy=replace(POLICY, min_small_files=9),
+    )
+    assert describe(many) == (
+        f"t4: 4 mergeable files, 9 needed{UNKNOWN}; BELOW_THRESHOLD, too: t3, t2, t1"
+    )
 
 
 COSTS = [0.001, 0.4, 1.0, 7.0]
