@@ -19,7 +19,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import NO_TABLES, Settings, parse_settings
-from lakehouse.core.text import count_of, nearest_words
+from lakehouse.core.text import count_of, first_names, nearest_words
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.adoption.maintained import MAINTAINED, maintained_tables
 from lakehouse.engine.clock import now_ms
@@ -31,6 +31,9 @@ from lakehouse.runtime.checkout import ROOT
 
 # Where a project of one's own keeps the records of its tables, unless settings say otherwise.
 _RECORDS = f".lakehouse/lake/{MAINTAINED}"
+
+
+_MOST_ADDRESSES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,16 +204,25 @@ def tell_errors(found: Sequence[Found[Any]]) -> int:
 
 def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
     """Prints each message. Messages that differ only in the table's key are combined."""
+    for first, others in _alike(sentences):
+        alike = f" (the same for {count_of(len(others), 'other table')}: {', '.join(others)})"
+        tell(f"{first}{alike if others else ''}")
+
+
+def show_once(sentences: Iterable[tuple[str, str]]) -> None:
+    """Like `tell_once`, as a part of the result."""
+    for first, others in _alike(sentences):
+        alike = f" (the same for {count_of(len(others), 'other table')}: {first_names(others)})"
+        show(f"{first}{alike if others else ''}")
+
+
+def _alike(sentences: Iterable[tuple[str, str]]) -> Iterable[tuple[str, Sequence[str]]]:
+    """Each message with the other tables that have the same one."""
     alike: dict[str, tuple[str, list[str]]] = {}
     for table, sentence in sentences:
         without_key = sentence.replace(table, "\0").replace(quote(table, safe=""), "\0")
         alike.setdefault(without_key, (sentence, []))[1].append(table)
-    for first, (_, *others) in alike.values():
-        tell(
-            f"{first} (the same for {count_of(len(others), 'other table')}: {', '.join(others)})"
-            if others
-            else first
-        )
+    return [(first, tables[1:]) for first, tables in alike.values()]
 
 
 def worst_code(codes: Iterable[int]) -> int:
@@ -237,10 +249,13 @@ def address_field(table: Table) -> dict[str, str]:
 
 
 def show_addresses(tables: Iterable[Table]) -> None:
-    """Prints the address of each adopted table."""
-    for table in tables:
-        if isinstance(table.write, Adopted):
-            show(f"{table.key} is {table.write.uri}")
+    """Prints the address of each adopted table, unless they are many."""
+    adopted = [table for table in tables if isinstance(table.write, Adopted)]
+    if len(adopted) > _MOST_ADDRESSES:
+        show("their addresses: lakehouse tables")
+        return
+    for table in adopted:
+        show(f"{table.key} is {address_field(table)['uri']}")
 
 
 def nearest(word: str, known: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """`lakehouse adopt`: describes Delta tables that others write, and adopts them."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -24,7 +25,7 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
-from lakehouse.core.adoption.inspection_report import TableFinding
+from lakehouse.core.adoption.inspection_report import TableFinding, totals_sentence
 from lakehouse.core.declaration.adopted import quoted_address, type_of_writers
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
@@ -61,6 +62,12 @@ FoundTable = Found[TableFinding]
     show_default=True,
     help="Which other programs commit to the table (docs/adopt.md).",
 )
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --prefix: show only the N worst tables. All are adopted.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the tables, and write nothing.")
 @json_option
 def adopt_command(
@@ -68,6 +75,7 @@ def adopt_command(
     key: str | None,
     prefix: str | None,
     writers: str,
+    top: int | None,
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -79,16 +87,7 @@ def adopt_command(
     since a compaction could overwrite one of their commits. This command itself only reads logs and
     listings of the storage.
     """
-    if (address is None) == (prefix is None):
-        raise Refused(
-            "adopt: give either an ADDRESS or --prefix; for instance: lakehouse adopt "
-            "s3://warehouse/sales/orders"
-        )
-    if prefix is not None and key is not None:
-        raise Refused(
-            "adopt --prefix: --key is the key of a single table. Omit it: each table gets a key "
-            "that is derived from its address"
-        )
+    _check_options(address, key, prefix, top)
     opened = open_declared()
     asked = [real_place(address)] if address is not None else _below(prefix or "")
     found = _look_at(opened, asked, key=key, writers=writers)
@@ -111,10 +110,29 @@ def adopt_command(
         for name, sentence in alone.rows():
             show(f"  {name:<11} {sentence}")
     else:
-        _print_fleet(found)
+        _print_fleet(found, top=top)
     if new:
         _print_outcome(opened, new, alone=address is not None, dry_run=dry_run)
+    if prefix is not None:
+        _print_next(opened, [each.value for each in found if each.value], prefix, dry_run=dry_run)
     return tell_errors(found)
+
+
+def _check_options(
+    address: str | None, key: str | None, prefix: str | None, top: int | None
+) -> None:
+    if (address is None) == (prefix is None):
+        raise Refused(
+            "adopt: give either an ADDRESS or --prefix; for instance: lakehouse adopt "
+            "s3://warehouse/sales/orders"
+        )
+    if prefix is not None and key is not None:
+        raise Refused(
+            "adopt --prefix: --key is the key of a single table. Omit it: each table gets a key "
+            "that is derived from its address"
+        )
+    if prefix is None and top is not None:
+        raise Refused("adopt: --top is for --prefix. Omit it: there is one table")
 
 
 def _below(prefix: str) -> Sequence[str]:
@@ -197,16 +215,42 @@ def _document(found: FoundTable) -> dict[str, Any]:
     }
 
 
-def _print_fleet(found: Sequence[FoundTable]) -> None:
+def _print_fleet(found: Sequence[FoundTable], *, top: int | None) -> None:
     ordered = sorted(found, key=lambda each: each.value.health.score if each.value else 101)
+    shown = ordered[:top]
     heads = ("score", "table", "files", "small", "into", "bytes", "past retention", "USD", "")
-    print_grid(heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]))
-    for each in ordered:
+    print_grid(heads, [_row(each) for each in shown], numbers=("score", *heads[2:8]))
+    if left := len(ordered) - len(shown):
+        show(f"and {count_of(left, 'table')} with a better score")
+    for each in shown:
         if each.value:
             show(
                 f"{each.value.table.key} is "
                 f"{each.value.address}{' (known already)' if each.value.known_as else ''}"
             )
+    show()
+    show(totals_sentence([each.value for each in found if each.value]))
+
+
+def _print_next(
+    opened: LakeContext, findings: Sequence[TableFinding], prefix: str, *, dry_run: bool
+) -> None:
+    """What is missing before these tables are compacted, as a command for all of them."""
+    waiting = [each for each in findings if each.risk]
+    if not waiting:
+        show("They are compacted and vacuumed as soon as they are due; nothing else is needed.")
+        return
+    are_new = dry_run and all(not each.known_as for each in waiting)
+    file = opened.lake.settings.adopted
+    command = (
+        f"lakehouse adopt --prefix {shlex.quote(prefix)} --writers none"
+        if are_new
+        else f"""sed -i 's/^writers = "unknown"/writers = "none"/' {shlex.quote(str(file))}"""
+    )
+    show(
+        f"{count_of(len(waiting), 'table')} not compacted while writers is unknown. If no other "
+        f"program commits to them during a compaction: {command}"
+    )
 
 
 def _row(found: FoundTable) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import click
 from lakehouse.cli.context import (
     find_undeclared,
     open_declared,
+    show_once,
     show_undeclared,
     tell_errors,
 )
@@ -67,9 +68,11 @@ def tables_command(as_json: bool) -> int:
         rows = [_row(each, _write_text(each.table.write)) for each in found]
         rows += [_row(each, "not declared") for each in rest]
         print_grid(heads, rows, numbers=heads[3:7])
-        for each in found:
-            if each.value and (held := each.value[1]):
-                show(f"{each.table.key} is left alone, {held.reason.name}: {held.sentence}")
+        show_once(
+            (key, f"{key} is left alone, {held.reason.name}: {held.sentence}")
+            for key, held in ((each.table.key, each.value and each.value[1]) for each in found)
+            if held
+        )
         for table in (each.table for each in found if not each.error):
             if why := why_unmoved(opened.lake.store, table):
                 show(f"{table.key}: {why}", style="yellow")

@@ -1,6 +1,7 @@
 """The report about a table before its adoption, from the log and the storage alone."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from lakehouse.core.declaration.adopted import Adopted, commits_at_risk
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.protocol import notable_features
 from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.health import Health
 from lakehouse.core.text import count_of, size_text
 from lakehouse.core.vacuum.plan import VacuumPlan
@@ -49,6 +51,11 @@ class TableFinding:
         )
 
     @property
+    def risk(self) -> Explanation | None:
+        """Why the table is not compacted as it is declared; `None` if it is."""
+        return commits_at_risk(self.table.write)
+
+    @property
     def openings_saved(self) -> int:
         """How many fewer files each full read opens after a compaction."""
         return self.health.plan.files_removed - self.health.plan.files_added
@@ -62,12 +69,8 @@ class TableFinding:
 
     def as_json(self) -> dict[str, Any]:
         """The documented JSON shape."""
-        snapshot, plan, vacuum, risk = (
-            self.facts.snapshot,
-            self.health.plan,
-            self.vacuum,
-            commits_at_risk(self.table.write),
-        )
+        snapshot, plan, vacuum = self.facts.snapshot, self.health.plan, self.vacuum
+        risk = self.risk
         return {
             "table": self.known_as or self.table.key,
             "uri": self.address,
@@ -98,12 +101,8 @@ class TableFinding:
 
     def rows(self) -> list[tuple[str, str]]:
         """The rows of the report, as pairs of subject and finding."""
-        snapshot, health, plan, risk = (
-            self.facts.snapshot,
-            self.health,
-            self.health.plan,
-            commits_at_risk(self.table.write),
-        )
+        snapshot, health, plan = self.facts.snapshot, self.health, self.health.plan
+        risk = self.risk
         laid = {"partitioned": snapshot.partition_columns, "clustered": snapshot.clustering_columns}
         layout = [f"{how} by {', '.join(columns)}" for how, columns in laid.items() if columns]
         files = (
@@ -142,3 +141,21 @@ class TableFinding:
             *([("", f"not compacted: {risk.sentence}")] if risk else []),
             ("vacuum", self.vacuum if isinstance(self.vacuum, str) else self.vacuum.sentence),
         ]
+
+
+def totals_sentence(findings: Sequence[TableFinding]) -> str:
+    """What a compaction and a vacuum of all these tables would change, in one sentence."""
+    healths = [each.health for each in findings]
+    plans = [each.health.plan for each in findings if each.health.plan.bins]
+    files = sum(each.file_count for each in healths)
+    after = files - sum(each.openings_saved for each in findings)
+    vacuums = [each.vacuum for each in findings if not isinstance(each.vacuum, str)]
+    total = size_text(sum(each.size_bytes for each in healths))
+    old = size_text(sum(each.size_bytes for each in vacuums))
+    seconds = sum(each.estimate.seconds for each in plans)
+    usd = sum(each.estimate.usd for each in plans)
+    return (
+        f"{count_of(len(findings), 'table')}: {count_of(files, 'file')}, {total}. Compactions "
+        f"leave {count_of(after, 'file')}, and take about {seconds:.3g} s and {usd:.3g} USD; "
+        f"vacuums delete {old} that are past retention."
+    )

@@ -11,7 +11,7 @@ from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_among
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.text import nearest_words
+from lakehouse.core.text import first_names, nearest_words
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store, store_at
@@ -115,11 +115,12 @@ def _look_into(store: Store, folder: str) -> Sequence[str] | None:
 
 def _nearest(address: str) -> str:
     """Suggestions for an address without a table: tables below it, above it, and next to it."""
-    near = [
-        each
-        for each in find_tables(address, most_folders=_NEAR_FOLDERS).addresses
-        if each != address
-    ]
+    below = find_tables(address, most_folders=_NEAR_FOLDERS)
+    near = [each for each in below.addresses if each != address]
+    if len(near) > 1:
+        count = f"{'at least ' if below.left_count else ''}{len(near)} tables"
+        see = f"to see them: lakehouse adopt --prefix {address} --dry-run"
+        return f"{count} are below it ({first_names(near)}); {see}"
     near = (
         near
         or [above for above in folders_above(address) if _look_into(store_at(above), "") is None][

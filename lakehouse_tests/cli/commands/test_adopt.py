@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,25 @@ def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(
     assert adopted(terminal) == before
 
 
+def test_a_fleet_ends_with_its_totals_and_the_line_that_lets_it_be_compacted(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    rehearsed = terminal.run("adopt", "--prefix", str(warehouse), "--top", "1", "--dry-run").stdout
+    assert "silver/events is" in rehearsed and "silver/customers is" not in rehearsed
+    assert "and 1 table with a better score" in rehearsed
+    assert "2 tables: 13 files, " in rehearsed and "Compactions leave 3 files" in rehearsed
+    assert rehearsed.endswith(f"lakehouse adopt --prefix {warehouse} --writers none\n")
+    told = terminal.run("adopt", "--prefix", str(warehouse)).stdout
+    assert "2 tables added to" in told
+    subprocess.run(told.splitlines()[-1].partition("compaction: ")[2], shell=True, check=True)
+    assert adopted(terminal).count('writers = "none"') == 2
+    again = terminal.run("adopt", "--prefix", str(warehouse)).stdout
+    assert again.endswith("as soon as they are due; nothing else is needed.\n")
+    assert "Omit it: there is one table" in terminal.refused(
+        "adopt", f"{warehouse}/events", "--top", "1"
+    )
+
+
 def test_a_log_that_cannot_be_read_is_named_by_its_address_and_holds_back_no_vacuum_of_the_others(
     terminal: Terminal, warehouse: Path
 ) -> None:
@@ -105,7 +125,7 @@ def test_folders_that_are_passed_over_are_counted(terminal: Terminal, warehouse:
     assert result.stderr.startswith(
         f"3 folders skipped, like {warehouse}/.hidden: a name with = is a partition's"
     )
-    assert "2 tables would be added to" in result.stdout and "uri" not in result.stdout
+    assert "2 tables would be added to" in result.stdout and "uri =" not in result.stdout
     [found] = terminal.json("adopt", f"{warehouse}/region=eu/orders", "--dry-run")
     assert found["table"] == "silver/region_eu_orders"
 

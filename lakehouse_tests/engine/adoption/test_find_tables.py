@@ -52,8 +52,9 @@ def test_a_refusal_names_the_tables_that_are_near(tmp_path_factory: pytest.TempP
     for key in ("sales/orders", "sales/customers"):
         LogBuilder(DiskStore(folder), key).create()
     assert str(no_table(f"{folder}/sales/order")).endswith(f"did you mean {folder}/sales/orders?")
-    assert f"did you mean {folder}/sales/customers or {folder}/sales/orders?" in str(
-        no_table(f"{folder}/sales")
+    assert str(no_table(f"{folder}/sales")).endswith(
+        f"2 tables are below it ({folder}/sales/customers, {folder}/sales/orders); to see them: "
+        f"lakehouse adopt --prefix {folder}/sales --dry-run"
     )
     assert str(no_table(f"{folder}/sales/orders/d=1/x")).endswith(
         f"did you mean {folder}/sales/orders?"
