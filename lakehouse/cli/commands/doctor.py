@@ -116,7 +116,7 @@ def _tables(settings: Settings) -> Verdict:
 
 
 def _dagster(settings: Settings) -> Verdict:
-    home = os.environ.get("DAGSTER_HOME") or str(settings.home / "dagster")
+    home = os.environ.get("DAGSTER_HOME") or str(settings.dagster_home)
     if not os.path.exists(os.path.join(home, "dagster.yaml")):
         return f"{home} has no instance yet; the first start creates it"
     import dagster as dg
