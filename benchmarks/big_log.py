@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.figures import Figure, alone, growth, middle, ratio
@@ -50,10 +51,12 @@ def build(
     """Writes a log: a checkpoint of files and tombstones at version 1, and `commits` after it."""
     log = Path(root, KEY, "_delta_log")
     log.mkdir(parents=True)
-    random = Random(1)
-    adds = [_add(random, number % partitions, number) for number in range(files)]
-    removes = [_remove(random, number % partitions, number) for number in range(tombstones)]
-    _write_checkpoint(log / f"{1:020}.checkpoint.parquet", adds, removes)
+    random, parts = Random(1), max(1, files // FILES)
+    adds = [_add(random, number % partitions, number) for number in range(files // parts)]
+    removes = [
+        _remove(random, number % partitions, number) for number in range(tombstones // parts)
+    ]
+    _write_checkpoint(log / f"{1:020}.checkpoint.parquet", adds, removes, parts=parts)
     for version in range(1, commits + 2):
         lines = list(
             _commit_lines(
@@ -114,9 +117,12 @@ def _remove(random: Random, partition: int, number: int) -> dict[str, Any]:
 
 
 def _write_checkpoint(
-    path: Path, adds: list[dict[str, Any]], removes: list[dict[str, Any]]
+    path: Path, adds: list[dict[str, Any]], removes: list[dict[str, Any]], *, parts: int
 ) -> None:
-    """Writes one file in Spark's order: the single actions, then removes, then adds."""
+    """Writes one file in Spark's order: the single actions, then removes, then adds.
+
+    The actions on files are written `parts` times, each time under other names.
+    """
     rows = [
         ({**add, "stats_parsed": {"numRecords": add["rows"], "minValues": {"id": 1}}})
         for add in adds
@@ -134,9 +140,24 @@ def _write_checkpoint(
         "remove": REMOVE,
         "add": pa.struct([*ADD, PARSED]),
     }
-    pq.write_table(
-        pa.table({name: pa.array(values, types[name]) for name, values in columns.items()}), path
-    )
+    table = pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table)
+        for part in range(1, parts):
+            writer.write_table(_renamed(table.slice(len(head)), part))
+
+
+def _renamed(table: pa.Table, part: int) -> pa.Table:
+    """The same actions on files of other names."""
+    for kind in ("remove", "add"):
+        place, actions = table.column_names.index(kind), table[kind].combine_chunks()
+        fields = dict(zip(actions.type.names, actions.flatten(), strict=True))
+        fields["path"] = pc.replace_substring(fields["path"], "part-", f"part-{part}")
+        renamed = pa.StructArray.from_arrays(
+            [*fields.values()], fields=[*actions.type], mask=actions.is_null()
+        )
+        table = table.set_column(place, table.field(kind), renamed)
+    return table
 
 
 def _as_map(value: dict[str, Any]) -> dict[str, Any]:

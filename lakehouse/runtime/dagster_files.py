@@ -19,6 +19,11 @@ NEWEST_CHECKS = """
         SELECT max(id) FROM asset_check_executions
         WHERE execution_status IN ('SUCCEEDED', 'FAILED') GROUP BY asset_key, check_name)
 """
+# A queued run is not open: the next daemon starts it.
+_OPEN_RUNS = """
+    SELECT EXISTS (SELECT 1 FROM runs
+        WHERE status NOT IN ('QUEUED', 'SUCCESS', 'FAILURE', 'CANCELED'))
+"""
 
 
 def read_dagster_records(home: Path) -> DagsterRecords | None:
@@ -44,6 +49,19 @@ def read_dagster_records(home: Path) -> DagsterRecords | None:
 def folder_bytes(folder: Path) -> int:
     """The bytes of all files in a folder."""
     return sum(_size(file) for file in folder.rglob("*"))
+
+
+def has_open_runs(home: Path) -> bool:
+    """Whether a run below a DAGSTER_HOME has begun and not ended; also if that is unknown."""
+    runs = home / "history" / "runs.db"
+    if not runs.exists():
+        return False
+    try:
+        with _opened(runs) as records:
+            [is_open] = records.execute(_OPEN_RUNS).fetchone()
+    except sqlite3.Error:
+        return True
+    return bool(is_open)
 
 
 def _size(file: Path) -> int:

@@ -1,5 +1,7 @@
 """Runs the Spark Connect server, Dagster's UI and its daemon in the foreground, until Ctrl-C.
 
+Dagster starts while the server does. A run that begins before the server answers waits for it.
+
 **Safety properties** (tests in `test_foreground.py`)
 - Every started process ends with this one, even if this one is killed: each child holds a pipe that
   the kernel then closes.
@@ -72,7 +74,7 @@ def run_all(
                 prepare(home)
                 with _dagster(settings, home) as page:
                     try:
-                        _wait_for_page(settings, page, home / "dagster.log", check_stop)
+                        _wait_until_up(settings, page, home / "dagster.log", say, check_stop)
                         with _metrics(settings, home, say):
                             say(
                                 f"page at http://127.0.0.1:{settings.port}  "
@@ -120,11 +122,8 @@ def _spark(settings: Settings, say: Callable[[str], None]) -> Iterator[threading
     if settings.spark != "server":
         yield None
         return
-    say("starting the Spark Connect server ...")
-    since = time.monotonic()
-    with server.supervised(settings, say) as spark:
-        seconds = time.monotonic() - since
-        say(f"Spark Connect server up at localhost:{settings.spark_port} after {seconds:.1f} s")
+    say("starting the Spark Connect server and Dagster ...")
+    with server.supervised(settings, say, waits=False) as spark:
         yield spark
 
 
@@ -172,10 +171,20 @@ def _metrics(settings: Settings, home: Path, say: Callable[[str], None]) -> Iter
         exporter.end()
 
 
-def _wait_for_page(
-    settings: Settings, page: BoundProcess, log: Path, check_stop: Callable[[], None]
+def _wait_until_up(
+    settings: Settings,
+    page: BoundProcess,
+    log: Path,
+    say: Callable[[str], None],
+    check_stop: Callable[[], None],
 ) -> None:
-    deadline = time.monotonic() + _PAGE_SECONDS
+    since = time.monotonic()
+    check_stop()
+    if settings.spark == "server":
+        server.wait_until_running(settings)
+        seconds = time.monotonic() - since
+        say(f"Spark Connect server up at localhost:{settings.spark_port} after {seconds:.1f} s")
+    deadline = since + _PAGE_SECONDS
     while not _answers(settings.port):
         check_stop()
         if not page.is_alive:

@@ -93,12 +93,13 @@ def stop(settings: Settings) -> bool:
 
 @contextlib.contextmanager
 def supervised(
-    settings: Settings, tell: Callable[[str], None] = lambda _line: None
+    settings: Settings, tell: Callable[[str], None] = lambda _line: None, *, waits: bool = True
 ) -> Iterator[threading.Thread]:
     """Keeps a server running during the block, and restarts it with the same token when it dies.
 
     Yields the thread that restarts it; this thread calls `tell` with a sentence for each event. A
-    server that `start` started earlier is used and left running.
+    server that `start` started earlier is used and left running. With `waits=False` the block
+    begins while the server still starts; call `wait_until_running` in it.
 
     Raises:
         Refused, Broken: as for `start`.
@@ -119,7 +120,7 @@ def supervised(
                 check_serves(settings, state)
                 server.process = wait_until_running(settings).process
             else:
-                server.launch()
+                server.launch(waits=waits)
         restarter.start()
         yield restarter
     finally:
@@ -167,12 +168,14 @@ class _SupervisedServer:
                 port = self._settings.spark_port
                 self._tell(f"the Spark Connect server is up again at localhost:{port}")
 
-    def launch(self, token: str | None = None) -> None:
+    def launch(self, token: str | None = None, *, waits: bool = True) -> None:
         """Launches a server, and ends the server that was launched here before."""
         if self.launched is not None:
             self.launched.end()
         self.launched = launch(self._settings, token=token, is_supervised=True)
-        self.process = wait_until_running(self._settings, abandoned=self.ended.is_set).process
+        self.process = status(self._settings).process
+        if waits:
+            self.process = wait_until_running(self._settings, abandoned=self.ended.is_set).process
 
 
 def wait_until_running(

@@ -28,6 +28,7 @@ from lakehouse.defs.run_ownership import (
     process_tag,
 )
 from lakehouse.engine.clock import now_ms
+from lakehouse.runtime.dagster_files import has_open_runs
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.processes import identify, process_space
 from lakehouse_tests.defs.dagster_events import materialized, tick_of
@@ -248,9 +249,18 @@ def test_up_closes_them_in_a_process_of_its_own(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     run_id = under_way(records, by=gone)
+    assert has_open_runs(home)
     close_before_up(home)
     assert status_of(records, run_id) is DagsterRunStatus.FAILURE
     assert f"run {run_id[:8]} was closed" in capfd.readouterr().out
+    # Where all runs have ended, the next start does not import Dagster for nothing.
+    assert not has_open_runs(home)
+
+
+def test_records_that_cannot_be_read_may_hold_open_runs(home: Path) -> None:
+    (home / "history").mkdir()
+    (home / "history" / "runs.db").write_bytes(b"no database at all")
+    assert has_open_runs(home)
 
 
 def test_a_lake_without_records_has_nothing_to_close(

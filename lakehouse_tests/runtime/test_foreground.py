@@ -87,7 +87,7 @@ def test_dagster_ends_before_the_server(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(foreground, "_spark", lambda *_: part("server"))
     monkeypatch.setattr(foreground, "_dagster", lambda *_: part("Dagster"))
-    for quiet in ("_wait_for_page", "_watch"):
+    for quiet in ("_wait_until_up", "_watch"):
         monkeypatch.setattr(foreground, quiet, lambda *_: None)
     assert run_all(replace(own_settings(tmp_path), port=free_port()), print) == 1
     assert order == ["server begins", "Dagster begins", "Dagster ends", "server ends"]
@@ -98,7 +98,7 @@ def test_metrics_are_served_until_the_lake_stops_and_a_taken_port_only_costs_the
 ) -> None:
     for part in ("_spark", "_dagster"):
         monkeypatch.setattr(foreground, part, lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(foreground, "_wait_for_page", lambda *_: None)
+    monkeypatch.setattr(foreground, "_wait_until_up", lambda *_: None)
     metrics_port, answers, said = free_port(), list[bool](), list[str]()
 
     def watch(*_: object) -> None:

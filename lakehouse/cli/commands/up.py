@@ -14,6 +14,7 @@ from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.lake_owner import claim
+from lakehouse.runtime.dagster_files import has_open_runs
 
 
 @click.command("up", epilog="Example: LAKEHOUSE_PORT=3001 lakehouse up")
@@ -45,11 +46,11 @@ def close_dead_runs(home: Path) -> None:
     """Closes runs whose processes died.
 
     A process of its own does this: the present one runs for days, and would keep Dagster in memory.
+    It is started only if there is such a run, since importing Dagster takes more than a second.
     """
     command = [sys.executable, "-W", "ignore", "-m", "lakehouse.defs.run_ownership", str(home)]
     environ = {**os.environ, "DAGSTER_HOME": str(home)}
-    has_runs = (home / "history" / "runs.db").exists()
-    if not has_runs:
+    if not has_open_runs(home):
         return
     ended = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, check=False)
     if ended.returncode:
