@@ -216,9 +216,11 @@ def test_a_jvm_that_cannot_start_is_broken_with_the_end_of_its_log(tmp_path: Pat
         server.start(settings)
     assert server.status(settings).condition == "stopped"
     # Also where Dagster starts at the same time.
-    with pytest.raises(Broken, match="ended while it started"):
-        with server.supervised(settings, waits=False):
-            server.wait_until_running(settings)
+    with (
+        pytest.raises(Broken, match="ended while it started"),
+        server.supervised(settings, waits=False),
+    ):
+        server.wait_until_running(settings)
     assert server.status(settings).condition == "stopped"
 
 
