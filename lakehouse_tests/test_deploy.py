@@ -15,6 +15,7 @@ from dagster._core.instance.ref import InstanceRef
 
 from lakehouse.core.settings import parse_settings
 from lakehouse.runtime.checkout import ROOT
+from lakehouse.runtime.log_store import JAR, ON_S3, log_store_setting
 from lakehouse.runtime.spark_server_conf import STORED_TIMES, s3a_conf
 from lakehouse.runtime.spark_server_conf import _driver_conf as driver_conf
 
@@ -213,6 +214,8 @@ def test_the_connect_server_has_the_tables_times_and_storage_of_the_lake_s_own(
         "spark.hadoop.fs.s3a.endpoint.region"
     }
     assert needed <= same
+    assert conf[log_store_setting("s3a")] == ON_S3
+    assert f"COPY {JAR.relative_to(ROOT)} /opt/spark/jars/" in (DEPLOY / "Dockerfile").read_text()
     [application] = of_kind("SparkApplication")
     assert conf.items() <= application["spec"]["sparkConf"].items()
     region = "spark.hadoop.fs.s3a.endpoint.region"
