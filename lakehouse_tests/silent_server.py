@@ -5,8 +5,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+# Status, headers and content.
+type_of_answer = tuple[int, list[tuple[str, str]], bytes]
+# The codes in S3's error documents.
+_CODES = {409: "ConditionalRequestConflict", 412: "PreconditionFailed", 403: "AccessDenied"}
 
 
 class SilentServer:
@@ -39,30 +45,74 @@ def silent_server() -> Iterator[SilentServer]:
             connection.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """How a request fails: with this HTTP status, or by silence.
+
+    If it `reaches` the server, the server does what it was asked, and only its answer is lost.
+    """
+
+    status: int | None = None
+    reaches: bool = False
+
+    def answer(self) -> type_of_answer | None:
+        """S3's answer with this status; `None` is silence."""
+        if self.status is None:
+            return None
+        code = _CODES.get(self.status, "InternalError")
+        content = f"<Error><Code>{code}</Code><Message>planted</Message></Error>".encode()
+        return self.status, [("Content-Length", str(len(content)))], content
+
+
 @contextmanager
 def half_silent_server(endpoint: str, is_silent: Callable[[str], bool]) -> Iterator[str]:
     """The address of a server that never answers a request whose path `is_silent`; others are answered by `endpoint`."""
+    silence = Fault()
+    with faulty_server(
+        endpoint, lambda _method, path: silence if is_silent(path) else None
+    ) as address:
+        yield address
+
+
+@contextmanager
+def faulty_server(endpoint: str, fault_of: Callable[[str, str], Fault | None]) -> Iterator[str]:
+    """The address of a server that answers as `endpoint` does, except where a method and path have a fault."""
     there, ended = urlsplit(endpoint), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def forward(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.close_connection = True
-            if is_silent(self.path):
-                ended.wait()
-                return
-            upstream = http.client.HTTPConnection(there.hostname or "", there.port)
-            upstream.request(self.command, self.path, body, dict(self.headers))
-            answer = upstream.getresponse()
-            content = answer.read()
-            self.send_response_only(answer.status)
-            for name, value in answer.getheaders():
+            if self.headers.get("Expect") == "100-continue":
+                self.send_response_only(100)
+                self.end_headers()
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            fault = fault_of(self.command, self.path)
+            answer = None if fault and not fault.reaches else self.ask(body)
+            if fault:
+                answer = fault.answer()
+            if answer is None:
+                if fault and not fault.reaches:
+                    ended.wait()
+                return  # the connection ends without an answer
+            status, headers, content = answer
+            self.send_response_only(status)
+            for name, value in headers:
                 if name.lower() not in ("transfer-encoding", "connection"):
                     self.send_header(name, value)
             self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(content)
+
+        def ask(self, body: bytes) -> type_of_answer:
+            upstream = http.client.HTTPConnection(there.hostname or "", there.port)
+            headers = {name: value for name, value in self.headers.items() if name != "Expect"}
+            upstream.request(self.command, self.path, body, headers)
+            answer = upstream.getresponse()
+            content = answer.read()
             upstream.close()
+            return answer.status, answer.getheaders(), content
 
         do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = forward  # noqa: N815
 

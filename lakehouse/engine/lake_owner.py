@@ -1,15 +1,21 @@
 """Refuses writes that could lose a commit: from a second Spark driver, or next to other writers.
 
+Where Spark's commits are conditional, no writer can overwrite another one's commit, so any number
+of drivers and homes may write to a lake. Elsewhere, one driver writes:
+
 1. The first driver that writes to a lake records itself: its home, or the address of the Spark
-   Connect server that its settings name.
+   Connect server that its settings name, and whether its commits are conditional.
 2. Each writing process compares itself with that record once, before its first statement. Reading
    needs no record.
-3. If the owner has moved or is gone for good, `lakehouse server take-over` replaces the record.
+3. If an exclusive owner has moved or is gone for good, `lakehouse server take-over` replaces the
+   record.
 4. A table that other programs write to is checked before each operation: it must not belong to
    another lake, and our commits must not be able to overwrite those of other programs.
 
 **Safety properties** (tests in `test_lake_owner.py`, `test_foreign_tables.py`)
 - If several drivers claim a new lake at once, one gets it: the record is written only if absent.
+- A driver without conditional commits is refused wherever another driver may write, and the other
+  way round.
 - A copy of a home counts as a different home, even at the same path on another machine, because
   both could start a server.
 - While the record cannot be read, no driver may write.
@@ -37,8 +43,14 @@ from lakehouse.core.settings import Settings
 from lakehouse.core.text import utc_text
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore, real_address, store_at
-from lakehouse.runtime.log_store import honours_conditions, log_store_setting
+from lakehouse.engine.store import DiskStore, S3Store, real_address, store_at
+from lakehouse.engine.store.s3 import TAKEN
+from lakehouse.runtime.log_store import (
+    honours_conditions,
+    known_conditions,
+    log_store_setting,
+    remember_conditions,
+)
 from lakehouse.runtime.server_state import driver_log_stores, status
 from lakehouse.runtime.spark_server_conf import CONNECT_PORT
 
@@ -59,9 +71,10 @@ _claimed: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The Spark driver that owns a lake.
+    """The Spark driver that owns a lake, or the first of those that share it.
 
-    `driver` alone identifies it; the other fields help to find it.
+    `driver` alone identifies it; `home`, `machine` and `host` help to find it. Drivers share a lake
+    if the commits of all are `conditional`.
     """
 
     driver: str
@@ -69,15 +82,17 @@ class Owner:
     machine: str
     host: str
     since_ms: int
+    conditional: bool = False
 
     @property
     def sentence(self) -> str:
         """Like `the home /srv/lake (id 1f0c…, machine 9d2e…), used from host web1 since …`."""
-        return f"{self.driver}, used from host {self.host} since {utc_text(self.since_ms)}"
+        sharing = " and other drivers with conditional commits" if self.conditional else ""
+        return f"{self.driver}{sharing}, used from host {self.host} since {utc_text(self.since_ms)}"
 
 
 def claim(lake: Lake, *, asked: str) -> None:
-    """Makes the driver of these settings the lake's owner, unless another one owns it.
+    """Makes the driver of these settings the lake's owner, or one of those that share it.
 
     `asked` names the operation in a refusal.
 
@@ -85,21 +100,32 @@ def claim(lake: Lake, *, asked: str) -> None:
         Refused: another driver owns the lake; nothing was changed.
         Broken: the record cannot be read.
     """
-    mine = _new_record(lake.settings)
-    if (lake.settings.root, mine.driver) in _claimed:
+    driver = _driver_of(lake.settings)
+    if (lake.settings.root, driver) in _claimed:
         return
+    mine = _new_record(lake)
     owner = owner_of(lake)
     if owner is None:
         lake.store.put_if_absent(RECORD, _encoded(mine))
         owner = owner_of(lake)
-    if owner is None or owner.driver != mine.driver:
+    if owner is None or not _may_write(mine, owner):
         holder = owner.sentence if owner else "another driver, which has removed its record"
         raise Refused(
-            f"{asked}: the lake {lake.settings.root} belongs to {holder}; this is {mine.driver}. "
-            "Two Spark drivers on one table lose commits. Stop the other one for good, then run: "
-            "lakehouse server take-over"
+            f"{asked}: the lake {lake.settings.root} belongs to {holder}; this is {mine.driver}"
+            f"{'' if mine.conditional else ', whose commits are not conditional'}. "
+            "Two such Spark drivers on one table lose commits. Stop the other one for good, then "
+            "run: lakehouse server take-over"
         )
-    _claimed.add((lake.settings.root, mine.driver))
+    if mine.conditional and not owner.conditional:
+        lake.store.put(RECORD, _encoded(mine))
+    _claimed.add((lake.settings.root, driver))
+
+
+def _may_write(mine: Owner, owner: Owner) -> bool:
+    """Whether a driver may write to a lake with this owner."""
+    if owner.conditional:
+        return mine.conditional
+    return mine.driver == owner.driver
 
 
 def owner_of(lake: Lake) -> Owner | None:
@@ -128,9 +154,10 @@ def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
         before = owner_of(lake)
     except Broken:
         before = None
-    mine = _new_record(lake.settings)
+    mine = _new_record(lake)
     if (
         before is not None
+        and not (before.conditional and mine.conditional)
         and before.driver != mine.driver
         and before.machine == mine.machine
         and before.home != mine.home
@@ -158,6 +185,20 @@ def spark_commits_conditionally(lake: Lake, table_key: str | None = None) -> boo
     return commits_conditionally(log_store) and (not on_s3 or honours_conditions(lake.settings))
 
 
+def commits_sentence(lake: Lake) -> str:
+    """How Spark commits to the lake, and who may therefore write."""
+    settings = lake.settings
+    if spark_commits_conditionally(lake):
+        return "conditional: any number of Spark drivers and other conditional writers may write"
+    if settings.on_s3 and not honours_conditions(settings):
+        why = "the S3 server ignores If-None-Match"
+    elif settings.spark.startswith("sc://"):
+        why = "no conditional log store was seen on the Connect server"
+    else:
+        why = "an earlier version started the Spark server; restart it"
+    return f"not conditional ({why}): one Spark driver may write"
+
+
 def refuse_table_of_another_lake(lake: Lake, address: str, *, asked: str) -> None:
     """Refuses the table at `address` if it lies in another lake; `asked` names the operation."""
     for depth in _TABLE_DEPTHS:
@@ -178,41 +219,66 @@ def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table: Table, *, as
     if not isinstance(table.write, Adopted):
         return
     refuse_table_of_another_lake(lake, table.write.uri, asked=asked)
+    if table.write.writers == "none":
+        return
+    _check_conditions(lake, table.write.uri)
+    if spark_commits_conditionally(lake, table.key):
+        # A Connect server may have been started again, with other settings, since we asked it.
+        setting = log_store_setting("s3a" if table.write.on_s3 else "file")
+        if commits_conditionally(spark.conf.get(setting, "") or ""):
+            return
     risk = commits_at_risk(table.write)
     if risk is not None:
         raise Refused(f"{asked}: {risk.sentence}")
-    if table.write.writers == "conditional":
-        setting = f"spark.delta.logStore.{'s3a' if table.write.on_s3 else 'file'}.impl"
-        log_store = spark.conf.get(setting, "") or ""
-        if not commits_conditionally(log_store):
-            raise Refused(
-                f'{asked}: writers = "conditional", but Spark commits through '
-                f"{log_store or 'its default log store'}, which checks for a version and then "
-                f"writes it. Either set {setting} to a log store with conditional writes, or use "
-                'writers = "none"'
-            )
-
-
-def _new_record(settings: Settings) -> Owner:
-    """A new record of the driver that these settings name."""
-    home = os.path.realpath(settings.home)
-    machine_id = _MACHINE_ID.read_bytes().strip() if _MACHINE_ID.is_file() else b""
-    machine = (
-        hashlib.sha256(b"lakehouse" + machine_id).hexdigest()[:12] if machine_id else "unknown"
+    raise Refused(
+        f'{asked}: writers = "conditional", but Spark\'s commits to {table.write.uri} are not '
+        "conditional (lakehouse config says why). Either restart the Spark server, if it was "
+        'started by an earlier version, or use writers = "none"'
     )
-    if settings.spark.startswith("sc://"):
-        url = urlsplit(settings.spark)
-        where = (
-            f" of machine {machine}"
-            if url.hostname in _LOOPBACK or (url.hostname or "").startswith("127.")
-            else ""
-        )
-        driver = f"the Connect server sc://{url.hostname}:{url.port or CONNECT_PORT}{where}"
-    else:
-        driver = f"the home {home} (id {_identity(settings)}, machine {machine})"
+
+
+def _check_conditions(lake: Lake, uri: str) -> None:
+    """Asks the S3 server of a table, once per home, whether it honours conditional writes.
+
+    The server of a lake on S3 is asked by the lake's store. If the answer changes, a driver uses
+    it from its next start on.
+    """
+    if not uri.startswith("s3://") or known_conditions(lake.settings) is not None:
+        return
+    store = store_at(lake.settings.root if lake.settings.on_s3 else f"{uri}/_delta_log")
+    assert isinstance(store, S3Store)
+    remember_conditions(lake.settings, is_honoured=store.honours_conditions())
+    if not lake.settings.on_s3:
+        store.delete([TAKEN])
+
+
+def _new_record(lake: Lake) -> Owner:
+    """A new record of the driver that the lake's settings name."""
+    _check_conditions(lake, lake.settings.root)
     return Owner(
-        driver=driver, home=home, machine=machine, host=socket.gethostname(), since_ms=now_ms()
+        driver=_driver_of(lake.settings),
+        home=os.path.realpath(lake.settings.home),
+        machine=_machine(),
+        host=socket.gethostname(),
+        since_ms=now_ms(),
+        conditional=spark_commits_conditionally(lake),
     )
+
+
+def _driver_of(settings: Settings) -> str:
+    """The driver that the settings name: a Connect server, or a home for all drivers it starts."""
+    if not settings.spark.startswith("sc://"):
+        home = os.path.realpath(settings.home)
+        return f"the home {home} (id {_identity(settings)}, machine {_machine()})"
+    url = urlsplit(settings.spark)
+    is_here = url.hostname in _LOOPBACK or (url.hostname or "").startswith("127.")
+    where = f" of machine {_machine()}" if is_here else ""
+    return f"the Connect server sc://{url.hostname}:{url.port or CONNECT_PORT}{where}"
+
+
+def _machine() -> str:
+    machine_id = _MACHINE_ID.read_bytes().strip() if _MACHINE_ID.is_file() else b""
+    return hashlib.sha256(b"lakehouse" + machine_id).hexdigest()[:12] if machine_id else "unknown"
 
 
 def _identity(settings: Settings) -> str:

@@ -5,7 +5,8 @@
 2. If an earlier holder died, its session may still run a statement on the server. We interrupt
    that session, record the interrupted operations, and wait until they have ended. Because of the
    record, our successor waits for them, too, if we die. A driver in this process cannot interrupt
-   sessions of a server, so such a driver is refused while the server runs.
+   sessions of a server, so such a driver is refused while the server runs, unless commits are
+   conditional.
 3. Our own session, if there is one, is recorded for our successor.
 4. The operation runs. After a lost race for a commit, it is repeated.
 5. The record is removed. After a failure our own session is interrupted first; if that fails, the
@@ -13,7 +14,9 @@
 
 **Safety properties** (tests in `test_races.py`, `test_kills.py`)
 - Between steps 2 and 5, only our process has statements that write to the table. Every other
-  process that ever took this lock, dead or alive, has none.
+  process that ever took this lock on this driver, dead or alive, has none.
+- A statement of another driver cannot overwrite our commit. Its own commit conflicts with ours, or
+  finds its transaction id in the log, as after any lost race.
 """
 
 import contextlib
@@ -30,7 +33,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms, pause_about
 from lakehouse.engine.journal.records import encoded
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.lake_owner import claim
+from lakehouse.engine.lake_owner import claim, spark_commits_conditionally
 from lakehouse.engine.spark.errors import is_conflict, is_lost
 from lakehouse.engine.spark.sessions import adopt, interrupt_session, over_connect, session_id
 from lakehouse.engine.store import Store
@@ -90,7 +93,8 @@ def hold_without_session(
         before = session_of(lake.store, table_key)
         if before is not None:
             if _may_run(before, lake.settings):
-                _check_it_can_be_ended(lake.settings, asked=owner)
+                if not spark_commits_conditionally(lake):
+                    _check_it_can_be_ended(lake.settings, asked=owner)
                 note = partial(
                     record_session, lake.store, table_key, before.session_id, before.owner
                 )

@@ -1,6 +1,8 @@
 """The conditions for touching a table that others write. No Spark: each refusal comes before a session is asked for anything."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +12,15 @@ from lakehouse.engine import clock
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.lake_owner import claim, refuse_table_of_another_lake, refuse_unsafe_commits
+from lakehouse.engine.lake_owner import (
+    claim,
+    refuse_table_of_another_lake,
+    refuse_unsafe_commits,
+    spark_commits_conditionally,
+)
 from lakehouse.engine.path_resolver import PathResolver
-from lakehouse.engine.store import DiskStore
+from lakehouse.engine.store import DiskStore, S3Store
+from lakehouse.runtime.log_store import remember_conditions
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -52,16 +60,41 @@ def test_a_table_of_another_lake_is_refused_through_a_link(tmp_path: Path, lake:
     refuse_table_of_another_lake(other, str(tmp_path / "linked_lake/silver/orders"), asked="test")
 
 
-def test_nothing_is_committed_while_a_commit_of_others_could_be_lost(lake: Lake) -> None:
-    table = adopted_table("silver/orders", lake.elsewhere["silver/orders"])
+@pytest.mark.parametrize(
+    ("writers", "way_out"),
+    [("unknown", 'writers = "none"'), ("conditional", "lakehouse config says why.*restart")],
+)
+def test_nothing_is_committed_while_a_commit_of_others_could_be_lost(
+    tmp_path: Path, writers: Any, way_out: str
+) -> None:
+    """Nobody has asked this Connect server yet how it commits."""
+    uri, settings = str(tmp_path / "orders"), own_settings(tmp_path, LAKEHOUSE_SPARK="sc://host")
+    LogBuilder(DiskStore(tmp_path), "orders").create()
+    table = adopted_table("silver/orders", uri, writers=writers)
+    lake = open_lake(settings, tables=[table])
     for ask in (
-        lambda: refuse_unsafe_commits(lake, None, table, asked="test"),
-        lambda: compact(lake, None, table),
-    ):  # type: ignore[arg-type]
-        with pytest.raises(Refused, match='writers = "none"'):
+        lambda: refuse_unsafe_commits(lake, None, table, asked="test"),  # type: ignore[arg-type]
+        lambda: compact(lake, None, table),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(Refused, match=way_out):
             ask()
-    quiet = adopted_table("silver/orders", lake.elsewhere["silver/orders"], writers="none")
+    quiet = adopted_table("silver/orders", uri, writers="none")
     refuse_unsafe_commits(lake, None, quiet, asked="test")  # type: ignore[arg-type]
+
+
+def test_the_server_of_a_table_on_s3_is_asked_once_per_home(tmp_path: Path, bucket: str) -> None:
+    """It is no server of AWS, and the lake is on disk: the next driver commits as the answer allows."""
+    table = adopted_table("silver/orders", f"s3://{bucket}/orders")
+    lake = open_lake(own_settings(tmp_path), tables=[table])
+    elsewhere = replace(lake, settings=replace(lake.settings, spark="sc://host"))
+    assert not spark_commits_conditionally(lake, table.key)
+    with pytest.raises(Refused, match='writers = "none"'):
+        refuse_unsafe_commits(elsewhere, None, table, asked="test")  # type: ignore[arg-type]
+    assert spark_commits_conditionally(lake, table.key)
+    assert [*S3Store(bucket, "").walk("")] == []
+    remember_conditions(lake.settings, is_honoured=False)
+    with pytest.raises(Refused, match='writers = "none"'):
+        refuse_unsafe_commits(lake, None, table, asked="test")  # type: ignore[arg-type]
 
 
 def test_a_file_of_a_table_elsewhere_has_the_table_s_key_for_a_place(

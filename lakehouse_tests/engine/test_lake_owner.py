@@ -1,7 +1,8 @@
-"""One driver writes to a lake: whoever comes second is refused, and reads on."""
+"""Where commits are not conditional, one driver writes to a lake: whoever comes second is refused, and reads on."""
 
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -15,11 +16,12 @@ import pytest
 from lakehouse.cli.commands.up import check_owner
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine import lake_owner, table_lock
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.lake_owner import claim, owner_of, take_over
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.lake_owner import claim, commits_sentence, owner_of, take_over
 from lakehouse.engine.store import DiskStore
 from lakehouse.runtime import foreground, server
 from lakehouse.runtime.foreground import run_all
+from lakehouse.runtime.log_store import ON_S3, log_store_conf, remember_conditions
 from lakehouse.runtime.processes import identify
 from lakehouse_tests.conftest import free_port, own_settings
 
@@ -48,6 +50,12 @@ def another_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forgets what this process has compared, as a new one would."""
     monkeypatch.setattr(lake_owner, "_claimed", set())
     return lake_owner._claimed.clear
+
+
+@pytest.fixture(autouse=True)
+def log_stores_of_delta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark commits through the log stores that Delta comes with."""
+    monkeypatch.setattr(lake_owner, "commits_conditionally", lambda _log_store: False)
 
 
 @pytest.fixture
@@ -256,3 +264,80 @@ def test_what_only_reads_is_never_asked(home: type_of_home) -> None:
     lake = home("b")
     assert lake.facts("bronze/orders") is None
     assert asked(lake) == []
+
+
+@pytest.fixture
+def conditional(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Sets whether the drivers of the next claims commit conditionally, as new processes do."""
+
+    def choose(is_so: bool) -> None:
+        monkeypatch.setattr(lake_owner, "commits_conditionally", lambda _log_store: is_so)
+        lake_owner._claimed.clear()
+
+    return choose
+
+
+def test_homes_with_conditional_commits_share_a_lake(
+    home: type_of_home, conditional: Callable[[bool], None]
+) -> None:
+    conditional(True)
+    for lake in (home("a"), home("b"), home("c", LAKEHOUSE_SPARK="local[2]")):
+        claim(lake, asked="write")
+        owner = owner_of(lake)
+        assert (
+            owner is not None and owner.conditional and owner.home == str(home("a").settings.home)
+        )
+    conditional(False)
+    with pytest.raises(
+        Refused, match=r"and other drivers with conditional commits.*are not conditional"
+    ):
+        claim(home("a"), asked="write")
+
+
+def test_a_lake_of_one_driver_is_shared_once_this_driver_commits_conditionally(
+    home: type_of_home, conditional: Callable[[bool], None]
+) -> None:
+    claim(home("a"), asked="write")
+    conditional(True)
+    with pytest.raises(Refused, match="belongs to the home"):
+        claim(home("b"), asked="write")
+    claim(home("a"), asked="write")
+    claim(home("b"), asked="write")
+    mine, before = take_over(home("b"))
+    assert before is not None and before.conditional and mine.conditional
+
+
+@pytest.mark.parametrize(
+    ("spark", "is_so", "sentence"),
+    [
+        ("server", True, "conditional: any number of Spark drivers"),
+        ("sc://host", False, "no conditional log store was seen on the Connect server"),
+        ("server", False, "an earlier version started the Spark server; restart it"),
+    ],
+)
+def test_who_may_write_is_said(
+    home: type_of_home,
+    conditional: Callable[[bool], None],
+    spark: str,
+    sentence: str,
+    *,
+    is_so: bool,
+) -> None:
+    conditional(is_so)
+    assert sentence in commits_sentence(home("a", LAKEHOUSE_SPARK=spark))
+
+
+def test_a_server_that_ignores_conditions_leaves_one_driver(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"))
+    assert log_store_conf(lake.settings, ())["spark.delta.logStore.s3a.impl"] == ON_S3
+    remember_conditions(lake.settings, is_honoured=False)
+    assert "the S3 server ignores If-None-Match" in commits_sentence(lake)
+    assert [*log_store_conf(lake.settings, ())] == ["spark.delta.logStore.file.impl"]
+
+
+def test_a_conditional_log_store_of_delta_comes_first(tmp_path: Path) -> None:
+    jar = tmp_path / "delta-storage-9.9.9.jar"
+    with zipfile.ZipFile(jar, "w") as packed:
+        packed.writestr("io/delta/storage/S3LogStore.class", b"")
+    conf = log_store_conf(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), [jar])
+    assert conf["spark.delta.logStore.s3a.impl"] == "io.delta.storage.S3LogStore"

@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from lakehouse.core.errors import Refused, Transient
+from lakehouse.engine import table_lock
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import session_id
 from lakehouse.engine.table_lock import hold, record_session, session_of
@@ -103,16 +104,17 @@ def test_who_gives_a_table_back_leaves_the_record_of_another_that_took_it_meanwh
 
 
 def test_a_driver_in_this_process_is_refused_while_the_server_may_still_write_for_a_dead_client(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where commits are not conditional."""
+    monkeypatch.setattr(table_lock, "spark_commits_conditionally", lambda _: False)
     lake = open_lake(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
     me, no_session = identify(os.getpid()), cast("SparkSession", None)
     record_session(lake.store, "bronze/t", CONNECT_SESSION, "dead")
     folder(lake.settings).mkdir()
     assert me is not None
-    remember(
-        lake.settings, me, supervisor=None
-    )  # its port does not answer: a server that is busy may not, either
+    # Its port does not answer: a server that is busy may not, either.
+    remember(lake.settings, me, None, {})
     way_out = rf"^write of bronze/t: .*process {me.pid}.*LAKEHOUSE_SPARK=local\[2\] cannot .*LAKEHOUSE_SPARK=server.*lakehouse server stop"
     with (
         pytest.raises(Refused, match=way_out),

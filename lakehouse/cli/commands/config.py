@@ -1,4 +1,4 @@
-"""`lakehouse config`: the settings in force and where each comes from, without secrets."""
+"""`lakehouse config`: the settings in force, where each comes from, and how Spark commits."""
 
 import os
 import re
@@ -9,6 +9,8 @@ from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import json_option, print_grid, show, write_json
 from lakehouse.core.s3_address import S3_ENDPOINTS
 from lakehouse.core.settings import ACCEPTED, SECRET_SETTINGS
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.lake_owner import commits_sentence
 
 # The parameters of a Spark server's address, except these three, are headers. Their values are
 # hidden, since they may be keys.
@@ -26,13 +28,14 @@ _SECRETS = (
 @click.command("config", epilog="Example: LAKEHOUSE_ROOT=s3://bucket/lake lakehouse config")
 @json_option
 def config_command(as_json: bool) -> None:
-    """Show the settings in force and where each comes from.
+    """Show the settings in force, where each comes from, and whether Spark's commits are safe.
 
     The values of secrets are hidden. An address with credentials is refused.
     """
+    settings = settings_in_force()
     shown = {
         name: "***" if value and name in SECRET_SETTINGS else _HEADER.sub(r";\1=***", value)
-        for name, value in settings_in_force().as_environ().items()
+        for name, value in settings.as_environ().items()
     }
     sources = {name: "environment" if os.environ.get(name) else "default" for name in ACCEPTED}
     ours = [
@@ -53,8 +56,9 @@ def config_command(as_json: bool) -> None:
         {"name": name, "set": bool(value), "value": value if value and name in _SHOWN else None}
         for name, value in given
     ]
+    commits = commits_sentence(open_lake(settings))
     if as_json:
-        write_json({"settings": ours, "others": others})
+        write_json({"settings": ours, "others": others, "commits": commits})
         return
     heads = ("name", "value", "source", "accepted")
     print_grid(heads, [[each[head] for head in heads] for each in ours])
@@ -66,3 +70,5 @@ def config_command(as_json: bool) -> None:
             for each in others
         ],
     )
+    show()
+    show(f"commits: {commits}")

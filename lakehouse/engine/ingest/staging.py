@@ -2,7 +2,7 @@
 
 A batch consists of its staged records, even if the landed files change in the meantime. The records
 are in `_lakehouse/staged/<layer>/<name>/<number>-<shape>/` until the table has the batch. The shape
-is a digest of the declaration.
+is a digest of the declaration, and for a new batch an id of this attempt.
 """
 
 import zlib
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain, islice
+from uuid import uuid4
 
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
@@ -68,6 +69,9 @@ def stage(
     inferred = _inferred(first, landing, batch.prefix) if first else ()
     landing = pinned_landing(landing, inferred)
     shape = _shape(landing)
+    if known is not None:
+        # Another home may stage the same number now. The manifest decides whose parts are loaded.
+        shape = f"{shape}-{uuid4().hex[:8]}"
     new = NewColumns(landing=landing, known=())
     if known is not None:
         new = NewColumns(landing=landing, known=known.columns, table_types=known.table_types)
@@ -114,7 +118,7 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
     # A batch without a shape was staged by a version that did not know earlier names.
     is_of_any_shape = not batch.shape and not earlier_names(landing)
-    if is_whole and (is_of_any_shape or batch.shape == _shape(landing)):
+    if is_whole and (is_of_any_shape or batch.shape.partition("-")[0] == _shape(landing)):
         return batch
     as_planned = {
         each.file.name: _find_planned(each.file, each.data)[0]

@@ -21,8 +21,8 @@ _MANIFEST = "Manifest-Version: 1.0\r\n\r\n"
 def build(jar: Path = JAR) -> None:
     """Writes the jar, for Java 17 and newer."""
     class_path = f"{jars.FOLDER}/*:{jars.spark_home() / 'jars'}/*"
-    # No line numbers and no paths of this machine get into the classes.
-    options = ["--release", "17", "-g:none", "-Xlint:all,-options,-path", "-proc:none"]
+    # Line numbers get into the classes, but no paths of this machine.
+    options = ["--release", "17", "-g:source,lines", "-Xlint:all,-options,-path", "-proc:none"]
     sources = [str(source) for source in sorted(HERE.glob("*.java"))]
     with tempfile.TemporaryDirectory() as folder:
         command = ["javac", *options, "-classpath", class_path, "-d", folder, *sources]

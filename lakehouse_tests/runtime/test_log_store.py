@@ -1,0 +1,310 @@
+"""The log stores in Java, each in a JVM without Spark: what they write, and what they do about faults of S3 and of disks."""
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
+
+from lakehouse.runtime import jars, log_store
+from lakehouse.runtime.java import find_java
+from lakehouse.runtime.log_store import build
+from lakehouse_tests.silent_server import Fault, faulty_server
+
+BUCKET = "lake"
+VERSION = "t/_delta_log/00000000000000000000.json"
+LOST_RACE = "java.nio.file.FileAlreadyExistsException"
+UNKNOWN = "It is unknown whether"
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[JavaGateway]:
+    """A JVM with the class path of a driver."""
+    spark = jars.spark_home() / "jars"
+    needed = ("hadoop-client-*", "slf4j-*", "log4j-*", "jcl-*", "commons-*", "http*", "netty-*")
+    of_spark = (jar for pattern in needed for jar in spark.glob(f"{pattern}.jar"))
+    class_path = (*jars.fetch(), log_store.JAR, *of_spark)
+    port, token = launch_gateway(
+        jarpath=str(next(spark.glob("py4j-*.jar"))),
+        classpath=os.pathsep.join(map(str, class_path)),
+        java_path=str(find_java() / "bin" / "java"),
+        enable_auth=True,
+        die_on_exit=True,
+    )
+    gateway = JavaGateway(
+        gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)
+    )
+    yield gateway
+    gateway.shutdown()
+
+
+class Storage:
+    """S3's server with a bucket, behind one whose requests fail as planned, in order."""
+
+    def __init__(self, client: Any, faults: list[Fault]) -> None:
+        self.client, self.faults = client, faults
+        self.puts = 0
+        self.writing_thread: Any = None  # is interrupted by its first PUT
+
+    def fault_of(self, method: str, path: str) -> Fault | None:
+        """The next planned fault of a PUT of the version."""
+        if method != "PUT" or not path.split("?")[0].endswith(".json"):
+            return None
+        self.puts += 1
+        if self.writing_thread is not None:
+            self.writing_thread.interrupt()
+            self.writing_thread = None
+        return self.faults.pop(0) if self.faults else None
+
+    def content(self) -> str | None:
+        """What the version holds, if it is there."""
+        try:
+            return self.client.get_object(Bucket=BUCKET, Key=VERSION)["Body"].read().decode()
+        except self.client.exceptions.NoSuchKey:
+            return None
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def storage(server: str) -> Iterator[Storage]:
+    client = boto3.client(
+        "s3",
+        endpoint_url=server,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+    client.create_bucket(Bucket=BUCKET)
+    yield Storage(client, [])
+    for entry in client.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
+        client.delete_object(Bucket=BUCKET, Key=entry["Key"])
+
+
+@pytest.fixture
+def commit(
+    java: JavaGateway, storage: Storage, server: str, tmp_path: Path
+) -> Iterator[Callable[..., None]]:
+    """Writes actions as the version, on S3."""
+    with faulty_server(server, storage.fault_of) as address:
+        conf = java.jvm.org.apache.hadoop.conf.Configuration()
+        conf.set("hadoop.tmp.dir", str(tmp_path))
+        for name, value in {
+            "impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+            "impl.disable.cache": "true",
+            "endpoint": address,
+            "endpoint.region": "us-east-1",
+            "path.style.access": "true",
+            "connection.ssl.enabled": "false",
+            "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+            "access.key": "test",
+            "secret.key": "test",
+            "attempts.maximum": "1",
+            "retry.limit": "1",
+            "retry.interval": "1ms",
+            "connection.timeout": "15s",
+        }.items():
+            conf.set(f"fs.s3a.{name}", value)
+        store = getattr(java.jvm, log_store.ON_S3)(conf)
+        path = java.jvm.org.apache.hadoop.fs.Path(f"s3a://{BUCKET}/{VERSION}")
+
+        def write(*actions: object, overwrite: bool = False, **more: str) -> None:
+            for name, value in more.items():
+                conf.set(f"fs.s3a.{name.replace('_', '.')}", value)
+            store.write(path, java_list(java, actions).iterator(), overwrite, conf)
+
+        yield write
+
+
+def java_list(java: JavaGateway, values: tuple[object, ...]) -> Any:
+    made = java.jvm.java.util.ArrayList()
+    for value in values:
+        made.append(value)
+    return made
+
+
+def error_of(write: Callable[..., None], *actions: object, **more: Any) -> str:
+    with pytest.raises(Py4JJavaError) as failed:
+        write(*actions, **more)
+    return str(failed.value.java_exception.toString())
+
+
+def test_a_version_is_written_once(commit: Callable[..., None], storage: Storage) -> None:
+    commit('{"a": 1}', '{"ü": 2}')
+    assert storage.content() == '{"a": 1}\n{"ü": 2}\n'
+    assert error_of(commit, "{}").startswith(LOST_RACE)
+    assert storage.content() == '{"a": 1}\n{"ü": 2}\n'
+    commit("{}", overwrite=True)
+    assert storage.content() == "{}\n"
+
+
+def test_half_a_commit_is_never_published(commit: Callable[..., None], storage: Storage) -> None:
+    """S3A publishes a stream that is closed, and an iterator that fails closes nothing."""
+    for overwrite in (False, True):
+        assert "ClassCastException" in error_of(commit, "{}", 5, overwrite=overwrite)
+    assert (storage.content(), storage.puts) == (None, 0)
+
+
+def test_a_lost_answer_is_no_lost_commit(commit: Callable[..., None], storage: Storage) -> None:
+    """The object was stored, and 500 or silence came back. What repeats the request gets 412."""
+    for fault in (Fault(status=500, reaches=True), Fault(reaches=True)):
+        storage.faults.append(fault)
+        commit(f'{{"{fault.status}": 1}}')
+        assert storage.content() == f'{{"{fault.status}": 1}}\n'
+        storage.client.delete_object(Bucket=BUCKET, Key=VERSION)
+    assert storage.puts == 4
+
+
+def test_all_answers_may_be_lost(commit: Callable[..., None], storage: Storage) -> None:
+    storage.faults += [Fault(status=500, reaches=True)] * 2
+    commit("{}")
+    assert storage.content() == "{}\n"
+
+
+@pytest.mark.parametrize("status", [409, 412])
+def test_a_conflict_is_a_lost_race_only_if_another_writer_s_object_is_there(
+    commit: Callable[..., None], storage: Storage, status: int
+) -> None:
+    storage.faults.append(Fault(status=status))
+    assert UNKNOWN in error_of(commit, "{}")
+    assert storage.content() is None
+    storage.client.put_object(Bucket=BUCKET, Key=VERSION, Body=b"theirs")
+    storage.faults.append(Fault(status=status))
+    assert error_of(commit, "{}").startswith(LOST_RACE)
+    storage.client.delete_object(Bucket=BUCKET, Key=VERSION)
+    storage.faults.append(Fault(status=status, reaches=True))
+    commit("{}")
+    assert storage.content() == "{}\n"
+
+
+def test_another_failure_is_an_unknown_outcome(
+    commit: Callable[..., None], storage: Storage
+) -> None:
+    storage.client.put_object(Bucket=BUCKET, Key=VERSION, Body=b"theirs")
+    storage.faults.append(Fault(status=403))
+    message = error_of(commit, "{}")
+    assert UNKNOWN in message and "another writer" in message
+    assert "Read the table's history" in message
+    assert storage.content() == "theirs"
+
+
+def test_a_large_commit_is_uploaded_in_parts_and_published_once(
+    commit: Callable[..., None], storage: Storage
+) -> None:
+    line = "x" * 1_000_000
+    small = {"multipart_size": "5M", "multipart_threshold": "5M"}
+    commit(*[line] * 12, **small)
+    assert storage.content() == f"{line}\n" * 12
+    assert error_of(commit, *["y" * 1_000_000] * 12, **small).startswith(LOST_RACE)
+    assert error_of(commit, *[line] * 12, 5, **small).startswith("java.lang.ClassCastException")
+    assert storage.content() == f"{line}\n" * 12
+    assert not storage.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+
+
+def test_a_file_system_without_the_condition_is_refused_before_an_action_is_read(
+    commit: Callable[..., None], storage: Storage
+) -> None:
+    message = error_of(commit, 5, create_conditional_enabled="false")
+    assert "lacks fs.option.create.conditional.overwrite" in message
+    assert storage.puts == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_written"),
+    [(None, True), (Fault(status=500, reaches=True), True), (Fault(status=500), False)],
+)
+def test_an_interrupt_is_kept_and_does_not_hide_what_is_stored(
+    java: JavaGateway,
+    commit: Callable[..., None],
+    storage: Storage,
+    fault: Fault | None,
+    *,
+    is_written: bool,
+) -> None:
+    """The writing thread is interrupted while the server answers."""
+    storage.faults += [fault] if fault else []
+    storage.writing_thread = java.jvm.java.lang.Thread.currentThread()
+    with nullcontext() if is_written else pytest.raises(Py4JJavaError, match=UNKNOWN):
+        commit("{}")
+    assert java.jvm.java.lang.Thread.interrupted()
+    assert storage.content() == ("{}\n" if is_written else None)
+
+
+@pytest.fixture
+def link(java: JavaGateway, tmp_path: Path) -> Callable[..., None]:
+    """Writes actions as a version, on disk."""
+    conf = java.jvm.org.apache.hadoop.conf.Configuration(False)
+    store = getattr(java.jvm, log_store.ON_DISK)(conf)
+    (tmp_path / "a b%20ü/_delta_log").mkdir(parents=True)
+
+    def write(*actions: object, number: int = 0, overwrite: bool = False) -> None:
+        file = java.jvm.java.io.File(str(tmp_path / f"a b%20ü/_delta_log/{number:020}.json"))
+        path = java.jvm.org.apache.hadoop.fs.Path(file.toURI())
+        store.write(path, java_list(java, actions).iterator(), overwrite, conf)
+
+    return write
+
+
+def log_of(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in folder.glob("a b%20ü/_delta_log/*")}
+
+
+def test_a_version_on_disk_is_written_once_and_leaves_nothing_else(
+    link: Callable[..., None], tmp_path: Path
+) -> None:
+    name = f"{0:020}.json"
+    link('{"ü": 1}')
+    assert error_of(link, "{}").startswith(LOST_RACE)
+    assert "ClassCastException" in error_of(link, "{}", 5, number=1)
+    assert log_of(tmp_path) == {name: '{"ü": 1}\n'}
+    (tmp_path / f"a b%20ü/_delta_log/.{name}.crc").write_bytes(b"of another log store")
+    link("{}", overwrite=True)
+    assert log_of(tmp_path) == {name: "{}\n"}
+
+
+def test_of_many_writers_of_one_version_on_disk_one_wins(
+    link: Callable[..., None], tmp_path: Path
+) -> None:
+    won = list[tuple[int, int]]()
+    lost = list[str]()
+
+    def write(writer: int) -> None:
+        for number in range(40):
+            try:
+                link(f"{writer}", number=number)
+                won.append((number, writer))
+            except Py4JJavaError as error:
+                lost.append(str(error.java_exception.getClass().getName()))
+
+    threads = [threading.Thread(target=write, args=[writer]) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(number for number, _ in won) == [*range(40)]
+    assert lost == [LOST_RACE] * 120
+    assert log_of(tmp_path) == {f"{number:020}.json": f"{writer}\n" for number, writer in won}
+
+
+@pytest.mark.skipif(shutil.which("javac") is None, reason="no JDK")
+def test_the_jar_is_what_its_source_gives(tmp_path: Path) -> None:
+    build.build(tmp_path / "log-store.jar")
+    assert (tmp_path / "log-store.jar").read_bytes() == log_store.JAR.read_bytes()
+    assert log_store.JAR.stat().st_size < 20_000
