@@ -4,7 +4,7 @@ import http.client
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -75,8 +75,16 @@ def half_silent_server(endpoint: str, is_silent: Callable[[str], bool]) -> Itera
 
 
 @contextmanager
-def faulty_server(endpoint: str, fault_of: Callable[[str, str], Fault | None]) -> Iterator[str]:
-    """The address of a server that answers as `endpoint` does, except where a method and path have a fault."""
+def faulty_server(
+    endpoint: str,
+    fault_of: Callable[[str, str], Fault | None],
+    *,
+    in_turn: AbstractContextManager[object] = nullcontext(),  # noqa: B008
+) -> Iterator[str]:
+    """The address of a server that answers as `endpoint` does, except where a method and path have a fault.
+
+    Each PUT is forwarded `in_turn`, since moto checks a condition and writes then.
+    """
     there, ended = urlsplit(endpoint), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -108,9 +116,10 @@ def faulty_server(endpoint: str, fault_of: Callable[[str, str], Fault | None]) -
         def ask(self, body: bytes) -> type_of_answer:
             upstream = http.client.HTTPConnection(there.hostname or "", there.port)
             headers = {name: value for name, value in self.headers.items() if name != "Expect"}
-            upstream.request(self.command, self.path, body, headers)
-            answer = upstream.getresponse()
-            content = answer.read()
+            with in_turn if self.command == "PUT" else nullcontext():
+                upstream.request(self.command, self.path, body, headers)
+                answer = upstream.getresponse()
+                content = answer.read()
             upstream.close()
             return answer.status, answer.getheaders(), content
 

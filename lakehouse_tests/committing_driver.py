@@ -1,0 +1,112 @@
+"""A writer of one table in a process of its own: a Spark driver, or deltalake. Its output names each acknowledged commit.
+
+    python -m lakehouse_tests.committing_driver NAME COUNT ADDRESS [LOG_STORE]
+
+It appends COUNT rows (NAME, 0), (NAME, 1), … in one commit each. What failed is repeated with the same transaction id, and
+so is the row at which an earlier process of this name was killed.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lakehouse.core.settings import parse_settings
+
+_TRIES = 40
+_COMPACTED_EVERY, _MERGED_EVERY = 12, 9
+
+
+def main(name: str, count: int, address: str, log_store: str = "") -> None:
+    """Writes what is left to write; the lines of `<home>/<name>` are the rows that were acknowledged."""
+    acknowledged = Path(os.environ["LAKEHOUSE_HOME"]) / name
+    done = len(acknowledged.read_text().splitlines()) if acknowledged.exists() else 0
+    append = _deltalake(name, address) if name == "deltalake" else _spark(name, address, log_store)
+    for number in range(done, count):
+        _until_acknowledged(lambda number=number: append(number))
+        with acknowledged.open("a") as file:
+            file.write(f"{number}\n")
+
+
+def _until_acknowledged(append: Callable[[], None]) -> None:
+    for _ in range(_TRIES - 1):
+        try:
+            return append()
+        except Exception as error:
+            print(f"{type(error).__name__}: {str(error)[:300]}", file=sys.stderr, flush=True)
+            time.sleep(0.05)
+    return append()
+
+
+def _deltalake(name: str, address: str) -> Callable[[int], None]:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+    options = {"aws_conditional_put": "etag", "AWS_ALLOW_HTTP": "true"}
+    storage = options if address.startswith("s3") else {}
+    table_address = address.replace("s3a://", "s3://")
+
+    def append(number: int) -> None:
+        table = DeltaTable(table_address, storage_options=storage)
+        last = table.transaction_version(name)
+        if last is not None and last >= number:
+            return
+        write_deltalake(
+            table,
+            pa.table({"writer": [name], "number": pa.array([number], pa.int64())}),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[Transaction(name, number)]),
+        )
+
+    return append
+
+
+def _spark(name: str, address: str, log_store: str) -> Callable[[int], None]:
+    from pyspark.sql import SparkSession
+
+    from lakehouse.engine.spark.open_session import prepare, session_config
+
+    settings = parse_settings(os.environ, base=Path.cwd())
+    prepare(settings)
+    conf = session_config(settings)
+    if log_store:  # in place of ours
+        scheme = address.partition(":")[0] if ":" in address else "file"
+        conf[f"spark.delta.logStore.{scheme}.impl"] = log_store
+    builder = SparkSession.builder
+    for setting, value in conf.items():
+        builder = builder.config(setting, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+
+    def append(number: int) -> None:
+        row = f"SELECT '{name}' AS writer, {number}L AS number"
+        transaction = {"txnAppId": name, "txnVersion": str(number)}
+        if number % _MERGED_EVERY == 1:
+            names = {
+                f"spark.databricks.delta.write.{each}": transaction[each] for each in transaction
+            }
+            for setting, value in names.items():
+                spark.conf.set(setting, value)
+            try:
+                spark.sql(
+                    f"MERGE INTO delta.`{address}` AS t USING ({row}) AS s"
+                    " ON t.writer = s.writer AND t.number = s.number WHEN NOT MATCHED THEN INSERT *"
+                )
+            finally:
+                for setting in names:
+                    spark.conf.unset(setting)
+        else:
+            frame = spark.sql(row).coalesce(1).write.format("delta")
+            frame.options(**transaction).mode("append").save(address)
+        if number % _COMPACTED_EVERY == 5 and name == "one":
+            try:
+                spark.sql(f"OPTIMIZE delta.`{address}`")
+            except Exception as error:
+                print(f"OPTIMIZE: {str(error)[:200]}", file=sys.stderr, flush=True)
+
+    return append
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -1,0 +1,206 @@
+"""1,000 commits of two Spark drivers and deltalake to one table, with faults: none is lost, none is there twice.
+
+Each driver merges now and then, one compacts, both are killed in a commit, and the requests of both fail in every way. Next to
+it the same with the log stores that Delta comes with; what they lose is printed.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+
+import psutil
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakehouse_tests.conftest import wait_until
+from lakehouse_tests.s3_servers import BUCKET, MINISTACK, s3_server
+from lakehouse_tests.silent_server import Fault, faulty_server
+
+HOUSE = Path(__file__).resolve().parents[2]
+DRIVERS = ("one", "two")
+# Of a driver; deltalake commits as often. With its compactions, this makes 1,000 commits in all.
+COMMITS = {"moto": 110, "ministack": 110, "disk": 110}
+OF_DELTA = {
+    "moto": ("io.delta.storage.S3SingleDriverLogStore", 30),
+    "disk": ("org.apache.spark.sql.delta.storage.HDFSLogStore", 30),
+}
+FAULTS = (
+    Fault(status=500),
+    Fault(status=500, reaches=True),
+    Fault(reaches=True),
+    Fault(status=409),
+    Fault(status=412),
+    Fault(status=412, reaches=True),
+)
+_SHARE_OF_FAULTS = 0.12
+_KILLS = 3
+
+
+class Driver:
+    """A process that commits. It is killed while it commits, `kills` times, and started again."""
+
+    def __init__(self, command: list[str], environ: dict[str, str], kills: int) -> None:
+        self._command, self._environ = command, environ
+        self._random = Random(" ".join(command[-3:]))
+        self._log = Path(environ["LAKEHOUSE_HOME"]) / f"{command[3]}.log"
+        self._until_kill = self._next_kill()
+        self.kills_left = kills
+        self.faults = Counter[str]()
+        self.start()
+
+    def start(self) -> None:
+        """Starts the process; it goes on where the one before it ended."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command, env=self._environ, cwd=HOUSE, stdout=log, stderr=log
+            )
+
+    def fault_of(self, method: str, path: str) -> Fault | None:
+        """The fault of a request, drawn at random; only commits have any."""
+        if method != "PUT" or "_delta_log" not in path or ".json" not in path:
+            return None
+        self._until_kill -= 1
+        if self.kills_left and not self._until_kill:
+            self.kill()
+            return self._random.choice((Fault(status=500, reaches=True), Fault(status=500)))
+        if self._random.random() > _SHARE_OF_FAULTS:
+            return None
+        fault = self._random.choice(FAULTS)
+        self.faults[f"{fault.status}{' stored' if fault.reaches else ''}"] += 1
+        return fault
+
+    def kill(self) -> None:
+        """SIGKILL: nothing of the process is left to finish its commit."""
+        self.kills_left -= 1
+        self._until_kill = self._next_kill()
+        self.faults["kill"] += 1
+        # The JVM is a child of the process, and would end with it only after a while.
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            child.kill()
+        self.process.kill()
+
+    def _next_kill(self) -> int:
+        return self._random.randint(12, 24)
+
+
+@contextmanager
+def storage_at(
+    name: str, home: Path, kills: int
+) -> Iterator[tuple[str, Callable[[list[str]], Driver]]]:
+    """The table's address, and how a driver there is started."""
+    environ = {**os.environ, "LAKEHOUSE_HOME": str(home), "LAKEHOUSE_SPARK": "local[1]"}
+    environ |= {"LAKEHOUSE_SPARK_MEMORY": "700m", "PYTHONPATH": str(HOUSE)}
+    with ExitStack() as held:
+        if name == "disk":
+            environ["LAKEHOUSE_ROOT"] = str(home / "lake")
+            yield str(home / "lake/silver/t"), lambda command: Driver(command, environ, kills)
+            return
+        there = held.enter_context(s3_server(name, home))
+        environ |= {
+            **there,
+            "LAKEHOUSE_ROOT": f"s3://{BUCKET}/lake",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        in_turn = threading.Lock()
+
+        def start(command: list[str]) -> Driver:
+            found: list[Driver] = []
+            address = held.enter_context(
+                faulty_server(
+                    there["AWS_ENDPOINT_URL"],
+                    lambda method, path: (
+                        found[0].fault_of(method, path) if found and kills else None
+                    ),
+                    in_turn=in_turn,
+                )
+            )
+            found.append(Driver(command, {**environ, "AWS_ENDPOINT_URL": address}, kills))
+            return found[0]
+
+        with pytest.MonkeyPatch.context() as patch:
+            for variable, value in {**there, "AWS_ALLOW_HTTP": "true"}.items():
+                patch.setenv(variable, value)
+            yield f"s3a://{BUCKET}/lake/silver/t", start
+
+
+def committed(
+    name: str, home: Path, count: int, log_store: str = ""
+) -> tuple[Counter[tuple[str, int]], str]:
+    """How often each row is in the table in the end, and a sentence about what happened."""
+    home.mkdir()
+    writers = (*DRIVERS, "deltalake")
+    kills = 0 if log_store else _KILLS
+    with storage_at(name, home, kills) as (address, start):
+        seen = address.replace("s3a://", "s3://")
+        write_deltalake(seen, pa.table({"writer": ["none"], "number": pa.array([0], pa.int64())}))
+        module = [sys.executable, "-m", "lakehouse_tests.committing_driver"]
+        drivers = {
+            writer: start([*module, writer, str(count), address, *filter(None, [log_store])])
+            for writer in writers
+        }
+        drivers["deltalake"].kills_left = 0
+        run_all(drivers, home, kills_on_disk=kills if name == "disk" else 0)
+        table = DeltaTable(seen)
+        rows = table.to_pyarrow_table().to_pylist()
+        operations = Counter(entry["operation"] for entry in table.history())
+    found = Counter((row["writer"], row["number"]) for row in rows)
+    del found["none", 0]
+    faults = sum((driver.faults for driver in drivers.values()), Counter[str]())
+    acknowledged = sum(len((home / each).read_text().splitlines()) for each in writers)
+    return found, (
+        f"{name}, {log_store or 'ours'}: {acknowledged} acknowledged, {table.version()} versions "
+        f"{dict(operations)}, faults {dict(faults)}"
+    )
+
+
+def run_all(drivers: dict[str, Driver], home: Path, *, kills_on_disk: int) -> None:
+    """Waits for all drivers, and starts those again that were killed."""
+    marks = {writer: [20 * each for each in range(1, kills_on_disk + 1)] for writer in DRIVERS}
+
+    def is_done() -> bool:
+        for writer, driver in drivers.items():
+            progress = home / writer
+            done = len(progress.read_text().splitlines()) if progress.exists() else 0
+            if marks.get(writer) and done >= marks[writer][0]:
+                marks[writer].pop(0)
+                driver.kill()
+            code = driver.process.poll()
+            assert code in (None, 0, -9), (home / f"{writer}.log").read_text()[-3_000:]
+            if code == -9:
+                driver.start()
+        return all(driver.process.poll() == 0 for driver in drivers.values())
+
+    try:
+        wait_until("all drivers have committed", is_done, seconds=3_600)
+    finally:
+        for driver in drivers.values():
+            driver.process.kill()
+
+
+@pytest.mark.parametrize("name", [*COMMITS])
+def test_no_commit_is_lost_and_none_is_there_twice(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "ministack" and not MINISTACK.is_dir():
+        pytest.skip("make bench installs MiniStack")
+    count = COMMITS[name]
+    found, sentence = committed(name, tmp_path / "ours", count)
+    wanted = {(writer, number) for writer in (*DRIVERS, "deltalake") for number in range(count)}
+    lost, doubled = wanted - found.keys(), [row for row, times in found.items() if times > 1]
+    with capsys.disabled():
+        print(f"\n{sentence}: {len(lost)} lost, {len(doubled)} doubled")
+    assert (lost, doubled, found.keys() - wanted) == (set(), [], set())
+    if name not in OF_DELTA:
+        return
+    log_store, count = OF_DELTA[name]
+    found, sentence = committed(name, tmp_path / "of_delta", count, log_store)
+    wanted = {(writer, number) for writer in (*DRIVERS, "deltalake") for number in range(count)}
+    with capsys.disabled():
+        print(f"{sentence}: {len(wanted - found.keys())} lost")
