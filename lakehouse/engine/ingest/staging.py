@@ -2,7 +2,7 @@
 
 A batch consists of its staged records, even if the landed files change in the meantime. The records
 are in `_lakehouse/staged/<layer>/<name>/<number>-<shape>/` until the table has the batch. The shape
-is a digest of the declaration, and for a new batch an id of this attempt.
+is a digest of the declaration and, for a new batch, an id: another home may stage its number, too.
 """
 
 import zlib
@@ -68,10 +68,7 @@ def stage(
     first = next(groups, []) if landing.schema is None else []
     inferred = _inferred(first, landing, batch.prefix) if first else ()
     landing = pinned_landing(landing, inferred)
-    shape = _shape(landing)
-    if known is not None:
-        # Another home may stage the same number now. The manifest decides whose parts are loaded.
-        shape = f"{shape}-{uuid4().hex[:8]}"
+    shape = _shape(landing) + (f"-{uuid4().hex[:8]}" if known else "")
     new = NewColumns(landing=landing, known=())
     if known is not None:
         new = NewColumns(landing=landing, known=known.columns, table_types=known.table_types)
