@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.adopted import Adopted
@@ -31,7 +30,7 @@ from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.metadata.runs import compaction_metadata
 from lakehouse.defs.metadata.table import table_metadata
-from lakehouse.defs.resources import open_session
+from lakehouse.defs.resources import LazyPySparkResource, open_session
 from lakehouse.defs.run_ownership import (
     asked_by_person,
     machine_tag,

@@ -8,14 +8,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.costs.exact_amounts import day_of
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import costs_key, inventory_key
-from lakehouse.defs.resources import open_session
+from lakehouse.defs.resources import LazyPySparkResource, open_session
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 

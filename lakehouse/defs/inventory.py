@@ -8,7 +8,6 @@ from operator import or_
 from typing import Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
@@ -20,7 +19,7 @@ from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import inventory_key, table_key
 from lakehouse.defs.metadata.inventory import inventory_metadata
-from lakehouse.defs.resources import open_session
+from lakehouse.defs.resources import LazyPySparkResource, open_session
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake

@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.settings import Settings
@@ -16,7 +15,24 @@ from lakehouse.engine.spark.open_session import connect, prepare
 from lakehouse.engine.spark.sessions import session_id
 from lakehouse.engine.store.s3_client import ClientOptions, client_options, s3_client
 from lakehouse.runtime.dagster_dev import wait_for_server
+from lakehouse.runtime.extras import is_installed, require
 from lakehouse.runtime.spark_server_conf import TOKEN_VARIABLE
+
+if TYPE_CHECKING or is_installed("dagster_pyspark"):
+    from dagster_pyspark import LazyPySparkResource
+else:
+
+    class LazyPySparkResource(dg.ConfigurableResource[Any]):
+        """Stands for dagster-pyspark's resource where Spark is not installed."""
+
+        spark_config: dict[str, Any]
+        _spark_session: Any = None
+
+        @property
+        def spark_session(self) -> Any:
+            """The session; opening it is refused with the extra to install."""
+            self._init_session()
+            return self._spark_session
 
 
 def tables_of(settings: Settings) -> tuple[Table, ...]:
@@ -39,6 +55,7 @@ def lake_resources(settings: Settings) -> dict[str, Any]:
     """The resource `spark`, and on S3 also `s3`, configured by AWS_ variables. boto3 finds keys."""
     resources: dict[str, Any] = {"spark": spark_resource(settings)}
     if settings.on_s3:
+        require("dagster_aws", extra="s3", purpose="a lake on S3")
         from dagster_aws.s3 import S3Resource  # it loads boto3, which a lake on disk does not need
 
         class LakeS3(S3Resource):

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import keeps_rows, moves_rows
@@ -21,7 +20,7 @@ from lakehouse.defs.health import hand_on
 from lakehouse.defs.keys import landing_key, pool_of, table_key
 from lakehouse.defs.metadata.runs import write_metadata
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata
-from lakehouse.defs.resources import open_session
+from lakehouse.defs.resources import LazyPySparkResource, open_session
 from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.table_health import assess

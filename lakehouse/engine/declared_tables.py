@@ -13,6 +13,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.settings import NO_TABLES, Settings
 from lakehouse.engine.costs.price_book import with_own_prices
 from lakehouse.engine.store import real_address
+from lakehouse.runtime.extras import is_installed
 
 
 def declared_tables(settings: Settings) -> dict[str, Table]:
@@ -22,7 +23,8 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
         Refused: a module or the file cannot be read or is invalid, a key is both declared and
             adopted, or two tables share files (see `checked`).
     """
-    has_package = settings.tables != NO_TABLES
+    is_demo_without_spark = settings.tables == "lakehouse.tables" and not is_installed("pyspark")
+    has_package = settings.tables != NO_TABLES and not is_demo_without_spark
     declared = module_tables(table_modules(settings.tables)) if has_package else {}
     adopted = adopted_tables(settings)
     if both := [key for key in adopted if key in declared]:

@@ -10,7 +10,9 @@ from lakehouse.core.delta.paths import split_bucket
 from lakehouse.core.errors import Refused
 from lakehouse.core.s3_address import s3_endpoint
 from lakehouse.core.settings import Settings
-from lakehouse.runtime.checkout import ROOT
+
+# The checkout's dagster.yaml is a link to it.
+_TEMPLATE = Path(__file__).with_name("dagster.yaml")
 
 
 def dagster_home(settings: Settings) -> Path:
@@ -30,7 +32,7 @@ def dagster_home(settings: Settings) -> Path:
             )
         return home
     home.mkdir(parents=True, exist_ok=True)
-    config = yaml.safe_load((ROOT / "dagster.yaml").read_text())
+    config = yaml.safe_load(_TEMPLATE.read_text())
     del config["instance_class"]  # that class only calls this function
     config["storage"] = {"sqlite": {"base_dir": str(home)}}
     config["local_artifact_storage"] = {

@@ -27,6 +27,7 @@ from lakehouse.runtime import server
 from lakehouse.runtime.bound_process import BoundProcess, start_bound
 from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.dagster_home import dagster_home
+from lakehouse.runtime.extras import require
 from lakehouse.runtime.processes import bound_log, hold_lock, port_is_free
 
 _PAGE_SECONDS = 180
@@ -129,6 +130,7 @@ def _spark(settings: Settings, say: Callable[[str], None]) -> Iterator[threading
 
 @contextlib.contextmanager
 def _dagster(settings: Settings, home: Path) -> Iterator[BoundProcess]:
+    require("dagster_webserver", extra="demo", purpose="Dagster's page")
     log = home / "dagster.log"
     with contextlib.suppress(FileNotFoundError):
         log.replace(home / "dagster.log.1")

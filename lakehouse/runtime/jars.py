@@ -23,6 +23,7 @@ from pathlib import Path
 
 from lakehouse.core.errors import Broken, LakehouseError, Transient
 from lakehouse.runtime.checkout import STATE
+from lakehouse.runtime.extras import require
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.processes import hold_lock
 
@@ -44,6 +45,7 @@ def wrong_jars(folder: Path = FOLDER) -> tuple[str, ...]:
 
 def spark_home() -> Path:
     """PySpark's folder, found without importing PySpark, which would take half a second."""
+    require("pyspark", extra="spark", purpose="Spark")
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent

@@ -17,6 +17,7 @@ from lakehouse.cli.output import (
 from lakehouse.core.backtest.result import Backtest, SimulatedStep
 from lakehouse.core.errors import Refused
 from lakehouse.report.chart import Labels, Series, line_chart, text_chart
+from lakehouse.runtime.extras import require
 
 # Back-tests that are shown version by version. Of the strategies, only the sums are shown.
 _DETAILED = ("given", "in_force", "really")
@@ -108,6 +109,7 @@ def check_plot(plot: Path) -> None:
     if plot.suffix not in (".png", ".svg"):
         ending = plot.suffix or "nothing"
         raise Refused(f"--plot {plot} ends in {ending}. Use a name that ends in .png or .svg")
+    require("matplotlib", extra="charts", purpose="--plot")
     if not plot.parent.is_dir():
         raise Refused(
             f"--plot {plot}: there is no folder {plot.parent}. Use a file in an existing folder"

@@ -5,13 +5,14 @@ Pictures are PNGs of one or two KiB, embedded in the text.
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NewType
 
 import dagster as dg
 
 from lakehouse.core.text import printable
 from lakehouse.report.chart import bar_chart, stacked_bar_chart
+from lakehouse.runtime.extras import is_installed
 
 # Text that is already Markdown; `markdown_text` converts any other text.
 Markdown = NewType("Markdown", str)
@@ -44,9 +45,8 @@ def markdown_value(*parts: Markdown) -> dg.MarkdownMetadataValue:
 
 def histogram_picture(bars: Sequence[tuple[str, int, bool]]) -> Markdown:
     """A picture, one labelled bar per count. Bars marked true have the colour of small files."""
-    return _image(
-        "file sizes: " + ", ".join(f"{label}: {count}" for label, count, _ in bars), bar_chart(bars)
-    )
+    words = "file sizes: " + ", ".join(f"{label}: {count}" for label, count, _ in bars)
+    return _picture(words, lambda: bar_chart(bars))
 
 
 def stacked_picture(
@@ -57,13 +57,13 @@ def stacked_picture(
     Each kind has a colour, and a legend above the bars names it.
     """
     words = ", ".join(f"{name}: {text}" for name, _, text in rows)
-    drawn = stacked_bar_chart(
-        kinds, [(printable(name), numbers, text) for name, numbers, text in rows]
-    )
-    return _image(f"{title}: {words}", drawn)
+    drawn = [(printable(name), numbers, text) for name, numbers, text in rows]
+    return _picture(f"{title}: {words}", lambda: stacked_bar_chart(kinds, drawn))
 
 
-def _image(words: str, png: bytes) -> Markdown:
-    return Markdown(
-        f"![{markdown_text(words)}](data:image/png;base64,{base64.b64encode(png).decode()})"
-    )
+def _picture(words: str, draw: Callable[[], bytes]) -> Markdown:
+    """The picture, or its words alone without the extra `charts`."""
+    if not is_installed("matplotlib"):
+        return markdown_text(words)
+    png = base64.b64encode(draw()).decode()
+    return Markdown(f"![{markdown_text(words)}](data:image/png;base64,{png})")

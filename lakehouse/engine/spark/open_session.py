@@ -15,6 +15,7 @@ from lakehouse.engine.spark.errors import is_lost, translated
 from lakehouse.engine.spark.session_confs import discarded
 from lakehouse.engine.spark.sessions import adopt, connection_url, over_connect
 from lakehouse.runtime import jars, server
+from lakehouse.runtime.extras import require
 from lakehouse.runtime.interrupts import late_interrupts
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.log_store import log_store_setting, remember_log_stores
@@ -57,6 +58,7 @@ def prepare(settings: Settings) -> None:
         Transient: the server does not answer; the message says how to start it.
         Refused: no session is possible with this setting or on this machine.
     """
+    require("pyspark", extra="spark", purpose="Spark")
     while _starters:
         _starters.pop()()
     # Without this, each session would stay on the server for an hour.

@@ -83,12 +83,12 @@ def interrupt_session(
     """
     if not over_connect(settings):
         return ()
-    from pyspark.sql.connect.client import SparkConnectClient
-
     # Imported late: only recovery from a dead process needs the code that starts servers.
     from lakehouse.engine.spark.open_session import prepare
 
     prepare(settings)
+    from pyspark.sql.connect.client import SparkConnectClient
+
     client = SparkConnectClient(connection=connection_url(settings, session_id))
     _fail_soon(client)
     try:
