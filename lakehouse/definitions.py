@@ -10,7 +10,7 @@ gc.set_threshold(10_000, 20, 20)
 
 import importlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
 from lakehouse.defs.alerts import alert_sensors
@@ -48,13 +49,13 @@ from lakehouse.defs.vacuum import vacuum_asset
 PROJECT = Path(__file__).resolve().parents[1]
 
 
-def define(settings: Settings) -> dg.Definitions:
-    """All definitions of the lake that the settings name.
+def define(settings: Settings, wanted: Sequence[Table] | None = None) -> dg.Definitions:
+    """All definitions of the lake that the settings name: of its declared tables, or of `wanted`.
 
     Raises:
         Refused: as by `tables_of`.
     """
-    tables = tables_of(settings)
+    tables = tables_of(settings) if wanted is None else wanted
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
     adopted = [table for table in tables if isinstance(table.write, Adopted)]

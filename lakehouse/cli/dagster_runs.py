@@ -7,7 +7,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -126,13 +126,16 @@ class Recorder:
 
 
 @contextmanager
-def open_recorder(settings: Settings) -> Iterator[Recorder]:
-    """The recorder of a lake; closes runs whose process died."""
+def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> Iterator[Recorder]:
+    """The recorder of a lake; closes runs whose process died.
+
+    Its assets are those of `tables`, or of the tables that the settings declare.
+    """
     with late_interrupts():
         from lakehouse.definitions import define  # reads the environment when it is imported
 
     with _no_warnings():
-        defs = define(settings)
+        defs = define(settings, None if tables is None else tuple(tables))
     home = dagster_home(settings)
     # If two processes create Dagster's databases at the same time, one of them fails.
     with hold_lock(settings.home / "terminal.lock"):

@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """The result of one check. `is_error`: a failure means lost or unreadable data."""
+    """The result of one check. `is_error`: a failure means lost or unreadable data.
+
+    `details` are shown next to the numbers, as they are.
+    """
 
     name: str
     ok: bool
     sentence: str
     is_error: bool = False
     numbers: Mapping[str, float] = field(default_factory=dict[str, float])
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])

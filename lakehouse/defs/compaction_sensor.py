@@ -16,11 +16,14 @@ from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.fleet_from_events import (
     COST_TAG,
+    PLAN_KEY,
+    note_ranking,
+    ranking_metadata,
     read_cursor,
-    report_ranking,
     weigh_fleet,
 )
 from lakehouse.defs.keys import compaction_key
+from lakehouse.defs.metadata.fleet import sensed_fleet_metadata
 from lakehouse.defs.pool_slots import free_ended_slots
 from lakehouse.defs.run_ownership import close_lost_runs
 from lakehouse.engine.clock import now_ms
@@ -39,14 +42,16 @@ def compaction_sensor(
     lake: Lake,
     *,
     name: str = "compaction_sensor",
+    report: dg.AssetKey | None = None,
     budget: TimeBudget | None = None,
 ) -> dg.SensorDefinition:
     """Requests the compactions that are due, best first, and gives a reason for every table.
 
     The sensor reads the newest event of each table, the runs, and new journal entries. It reads no
-    log and needs no Spark. Its cursor holds the waiting times and the ranking reported last. Each
-    tick first closes compactions whose process died, and frees pool slots that ended runs still
-    hold: both would block their table forever.
+    log and needs no Spark. If the ranking changes, it is reported to the asset `maintenance/plan`,
+    or the state of all tables to the asset `report`. The cursor holds the waiting times and the
+    ranking reported last. Each tick first closes compactions whose process died, and frees pool
+    slots that ended runs still hold: both would block their table forever.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -76,7 +81,13 @@ def compaction_sensor(
             text = f"the journal cannot be read now, so no compaction is requested: {error}"
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(fleet.decisions)
-        after, events = report_ranking(fleet, cursor, now_ms=now)
+        after, has_changed = note_ranking(fleet, cursor, now_ms=now)
+        events = list[dg.AssetMaterialization]()
+        if has_changed and report is None:
+            events.append(dg.AssetMaterialization(PLAN_KEY, metadata=ranking_metadata(fleet)))
+        elif has_changed and report is not None:
+            state = sensed_fleet_metadata(context.instance, fleet, tables)
+            events.append(dg.AssetMaterialization(report, metadata=state))
         requests = [
             _request(decision, fleet.states[decision.table])
             for decision in fleet.decisions

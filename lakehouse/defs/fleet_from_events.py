@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal
 
 import dagster as dg
 from dagster import RunRecord
@@ -45,6 +45,8 @@ from lakehouse.defs.run_ownership import read_tag, repeated_by_person
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+
+type_of_metadata = Mapping[str, Any]
 
 COST_TAG = "lakehouse/estimate_usd"
 # The tag of a run that was refused before it began. Its value is the run's id, because Dagster
@@ -129,11 +131,15 @@ def maintenance_plan() -> dg.AssetSpec:
     )
 
 
-def report_ranking(
-    fleet: Fleet, cursor: SensorCursor, *, now_ms: int
-) -> tuple[SensorCursor, list[dg.AssetMaterialization]]:
-    """The cursor of the next tick, and the ranking as an event if it has changed."""
-    order = "\n".join(f"{each.table} {each.reason.name}" for each in fleet.decisions)
+def note_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, bool]:
+    """The cursor of the next tick, and whether the ranking is to be reported now.
+
+    It is if the order, a reason or a whole point of a score has changed, at most once a minute.
+    """
+    order = "\n".join(
+        f"{each.table} {each.reason.name} {fleet.states[each.table].health_score or 0:.0f}"
+        for each in fleet.decisions
+    )
     ranking = sha256(order.encode()).hexdigest()[:16]
     waiting = {
         each.table: each.due_since_ms
@@ -142,13 +148,11 @@ def report_ranking(
     }
     after = replace(cursor, due_since_ms=waiting)
     if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _LEAST_MS:
-        return after, []
-    return replace(after, ranking=ranking, reported_ms=now_ms), [
-        dg.AssetMaterialization(PLAN_KEY, metadata=ranking_metadata(fleet))
-    ]
+        return after, False
+    return replace(after, ranking=ranking, reported_ms=now_ms), True
 
 
-def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadataValue]:
+def ranking_metadata(fleet: Fleet) -> type_of_metadata:
     """The ranking as a table, best first and limited in length, and its sums."""
     ranked = [each for each in fleet.decisions if each.due_since_ms is not None]
     due = [fleet.states[each.table] for each in ranked]

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.adoption.maintained import is_maintained
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
@@ -19,6 +20,7 @@ from lakehouse.core.scheduling.health import log_debt_ok, small_files_ok
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import table_key
+from lakehouse.defs.metadata.table import health_result
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.holds import breaker_of
 from lakehouse.engine.delta_log.missing_files import UnreadableFiles, unreadable_files
@@ -27,6 +29,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, assess
 
 _DESCRIPTIONS = {
+    "health": "The score, the files, the last and the next upkeep. It never fails.",
     "readable": "The log folds, and every file that the table needs is in storage and readable.",
     "small_files": "Compaction keeps up with the small files.",
     "log_debt": "The log is checkpointed often enough.",
@@ -67,7 +70,8 @@ def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
     """The names of a table's checks.
 
     Only landed tables have a quarantine, others change the columns of an adopted table, and only S3
-    has lifecycle rules.
+    has lifecycle rules. The page of an asset that the project's own code materializes shows nothing
+    of our observations, so it has its health as a check.
     """
     left_out = set[str]()
     if not lake.on_s3(table.key):
@@ -76,6 +80,8 @@ def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
         left_out.add("quarantine")
     if isinstance(table.write, Adopted):
         left_out.add("declaration")
+    if not is_maintained(table):
+        left_out.add("health")
     return tuple(name for name in _DESCRIPTIONS if name not in left_out)
 
 
@@ -113,6 +119,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     health = assessed.health
     (few, small), (short, log) = small_files_ok(health), log_debt_ok(health)
     return (
+        *((health_result(table, lake, assessed),) if is_maintained(table) else ()),
         _readable(lake, assessed.facts.snapshot, unreadable),
         CheckResult(
             name="small_files",
@@ -177,7 +184,7 @@ def check_fields(result: CheckResult) -> dict[str, Any]:
         "severity": severity,
         "description": result.sentence,
     }
-    return {**fields, "metadata": {**result.numbers}}
+    return {**fields, "metadata": {**result.details, **result.numbers}}
 
 
 def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:

@@ -12,7 +12,8 @@ import dagster as dg
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.metrics.facts import DagsterRecords
 from lakehouse.defs.failures import dagster_words
-from lakehouse.defs.keys import report_key
+from lakehouse.defs.keys import report_key, table_key
+from lakehouse.defs.metadata.fleet import fleet_metadata
 from lakehouse.defs.sql_records import measured_records
 from lakehouse.defs.upkeep_times import REPORT_CRON
 from lakehouse.engine.lake import Lake
@@ -38,8 +39,9 @@ def report_asset(
         kinds={"html"},
         pool="_".join(key.path),
         automation_condition=_every_morning(after),
-        description="One page: what needs a person, the health of all tables, what ran and what "
-        "did not and why, and what it costs.",
+        description="The state of all tables, worst first. Each morning's run also writes one HTML "
+        "page, as `lakehouse report` does: what needs a person, what ran and what did not and why, "
+        "and what it costs.",
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         from lakehouse.engine.report.read import read_page
@@ -57,11 +59,12 @@ def report_asset(
             store_page(lake.store, html, page.as_json(), now_ms=page.created_ms)
         place = f"{lake.settings.root}/{NEWEST}"
         context.log.info(f"{place}: {len(page.attention)} line(s) for a person")
+        keys = {table.key: table_key(table) for table in tables}
         return dg.MaterializeResult(
             metadata={
+                **fleet_metadata(page.tables, keys),
                 "lakehouse/page": dg.MetadataValue.path(place),
                 "lakehouse/needs_person": len(page.attention),
-                "lakehouse/tables": len(page.tables),
                 "lakehouse/bytes": len(html.encode("utf-8", "replace")),
             }
         )

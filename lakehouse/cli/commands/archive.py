@@ -50,6 +50,7 @@ def plan_command(table: str, as_json: bool) -> None:
     Nothing is changed.
     """
     opened, wanted = open_table(table)
+    table = wanted.key
     plan = run.plan(opened.lake, wanted, opened.tables.values())
     if plan is None:
         raise not_written(table, asked=f"archive of {table}")
@@ -68,6 +69,7 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
     vacuum.
     """
     opened, wanted = open_table(table)
+    table = wanted.key
     if run.plan(opened.lake, wanted) is None:  # also refuses a table without an archive
         raise not_written(table, asked=f"archive of {table}")
     document = _through_dagster(opened, wanted, only="archive", anyway=anyway)
@@ -92,6 +94,7 @@ def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> in
     retention has passed since.
     """
     opened, wanted = open_table(table)
+    table = wanted.key
     plan = rehearse_expire(opened.lake, wanted)
     if plan is None:
         raise not_written(table, asked=f"archive of {table}")
@@ -123,6 +126,7 @@ def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> in
 def list_command(table: str, as_json: bool) -> None:
     """Show the archived partitions of TABLE: their sizes, when they were archived, when they go."""
     opened, wanted = open_table(table)
+    table = wanted.key
     facts = opened.lake.facts(table)
     if facts is None:
         raise not_written(table, asked=f"archive of {table}")

@@ -180,7 +180,9 @@ def backtests_of(
 
 def _subject(opened: LakeContext, table: str) -> Subject:
     """A declared table by its key, or any other table by its address or folder."""
-    if table in opened.tables or not (is_address(table) or Path(table, "_delta_log").is_dir()):
+    is_place = is_address(table) or Path(table, "_delta_log").is_dir()
+    is_known = is_address(table) and real_place(table) in opened.places
+    if table in opened.tables or is_known or not is_place:
         [wanted] = opened.choose([table])
         return Subject(
             lake=opened.lake,

@@ -9,8 +9,14 @@ from lakehouse.cli.commands.plan import plan_document, print_plans
 from lakehouse.cli.context import complete_table, not_written, open_table
 from lakehouse.cli.output import json_option, print_figures, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.adoption.maintained import is_maintained
+from lakehouse.core.compaction.engine_choice import choose_engine
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction import run
 from lakehouse.engine.each_table import Found
+from lakehouse.engine.lake import Lake
 
 
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")
@@ -31,6 +37,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     are not updated.
     """
     opened, wanted = open_table(table)
+    table = wanted.key
     if dry_run:
         plan = run.plan(opened.lake, wanted)
         if plan is None:
@@ -41,13 +48,30 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     from lakehouse.cli.dagster_runs import open_recorder
 
     settings = opened.lake.settings
-    with open_recorder(settings) as recorder, driver_for_command(settings):
+    _refuse_pool_of_its_project(opened.lake, wanted)
+    tables = opened.tables.values()
+    with open_recorder(settings, tables) as recorder, driver_for_command(settings):
         config = {"anyway": anyway, "probe": probe}
         [done] = recorder.materialize([f"compaction/{table}"], config=config)
     if done.state == "skipped":
         raise not_written(table, asked=f"compact {table}")
     document: Mapping[str, Any] = done.outcome()["lakehouse/compaction"]
     write_json(document) if as_json else _print(document)
+
+
+def _refuse_pool_of_its_project(lake: Lake, table: Table) -> None:
+    """Refuses a commit by Spark if the writers wait for it in another Dagster instance only."""
+    write = table.write
+    if not (is_maintained(table) and isinstance(write, Adopted) and write.writers == "none"):
+        return
+    facts = lake.facts(table.key)
+    if facts is None or choose_engine(table, facts.snapshot).engine == "deltalake":
+        return
+    raise Refused(
+        f"compact {table.key}: Spark would commit, and the table's writers wait for a pool of "
+        "their Dagster project, which this command cannot take. Materialize the asset "
+        f"compaction/{table.key} on the project's page"
+    )
 
 
 def _print(document: Mapping[str, Any]) -> None:

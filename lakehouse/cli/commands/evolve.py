@@ -84,6 +84,7 @@ def apply_command(
     killed, the next one continues.
     """
     opened, wanted = open_table(table)
+    table = wanted.key
     request = ApplyRequest(
         in_place=in_place, drop=drop, keep_old=keep_old, tables=tuple(opened.tables.values())
     )

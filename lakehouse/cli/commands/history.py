@@ -68,6 +68,7 @@ def history_command(
     if plot is not None and plot != _IN_TERMINAL:
         check_plot(Path(plot))
     opened, wanted = open_table(table)
+    table = wanted.key
     facts = opened.lake.facts(wanted.key)
     if facts is None:
         raise not_written(table, asked=f"history {table}")

@@ -34,6 +34,7 @@ def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool
     mode or its code have changed. The table keeps its history and its landed batches.
     """
     opened, wanted = open_table(table)
+    table = wanted.key
     settings = opened.lake.settings
     with driver_for_command(settings):
         if dry_run:

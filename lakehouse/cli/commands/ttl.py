@@ -36,6 +36,7 @@ def plan_command(table: str, as_json: bool) -> None:
     Nothing is changed.
     """
     opened, wanted = open_table(table)
+    table = wanted.key
     plan = ttl_run.plan(opened.lake, wanted)
     if plan is None:
         raise not_written(table, asked=f"TTL of {table}")
@@ -55,6 +56,7 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
     from lakehouse.cli.dagster_runs import open_recorder
 
     opened, wanted = open_table(table)
+    table = wanted.key
     if ttl_run.plan(opened.lake, wanted) is None:  # also refuses a table without a TTL
         raise not_written(table, asked=f"TTL of {table}")
     settings = opened.lake.settings

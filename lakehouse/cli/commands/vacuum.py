@@ -110,7 +110,7 @@ def _vacuum(
     found = {table.key: _nothing(table) for table in tables}
     if keys:
         with (
-            open_recorder(opened.lake.settings) as recorder,
+            open_recorder(opened.lake.settings, opened.tables.values()) as recorder,
             driver_on_demand(opened.lake.settings),
         ):
             for run in recorder.materialize([*keys], config={"anyway": anyway, "mode": mode or ""}):

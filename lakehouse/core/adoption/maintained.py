@@ -47,6 +47,11 @@ def maintained_table(key: str, write: Adopted, *, compaction: Compaction, vacuum
     )
 
 
+def is_maintained(table: Table) -> bool:
+    """Whether `maintain` maintains the table, so that an asset of its Dagster project writes it."""
+    return isinstance(table.write, Adopted) and bool(table.write.asset_key)
+
+
 def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]:
     """The record of these tables. Knobs that have their default are omitted.
 

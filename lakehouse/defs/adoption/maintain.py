@@ -236,7 +236,7 @@ def _definitions(
             observation_sensor(
                 tables, lake, name=f"{name}_observation", assets_are_known=assets_are_known
             ),
-            compaction_sensor(tables, lake, name=f"{name}_compaction"),
+            compaction_sensor(tables, lake, name=f"{name}_compaction", report=report_key(name)),
             automation_sensor([*vacuums, report_key(name)], name=f"{name}_vacuum"),
             *alert_sensors(
                 tables,

@@ -15,8 +15,8 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.adoption.maintained import is_maintained
 from lakehouse.core.checks import CheckResult
-from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import LakehouseError, Transient
@@ -24,7 +24,7 @@ from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import evaluation_of, judge
 from lakehouse.defs.keys import table_key
-from lakehouse.defs.metadata.table import declared_metadata, table_metadata
+from lakehouse.defs.metadata.table import declared_metadata, health_result, table_metadata
 from lakehouse.defs.table_assets import data_version
 from lakehouse.engine.adoption.find_tables import facts_of, is_table
 from lakehouse.engine.adoption.maintained import MaintainedRecord
@@ -118,7 +118,7 @@ def observation_sensor(
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
-    maintained = [table for table in tables if _is_of_a_project(table)]
+    maintained = [table for table in tables if is_maintained(table)]
     record = MaintainedRecord(bounded, maintained, name=name) if maintained else None
 
     @dg.sensor(
@@ -177,14 +177,9 @@ def observation_sensor(
     return look
 
 
-def _is_of_a_project(table: Table) -> bool:
-    """Whether an asset of a Dagster project writes the table, so that it may not exist yet."""
-    return isinstance(table.write, Adopted) and bool(table.write.asset_key)
-
-
 def _assessed(table: Table, lake: Lake) -> Assessment | None:
     """Assesses the table; `None` if the project's asset has not written it yet."""
-    facts = lake.facts(table.key) if _is_of_a_project(table) else facts_of(lake, table)
+    facts = lake.facts(table.key) if is_maintained(table) else facts_of(lake, table)
     return facts and assess(lake, table, facts)
 
 
@@ -258,13 +253,13 @@ def _observe(
     observation = dg.AssetObservation(
         table_key(table), metadata=table_metadata(table, assessed), tags=tags
     )
-    results = (
-        [evaluation_of(table, result) for result in judge(table, lake, assessed)]
-        if checked_ms is None
-        else []
-    )
+    results = list[CheckResult]()
+    if checked_ms is None:
+        results += judge(table, lake, assessed)
+    elif is_maintained(table):
+        results.append(health_result(table, lake, assessed))
     seen = _Seen(newest=assessed.facts.newest, checked_ms=now if checked_ms is None else checked_ms)
-    return seen, [observation, *results]
+    return seen, [observation, *(evaluation_of(table, result) for result in results)]
 
 
 def _read_cursor(cursor: str | None) -> dict[str, _Seen]:

@@ -4,23 +4,31 @@ Numbers have keys that never change, so that Dagster can plot them. Dagster's ow
 they exist. No value comes from the environment, because every user of Dagster sees the metadata.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from math import inf
 from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.checks import CheckResult
 from lakehouse.core.compaction.plan import plan_once_cold
+from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.strategies import BySensor
+from lakehouse.core.declaration.strategies import BySensor, type_of_strategy
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.errors import LakehouseError
 from lakehouse.core.ingest.batches import ingest_app_id
+from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.scheduling.circuit_breaker import Rewrites
 from lakehouse.core.scheduling.health import HISTOGRAM_BYTES, Health
 from lakehouse.core.scheduling.table_state import OnceCold, TableState, state_of
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.defs.dagster_records import NewestFacts
+from lakehouse.defs.keys import compaction_key, vacuum_key
 from lakehouse.defs.metadata.markdown import (
     Markdown,
     histogram_picture,
@@ -30,6 +38,7 @@ from lakehouse.defs.metadata.markdown import (
 )
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.table_strategy import strategy_in_force
+from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, last_compaction_ms
 
@@ -75,13 +84,8 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
 
     It includes the time of the last compaction, in case Dagster has lost older records.
     """
-    facts, snapshot, health = assessed.facts, assessed.facts.snapshot, assessed.health
-    strategy = strategy_in_force(table, facts).strategy
-    once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
-    in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
-    state = state_of(snapshot, health.plan, once_cold, history=facts.history)
-    compacted_ms = last_compaction_ms(facts.history, assessed.failures)
-    state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score, **in_force)
+    snapshot, health = assessed.facts.snapshot, assessed.health
+    strategy, state = _strategy_and_state(table, assessed)
     numbers = {
         name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None
     }
@@ -119,6 +123,69 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
         ),
         "lakehouse/plan": health.plan.sentence,
     }
+
+
+def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
+    """The table's health, files, last and next upkeep, as a check that never fails."""
+    health, snapshot = assessed.health, assessed.facts.snapshot
+    _, state = _strategy_and_state(table, assessed)
+    vacuums = ()
+    with suppress(LakehouseError):  # an unreadable journal must not hide what the log shows
+        vacuums = vacuum_records(lake.store, table.key)
+    last = vacuums[-1] if vacuums else None
+    risk = commits_at_risk(table.write)
+    more = [
+        *([["not compacted", risk.sentence]] if risk else []),
+        ["last vacuum", "none known" if last is None else _vacuum_text(last)],
+        ["next vacuum", _next_vacuum(snapshot, 0 if last is None else last.horizon_ms)],
+    ]
+    numbers = {name: getattr(health, name) for name in _HEALTH_NUMBERS}
+    return CheckResult(
+        name="health",
+        ok=True,
+        sentence=health.sentence,
+        numbers={"score": health.score, **numbers},
+        details={
+            "state": markdown_value(_summary_table(health, state, more)),
+            "sizes": markdown_value(*_picture(health)),
+            "compaction": dg.MetadataValue.asset(compaction_key(table)),
+            "vacuum": dg.MetadataValue.asset(vacuum_key(table)),
+        },
+    )
+
+
+def _strategy_and_state(table: Table, assessed: Assessment) -> tuple[type_of_strategy, TableState]:
+    """The strategy in force, and the state by which the compaction sensor decides."""
+    facts, snapshot, health = assessed.facts, assessed.facts.snapshot, assessed.health
+    strategy = strategy_in_force(table, facts).strategy
+    once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
+    in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
+    state = state_of(snapshot, health.plan, once_cold, history=facts.history)
+    compacted_ms = last_compaction_ms(facts.history, assessed.failures)
+    state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score, **in_force)
+    return strategy, state
+
+
+def _vacuum_text(vacuumed: VacuumRecord) -> str:
+    return f"{utc_text(vacuumed.ended_ms)}, {count_of(vacuumed.deleted_files, 'file')} deleted"
+
+
+def _next_vacuum(snapshot: Snapshot, since_ms: int) -> str:
+    """What a vacuum has to delete, and from when on; `since_ms` is the last vacuum's horizon."""
+    retention_ms = retention_ms_of(snapshot.properties)
+    removed = [
+        (stone.deleted_ms, stone.size_bytes or 0)
+        for stone in snapshot.tombstones
+        if stone.deleted_ms is not None and stone.deleted_ms >= since_ms
+    ]
+    if not removed:
+        return "no removed files"
+    found = (
+        f"{count_of(len(removed), 'removed file')}, {size_text(sum(each for _, each in removed))}"
+    )
+    if retention_ms is None:
+        return f"{found}; the table's retention cannot be read"
+    return f"{found}; the first can be deleted from {utc_text(min(removed)[0] + retention_ms)}"
 
 
 def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
@@ -180,7 +247,9 @@ def _picture(health: Health) -> tuple[Markdown, ...]:
     )
 
 
-def _summary_table(health: Health, state: TableState) -> Markdown:
+def _summary_table(
+    health: Health, state: TableState, more: Sequence[Sequence[str]] = ()
+) -> Markdown:
     """The most important facts: the health, the size, the last compaction, the plan."""
     after = "" if state.files_after is None else f", {state.files_after} after a compaction"
     compacted = (
@@ -193,5 +262,6 @@ def _summary_table(health: Health, state: TableState) -> Markdown:
         ["now", f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}{after}"],
         ["last compaction", compacted],
         ["next", health.plan.sentence],
+        *more,
     ]
     return markdown_table(["table", f"{health.score:.0f} of 100"], rows)

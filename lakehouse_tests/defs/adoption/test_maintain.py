@@ -87,7 +87,8 @@ def test_assets_with_an_address_get_upkeep_and_stay_their_project_s_own() -> Non
         for key in merged.resolve_asset_graph().asset_check_keys
     }
     assert {
-        f"sales/orders:{name}" for name in ("readable", "small_files", "log_debt", "breaker")
+        f"sales/orders:{name}"
+        for name in ("health", "readable", "small_files", "log_debt", "breaker")
     } < checks
     graph = merged.resolve_asset_graph()
     compaction = graph.get(dg.AssetKey(["compaction", "silver", "sales_orders"]))

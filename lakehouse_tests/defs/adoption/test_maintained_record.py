@@ -132,3 +132,14 @@ def test_a_record_that_does_not_parse_stops_the_command_and_names_it(project: Pa
     assert "least_small_files" in refused.stderr and record.name in refused.stderr
     record.write_text("{")
     assert "is not JSON" in run("health").stderr
+
+
+def test_the_terminal_commits_nothing_by_spark_next_to_writers_that_wait_in_a_pool(
+    project: Path,
+) -> None:
+    tick(compaction=Compaction(min_small_files=3, engine="spark"))
+    refused = run("compact", "./w/orders")
+    assert refused.exit_code == 2
+    assert "Materialize the asset compaction/silver/sales_orders on the project's page" in (
+        refused.stderr
+    )
