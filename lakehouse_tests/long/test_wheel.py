@@ -1,6 +1,7 @@
 """The package as a wheel: built from a copy of the tree, and used where no checkout is."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,18 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 HOUSE = Path(__file__).resolve().parents[2]
+# What every installation brings. One more library has to be worth its megabytes to those without Spark.
+BASE = [
+    "click",
+    "dagster",
+    "deltalake",
+    "jinja2",
+    "prometheus_client",
+    "psutil",
+    "pyarrow",
+    "pyyaml",
+    "rich",
+]
 SCRIPT = """
 import importlib.metadata, lakehouse
 from dagster.components.core.package_entry import discover_entry_point_package_objects
@@ -45,6 +58,9 @@ def test_a_wheel_has_its_entry_points_and_data_and_keeps_its_state_where_it_is_u
     subprocess.run(build, cwd=tree, check=True)
     [wheel] = tmp_path.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(site)
+    [metadata] = site.glob("*.dist-info/METADATA")
+    asked = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata.read_text(), re.MULTILINE)
+    assert sorted(asked) == BASE
     work.mkdir()
     write_deltalake(work / "orders", pa.table({"id": [1]}))
     own = {

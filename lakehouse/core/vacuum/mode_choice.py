@@ -26,8 +26,9 @@ from lakehouse.core.vacuum.logged_files import log_covers, removed_by_log
 DELETE_KEYS = 1_000
 # Storage is searched for orphans once a day.
 SWEEP_HOURS = 24
-# Assumed seconds: for Delta's dry run, for each file in it, and for each DELETE request.
-_SECONDS_FIXED, _SECONDS_PER_FILE = 3.0, 40e-6
+# Assumed seconds: for the log and deltalake's reading of it, for each file in them, and for each
+# DELETE request.
+_SECONDS_FIXED, _SECONDS_PER_FILE = 0.5, 40e-6
 _SECONDS_PER_DELETE = 0.15
 # A daily vacuum searches for orphans even if it begins a little earlier than the day before.
 _EARLY = 0.9
