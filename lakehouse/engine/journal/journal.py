@@ -3,6 +3,7 @@
 - Batch manifests and segments: `_lakehouse/ingest/` (module `planned_batches`).
 - Session records: `_lakehouse/sessions/` (module `engine.table_lock`).
 - Vacuums: `_lakehouse/vacuums/` (module `vacuums`).
+- Tables of `maintain`: `_lakehouse/maintained/` (module `engine.adoption.maintained`), for 30 days.
 - Alerts: `_lakehouse/alerts/` (module `engine.metrics.alerts`).
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, deleted when the table is resumed.
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, for compactions that failed or lost a
