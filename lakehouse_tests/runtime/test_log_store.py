@@ -1,10 +1,10 @@
 """The log stores in Java, each in a JVM without Spark: what they write, and what they do about faults of S3 and of disks."""
 
 import os
-import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,35 @@ from py4j.protocol import Py4JJavaError
 
 from lakehouse.runtime import jars, log_store
 from lakehouse.runtime.java import find_java
-from lakehouse.runtime.log_store import build
 from lakehouse_tests.silent_server import Fault, faulty_server
 
 BUCKET = "lake"
 VERSION = "t/_delta_log/00000000000000000000.json"
 LOST_RACE = "java.nio.file.FileAlreadyExistsException"
+KEYS = {
+    "region_name": "us-east-1",
+    "aws_access_key_id": "test",
+    "aws_secret_access_key": "test",
+}
 UNKNOWN = "It is unknown whether"
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def java() -> Iterator[JavaGateway]:
-    """A JVM with the class path of a driver."""
+@contextmanager
+def jvm() -> Iterator[JavaGateway]:
+    """A JVM with what of a driver's class path the log stores need."""
     spark = jars.spark_home() / "jars"
-    needed = ("hadoop-client-*", "slf4j-*", "log4j-*", "jcl-*", "commons-*", "http*", "netty-*")
+    needed = (
+        "hadoop-client-*",
+        "slf4j-*",
+        "log4j-*",
+        "jcl-*",
+        "commons-*",
+        "http*",
+        "netty-*",
+        "guava-*",
+    )
     of_spark = (jar for pattern in needed for jar in spark.glob(f"{pattern}.jar"))
     class_path = (*jars.fetch(), log_store.JAR, *of_spark)
     port, token = launch_gateway(
@@ -46,6 +59,12 @@ def java() -> Iterator[JavaGateway]:
     )
     yield gateway
     gateway.shutdown()
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[JavaGateway]:
+    with jvm() as gateway:
+        yield gateway
 
 
 class Storage:
@@ -85,17 +104,34 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def storage(server: str) -> Iterator[Storage]:
-    client = boto3.client(
-        "s3",
-        endpoint_url=server,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
+    client = boto3.client("s3", endpoint_url=server, **KEYS)
     client.create_bucket(Bucket=BUCKET)
     yield Storage(client, [])
     for entry in client.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
         client.delete_object(Bucket=BUCKET, Key=entry["Key"])
+
+
+def s3a(java: JavaGateway, address: str, home: Path) -> Any:
+    """Hadoop's configuration for the server at an address."""
+    conf = java.jvm.org.apache.hadoop.conf.Configuration()
+    conf.set("hadoop.tmp.dir", str(home))
+    for name, value in {
+        "impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "impl.disable.cache": "true",
+        "endpoint": address,
+        "endpoint.region": "us-east-1",
+        "path.style.access": "true",
+        "connection.ssl.enabled": "false",
+        "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        "access.key": "test",
+        "secret.key": "test",
+        "attempts.maximum": "1",
+        "retry.limit": "1",
+        "retry.interval": "1ms",
+        "connection.timeout": "15s",
+    }.items():
+        conf.set(f"fs.s3a.{name}", value)
+    return conf
 
 
 @pytest.fixture
@@ -104,24 +140,7 @@ def commit(
 ) -> Iterator[Callable[..., None]]:
     """Writes actions as the version, on S3."""
     with faulty_server(server, storage.fault_of) as address:
-        conf = java.jvm.org.apache.hadoop.conf.Configuration()
-        conf.set("hadoop.tmp.dir", str(tmp_path))
-        for name, value in {
-            "impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-            "impl.disable.cache": "true",
-            "endpoint": address,
-            "endpoint.region": "us-east-1",
-            "path.style.access": "true",
-            "connection.ssl.enabled": "false",
-            "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
-            "access.key": "test",
-            "secret.key": "test",
-            "attempts.maximum": "1",
-            "retry.limit": "1",
-            "retry.interval": "1ms",
-            "connection.timeout": "15s",
-        }.items():
-            conf.set(f"fs.s3a.{name}", value)
+        conf = s3a(java, address, tmp_path)
         store = getattr(java.jvm, log_store.ON_S3)(conf)
         path = java.jvm.org.apache.hadoop.fs.Path(f"s3a://{BUCKET}/{VERSION}")
 
@@ -205,19 +224,6 @@ def test_another_failure_is_an_unknown_outcome(
     assert storage.content() == "theirs"
 
 
-def test_a_large_commit_is_uploaded_in_parts_and_published_once(
-    commit: Callable[..., None], storage: Storage
-) -> None:
-    line = "x" * 1_000_000
-    small = {"multipart_size": "5M", "multipart_threshold": "5M"}
-    commit(*[line] * 12, **small)
-    assert storage.content() == f"{line}\n" * 12
-    assert error_of(commit, *["y" * 1_000_000] * 12, **small).startswith(LOST_RACE)
-    assert error_of(commit, *[line] * 12, 5, **small).startswith("java.lang.ClassCastException")
-    assert storage.content() == f"{line}\n" * 12
-    assert not storage.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
-
-
 def test_a_file_system_without_the_condition_is_refused_before_an_action_is_read(
     commit: Callable[..., None], storage: Storage
 ) -> None:
@@ -245,6 +251,115 @@ def test_an_interrupt_is_kept_and_does_not_hide_what_is_stored(
         commit("{}")
     assert java.jvm.java.lang.Thread.interrupted()
     assert storage.content() == ("{}\n" if is_written else None)
+
+
+FAULTS = (
+    Fault(status=500),
+    Fault(status=500, reaches=True),
+    Fault(reaches=True),
+    Fault(status=409),
+    Fault(status=412),
+    Fault(status=412, reaches=True),
+)
+
+
+class Writer:
+    """A driver's log store that commits the next free version again and again, while its requests fail at random."""
+
+    def __init__(self, java: JavaGateway, name: str, conf: Any, root: str) -> None:
+        self._java, self._name, self._root = java, name, root
+        self.conf = conf
+        self.puts = 0
+        self.faults = Counter[Fault]()
+        self.acknowledged: dict[str, int] = {}
+        self.unknown: list[str] = []
+
+    def fault_of(self, method: str, path: str) -> Fault | None:
+        """Every third commit fails, each time in the next way."""
+        if method != "PUT" or ".json" not in path:
+            return None
+        self.puts += 1
+        if self.puts % 3:
+            return None
+        fault = FAULTS[self.puts // 3 % len(FAULTS)]
+        self.faults[fault] += 1
+        return fault
+
+    def commit(self, count: int, log_store_class: str) -> None:
+        """Commits rows of its own, one in a version; as Delta does, it tries the next after a lost race."""
+        store = getattr(self._java.jvm, log_store_class)(self.conf)
+        version = 0
+        for number in range(count):
+            row, is_done = f"{self._name} {number}", False
+            while not is_done:
+                path = self._java.jvm.org.apache.hadoop.fs.Path(
+                    f"{self._root}/_delta_log/{version:020}.json"
+                )
+                try:
+                    store.write(path, java_list(self._java, (row,)).iterator(), False, self.conf)
+                    self.acknowledged[row], is_done = version, True
+                except Py4JJavaError as error:
+                    if not str(error.java_exception.toString()).startswith(LOST_RACE):
+                        self.unknown.append(row)
+                        is_done = True
+                version += 1
+
+
+def race(
+    place: str, home: Path, count: int, log_store_class: str, server: str | None
+) -> tuple[list[Writer], dict[str, list[int]]]:
+    """Two JVMs that commit to one log at once; and the versions at which each row is found."""
+    writers, in_turn = list[Writer](), threading.Lock()
+    with ExitStack() as held:
+        for name in ("one", "two"):
+            java = held.enter_context(jvm())
+            if server is None:
+                conf = java.jvm.org.apache.hadoop.conf.Configuration()
+                writers.append(Writer(java, name, conf, f"file:{place}"))
+                continue
+            writer = Writer(java, name, None, place)
+            writers.append(writer)
+            address = held.enter_context(faulty_server(server, writer.fault_of, in_turn=in_turn))
+            writer.conf = s3a(java, address, home)
+            writer.conf.set("fs.s3a.impl.disable.cache", "false")
+        threads = [
+            threading.Thread(target=writer.commit, args=[count, log_store_class])
+            for writer in writers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found: dict[str, list[int]] = {}
+    for name, content in contents(place, server):
+        found.setdefault(content.strip(), []).append(int(name.rpartition("/")[2].split(".")[0]))
+    return writers, found
+
+
+def contents(place: str, server: str | None) -> Iterator[tuple[str, str]]:
+    """Each version in the log, by name."""
+    if server is None:
+        yield from ((file.name, file.read_text()) for file in Path(place).glob("_delta_log/*.json"))
+        return
+    client = boto3.client("s3", endpoint_url=server, **KEYS)
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix="race/"):
+        for entry in page["Contents"]:
+            body = client.get_object(Bucket=BUCKET, Key=entry["Key"])["Body"]
+            yield entry["Key"], body.read().decode()
+
+
+def test_two_drivers_lose_no_version_that_was_acknowledged_whatever_fails(
+    storage: Storage, server: str, tmp_path: Path
+) -> None:
+    writers, found = race(f"s3a://{BUCKET}/race", tmp_path, 20, log_store.ON_S3, server)
+    for writer in writers:
+        assert writer.faults.keys() == set(FAULTS)
+        assert {row: found[row] for row in writer.acknowledged} == {
+            row: [version] for row, version in writer.acknowledged.items()
+        }
+        # What is not known was written once, or not at all.
+        assert {len(found.get(row, ())) for row in writer.unknown} <= {0, 1}
+        assert len(writer.acknowledged) + len(writer.unknown) == 20
 
 
 @pytest.fixture
@@ -301,10 +416,3 @@ def test_of_many_writers_of_one_version_on_disk_one_wins(
     assert sorted(number for number, _ in won) == [*range(40)]
     assert lost == [LOST_RACE] * 120
     assert log_of(tmp_path) == {f"{number:020}.json": f"{writer}\n" for number, writer in won}
-
-
-@pytest.mark.skipif(shutil.which("javac") is None, reason="no JDK")
-def test_the_jar_is_what_its_source_gives(tmp_path: Path) -> None:
-    build.build(tmp_path / "log-store.jar")
-    assert (tmp_path / "log-store.jar").read_bytes() == log_store.JAR.read_bytes()
-    assert log_store.JAR.stat().st_size < 20_000
