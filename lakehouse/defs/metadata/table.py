@@ -4,7 +4,6 @@ Numbers have keys that never change, so that Dagster can plot them. Dagster's ow
 they exist. No value comes from the environment, because every user of Dagster sees the metadata.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from math import inf
@@ -134,11 +133,6 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
         vacuums = vacuum_records(lake.store, table.key)
     last = vacuums[-1] if vacuums else None
     risk = commits_at_risk(table.write)
-    more = [
-        *([["not compacted", risk.sentence]] if risk else []),
-        ["last vacuum", "none known" if last is None else _vacuum_text(last)],
-        ["next vacuum", _next_vacuum(snapshot, 0 if last is None else last.horizon_ms)],
-    ]
     numbers = {name: getattr(health, name) for name in _HEALTH_NUMBERS}
     return CheckResult(
         name="health",
@@ -146,7 +140,11 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
         sentence=health.sentence,
         numbers={"score": health.score, **numbers},
         details={
-            "state": markdown_value(_summary_table(health, state, more)),
+            # A check's page shows texts in place, and Markdown only behind a link.
+            "last_compaction": _last_compaction(state),
+            "next_compaction": health.plan.sentence if risk is None else f"none: {risk.sentence}",
+            "last_vacuum": "none known" if last is None else _vacuum_text(last),
+            "next_vacuum": _next_vacuum(snapshot, 0 if last is None else last.horizon_ms),
             "sizes": markdown_value(*_picture(health)),
             "compaction": dg.MetadataValue.asset(compaction_key(table)),
             "vacuum": dg.MetadataValue.asset(vacuum_key(table)),
@@ -247,21 +245,18 @@ def _picture(health: Health) -> tuple[Markdown, ...]:
     )
 
 
-def _summary_table(
-    health: Health, state: TableState, more: Sequence[Sequence[str]] = ()
-) -> Markdown:
+def _last_compaction(state: TableState) -> str:
+    compacted_ms = state.last_compaction_ms
+    return "none in the log" if compacted_ms is None else utc_text(compacted_ms)
+
+
+def _summary_table(health: Health, state: TableState) -> Markdown:
     """The most important facts: the health, the size, the last compaction, the plan."""
     after = "" if state.files_after is None else f", {state.files_after} after a compaction"
-    compacted = (
-        "none in the log"
-        if state.last_compaction_ms is None
-        else utc_text(state.last_compaction_ms)
-    )
     rows = [
         ["health", health.sentence],
         ["now", f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}{after}"],
-        ["last compaction", compacted],
+        ["last compaction", _last_compaction(state)],
         ["next", health.plan.sentence],
-        *more,
     ]
     return markdown_table(["table", f"{health.score:.0f} of 100"], rows)
