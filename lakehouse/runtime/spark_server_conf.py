@@ -1,4 +1,4 @@
-"""Spark's configuration at its start: Delta, S3A, and sizes for a small machine."""
+"""Spark's configuration at its start: Delta, S3A, and sizes for one machine or a cluster."""
 
 import os
 import shutil
@@ -14,6 +14,7 @@ TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 # The default port of an sc:// address. Source: Spark's client connection string, "port"
 CONNECT_PORT = 15002
 _DEFAULT_REGION = "us-east-1"
+_LEAST_CORES = 2
 # Set in every session, also on foreign servers. Arrow, deltalake and DuckDB read Spark's default
 # INT96 as nanoseconds, so one date outside of 1677 to 2262 would make a table unreadable for them.
 # Source: Spark 4.2.0, SQLConf.scala, PARQUET_OUTPUT_TIMESTAMP_TYPE and PARQUET_REBASE_MODE_IN_WRITE
@@ -30,6 +31,7 @@ def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
     return {
         "spark.master": f"local[{_cores()}]",
         **_driver_conf(settings, jars),
+        **_sizes(_cores()),
         "spark.driver.extraJavaOptions": (
             f'-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"'
         ),
@@ -48,10 +50,12 @@ def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
     }
     if settings.spark.startswith("spark://"):
-        # Executors do not have the driver's class path.
+        # Executors do not have the driver's class path. Sizes are Spark's defaults, which are for
+        # clusters, or those of spark-defaults.conf.
         conf["spark.jars"] = ",".join(str(jar) for jar in (*jars, JAR))
     else:
-        conf |= {"spark.local.dir": str(scratch_folder(settings)), **_LOOPBACK}
+        scratch = {"spark.local.dir": str(scratch_folder(settings))}
+        conf |= {**_sizes(cores_of(settings)), **scratch, **_LOOPBACK}
     return conf
 
 
@@ -113,16 +117,29 @@ def scratch_folder(settings: Settings) -> Path:
 
 
 def cores_of(settings: Settings) -> int:
-    """The cores of the lake's own server; 0 (unknown) for any other Spark."""
-    return _cores() if settings.spark == "server" else 0
+    """The cores that a statement can count on: this machine's, or at least 2 of a cluster."""
+    if settings.spark in ("server", "local[*]"):
+        return _cores()
+    if settings.spark.startswith("local["):
+        return int(settings.spark.removeprefix("local[").removesuffix("]"))
+    return _LEAST_CORES
 
 
 def _cores() -> int:
-    return max(2, os.cpu_count() or 2)
+    return max(_LEAST_CORES, os.cpu_count() or _LEAST_CORES)
+
+
+def _sizes(cores: int) -> dict[str, str]:
+    """Sizes for one machine. The defaults (200, 10000, 50 and 15) would leave most tasks empty."""
+    return {
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores),
+        "spark.databricks.delta.snapshotPartitions": str(min(4, cores)),
+        "spark.databricks.delta.optimize.maxThreads": str(cores),
+    }
 
 
 def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    cores = _cores()
     return {
         "spark.driver.memory": settings.spark_memory,
         "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in (*jars, JAR)),
@@ -134,11 +151,6 @@ def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         **STORED_TIMES,
         **log_store_conf(settings, jars),
-        # The defaults (200, 10000, 50 and 15) are for clusters. Here, most tasks would be empty.
-        "spark.sql.shuffle.partitions": str(2 * cores),
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores),
-        "spark.databricks.delta.snapshotPartitions": str(min(4, cores)),
-        "spark.databricks.delta.optimize.maxThreads": str(cores),
         # Otherwise, a leftover transaction version would silently drop a session's later writes.
         "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
         "spark.ui.enabled": "false",

@@ -21,6 +21,7 @@ from lakehouse.engine.spark.errors import causes_of, first_line, innermost_cause
 from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.spark.sessions import over_connect
 from lakehouse.engine.spark.statements import optimize
+from lakehouse.runtime.log_store import log_store_setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,8 +57,7 @@ def check_spark(examination: Examination, lake: Lake, folder: str) -> None:
         sessions.clear()
     limited("versions", _versions, after="spark")
     limited("delta", _extension, after="spark")
-    if lake.settings.on_s3:
-        limited("log store", lambda spark: _log_store(spark, lake.settings), after="spark")
+    limited("log store", lambda spark: _log_store(spark, lake.settings), after="spark")
     limited("executors", _executors, after="spark")
     if examination.state_of("write") in ("ok", "warning"):
         limited("spark's storage", lambda spark: _seen(spark, lake, folder), after="executors")
@@ -103,7 +103,8 @@ def _extension(spark: "SparkSession") -> Verdict:
 
 
 def _log_store(spark: "SparkSession", settings: Settings) -> Verdict:
-    log_store = spark.conf.get("spark.delta.logStore.s3a.impl", "") or ""
+    setting = log_store_setting("s3a" if settings.on_s3 else "file")
+    log_store = spark.conf.get(setting, "") or ""
     return log_store_verdict(
         log_store,
         is_conditional=commits_conditionally(log_store),

@@ -31,6 +31,7 @@ from lakehouse.runtime.spark_server_conf import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_MASTER_PORT = 7077
 # Sessions by server, each with the server's process. PySpark itself keeps one session and returns
 # it for any requested server, even if the session's own server is gone.
 _opened: dict[tuple[str, int], tuple[Process | None, "SparkSession"]] = {}
@@ -84,10 +85,23 @@ def prepare(settings: Settings) -> None:
                 "LAKEHOUSE_SPARK"
             )
     else:
+        _check_master(settings.spark)
         os.environ["JAVA_HOME"] = str(find_java())
         os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
         jars.fetch()
         scratch_folder(settings).mkdir(parents=True, exist_ok=True)
+
+
+def _check_master(master: str) -> None:
+    """Checks that one of the masters at `spark://host:port,…` answers: Spark waits a minute."""
+    masters = master.removeprefix("spark://").split(",") if master.startswith("spark://") else ()
+    places = [urlsplit(f"spark://{each}") for each in masters]
+    if places and not any(
+        port_answers(each.port or _MASTER_PORT, each.hostname or "", seconds=5) for each in places
+    ):
+        raise Transient(
+            f"no Spark master answers at {master}. Start it, or correct LAKEHOUSE_SPARK"
+        )
 
 
 def session_config(settings: Settings) -> dict[str, str]:

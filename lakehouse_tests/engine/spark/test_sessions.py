@@ -16,14 +16,17 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark import errors, open_session, sessions
 from lakehouse.runtime import server
+from lakehouse.runtime.log_store import JAR
 from lakehouse.runtime.spark_server_conf import (
     TOKEN_VARIABLE,
+    cores_of,
     s3a_conf,
     scratch_folder,
     server_conf,
+    session_conf,
     write_conf,
 )
-from lakehouse_tests.conftest import own_settings, wait_until
+from lakehouse_tests.conftest import free_port, own_settings, wait_until
 from lakehouse_tests.engine.clients import Thrown, new_session
 
 # Leaves a file in the server's scratch folder when it is evaluated, then takes that long.
@@ -288,6 +291,26 @@ def test_a_server_is_told_to_stay_on_loopback_and_gets_no_secret(
     }
     assert addresses == {"127.0.0.1"} and "hush" not in str(conf)
     assert conf["spark.databricks.delta.write.txnVersion.autoReset.enabled"] == "true"
+
+
+def test_sizes_are_those_of_one_machine_or_a_clusters_own(tmp_path: Path) -> None:
+    sized = (
+        *("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"),
+        "spark.databricks.delta.optimize.maxThreads",
+    )
+    settings = own_settings(tmp_path, LAKEHOUSE_SPARK="local[3]")
+    conf = session_conf(settings, ())
+    assert [conf[name] for name in sized] == ["6", "3", "3"] and cores_of(settings) == 3
+    settings = own_settings(tmp_path, LAKEHOUSE_SPARK="spark://127.0.0.1:7077")
+    conf = session_conf(settings, (tmp_path / "delta.jar",))
+    assert not conf.keys() & {*sized} and cores_of(settings) == 2
+    assert conf["spark.jars"] == f"{tmp_path}/delta.jar,{JAR}"  # for the executors
+
+
+def test_a_master_that_does_not_answer_is_named_at_once(tmp_path: Path) -> None:
+    masters = f"spark://127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    with pytest.raises(Transient, match=f"no Spark master answers at {masters}"):
+        open_session.prepare(own_settings(tmp_path, LAKEHOUSE_SPARK=masters))
 
 
 def test_a_server_is_told_of_s3_wherever_the_lake_is(tmp_path: Path) -> None:
