@@ -1,6 +1,7 @@
 """`lakehouse vacuum`: deletes files that are no longer needed, or only lists them."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -92,7 +93,8 @@ def _rehearse(
     with driver_on_demand(opened.lake.settings):
         for table in tables:
             try:
-                plan = rehearse(facts, lambda: connect(opened.lake.settings), table, mode=mode)  # type: ignore[arg-type]
+                session = partial(connect, opened.lake.settings)
+                plan = rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
                 found.append(_nothing(table) if plan is None else plan.as_json())
             except LakehouseError as error:
                 found.append(_failed(table, error))

@@ -12,7 +12,6 @@ from typing import Any
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.s3_address import s3_endpoint, s3_region
 from lakehouse.engine.store.interface import StoredFile
-from lakehouse.runtime.extras import require
 
 READERS = 16
 _ATTEMPTS = 3  # botocore's default in its standard mode
@@ -71,6 +70,8 @@ def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
 
 def s3_client(options: ClientOptions) -> Any:
     """boto3's client as the store needs it; several threads may use it."""
+    from lakehouse.runtime.extras import require
+
     require("boto3", extra="s3", purpose="a lake on S3")
     import boto3
     from botocore.config import Config
