@@ -14,6 +14,7 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.compaction.engine_choice import is_by_deltalake
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -84,11 +85,10 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
             ):
                 context.log.info(f"{table.key}: there is no table yet")
                 return
-            session = open_session(context, spark)
             try:
                 outcome = compact(
                     lake,
-                    session,
+                    lambda: open_session(context, spark),
                     table,
                     owner=f"run {context.run.run_id}",
                     by_person=asked_by_person(context.run.tags),
@@ -207,7 +207,9 @@ def _refuse_what_may_not_begin(
     """
     try:
         for risk in pools_at_risk(context.instance, [table]).values():
-            raise Refused(f"compact {table.key}: {risk.sentence}")
+            facts = lake.facts(table.key)
+            if facts is None or not is_by_deltalake(table, facts.snapshot):
+                raise Refused(f"compact {table.key}: {risk.sentence}")
         if not anyway:
             refuse_held(lake, table)
             refuse_closed_window(table, context.run.tags, now_ms=now_ms())

@@ -144,7 +144,8 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
         facts = None
         with suppress(LakehouseError):  # the run reports what is wrong with the log
             facts = bounded.facts(table.key)
-        held = hold_now(bounded, table, None if facts is None else facts.history)
+        history, snapshot = (facts.history, facts.snapshot) if facts else (None, None)
+        held = hold_now(bounded, table, history, snapshot=snapshot)
         if held is not None:
             return dg.SkipReason(f"{table.key}: {held.sentence}")
         under_way = [

@@ -45,6 +45,7 @@ from lakehouse.defs.run_ownership import read_tag, repeated_by_person
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake_owner import spark_commits_conditionally
 
 type_of_metadata = Mapping[str, Any]
 
@@ -195,19 +196,17 @@ def _known_tables(
     journal: Journal,
 ) -> list[FleetTable]:
     """The tables with their state from the newest events, Dagster's runs and the journal."""
-    facts = newest_facts(instance, tables)
-    compacted_ms = last_compactions_ms(instance, tables)
-    risks = pools_at_risk(instance, tables)
-    pauses = journal.pauses()
-    known: list[FleetTable] = []
+    facts, compacted_ms = newest_facts(instance, tables), last_compactions_ms(instance, tables)
+    risks, pauses = pools_at_risk(instance, tables), journal.pauses()
+    known = list[FleetTable]()
     for table in tables:
         key = table.key
         state, rewrites = sensed_state(key, facts.get(key))
         # The log may lack compactions that Dagster has recorded, and Dagster some that the log has.
-        times = [state.last_compaction_ms, compacted_ms.get(key)]
+        times = [ms for ms in (state.last_compaction_ms, compacted_ms.get(key)) if ms is not None]
         state = replace(
             state,
-            last_compaction_ms=max((ms for ms in times if ms is not None), default=None),
+            last_compaction_ms=max(times, default=None),
             due_since_ms=cursor.due_since_ms.get(key),
             on_s3=lake.on_s3(key),
         )
@@ -217,7 +216,8 @@ def _known_tables(
                 state=state,
                 rewrites=rewrites,
                 pause=pauses.get(key),
-                hold=risks.get(key),
+                spark_is_conditional=spark_commits_conditionally(lake, key),
+                hold=None if state.engine == "deltalake" else risks.get(key),
             )
         )
     return known

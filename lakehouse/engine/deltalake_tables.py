@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
-def open_with_deltalake(lake: Lake, key: str) -> "DeltaTable":
-    """The newest version of a table, as deltalake reads it.
+def open_with_deltalake(lake: Lake, key: str, *, version: int | None = None) -> "DeltaTable":
+    """A table at its newest version, or at `version`, as deltalake reads it.
 
     deltalake decodes an address twice, so it may find another table than the one at `key`, or none
     (delta-rs 1.6.6: a folder `a%20b` is read as `a b`). Compare the table's id.
@@ -28,8 +28,8 @@ def open_with_deltalake(lake: Lake, key: str) -> "DeltaTable":
 
     uri = lake.table_uri(key)
     if not lake.on_s3(key):
-        return DeltaTable(Path(uri).absolute().as_uri())
-    return DeltaTable(uri, storage_options=_s3_options())
+        return DeltaTable(Path(uri).absolute().as_uri(), version=version)
+    return DeltaTable(uri, version=version, storage_options=_s3_options())
 
 
 @contextmanager

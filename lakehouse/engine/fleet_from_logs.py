@@ -33,6 +33,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.each_table import Found, look_at_each
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake_owner import spark_commits_conditionally
 from lakehouse.engine.table_health import last_compaction_ms
 from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 
@@ -187,5 +188,6 @@ def _reading(
         tries=tries_of(history, failures),
         rewrites=find_rewrites(history),
         pause=journal.pause_of(table.key),
+        spark_is_conditional=spark_commits_conditionally(lake, table.key),
     )
     return TableReading(health=health, known=known, written_ms=_write_times(facts))

@@ -54,13 +54,15 @@ T = TypeVar("T")
 @contextlib.contextmanager
 def hold(
     lake: Lake,
-    spark: "SparkSession",
+    spark: "SparkSession | None",
     table_key: str,
     *,
     owner: str,
     wait_seconds: float = WAIT_SECONDS,
 ) -> Iterator[None]:
     """Holds the table's lock inside the `with` block. `owner` names the operation.
+
+    Without a session, this is `hold_without_session`.
 
     Raises:
         Refused: the lake belongs to another driver, or a dead process may have left a statement
@@ -69,6 +71,9 @@ def hold(
             dead process cannot be ended now.
     """
     with hold_without_session(lake, table_key, owner=owner, wait_seconds=wait_seconds):
+        if spark is None:
+            yield
+            return
         adopt(spark)
         mine = session_id(spark)
         record_session(lake.store, table_key, mine, owner)

@@ -70,7 +70,7 @@ def test_nothing_is_committed_while_a_commit_of_others_could_be_lost(
     """Nobody has asked this Connect server yet how it commits."""
     uri, settings = str(tmp_path / "orders"), own_settings(tmp_path, LAKEHOUSE_SPARK="sc://host")
     LogBuilder(DiskStore(tmp_path), "orders").create()
-    table = adopted_table("silver/orders", uri, writers=writers)
+    table = adopted_table("silver/orders", uri, writers=writers, engine="spark")
     lake = open_lake(settings, tables=[table])
     for ask in (
         lambda: refuse_unsafe_commits(lake, None, table, asked="test"),  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ def test_a_compaction_whose_files_could_not_be_read_once_stays(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three_files(lake)
-    real, asked = verify.spark_sums, list[int]()
+    real, asked = verify.content_sums, list[int]()
 
     def damaged_at_first(
         lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[spark_content.Side]
@@ -44,7 +44,7 @@ def test_a_compaction_whose_files_could_not_be_read_once_stays(
             lake.store.put(name, kept)
 
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
-    monkeypatch.setattr(verify, "spark_sums", damaged_at_first)
+    monkeypatch.setattr(verify, "content_sums", damaged_at_first)
     assert (compact(lake, spark, EVERY_ROW).rows_verified, version_of(lake, events.key)) == (30, 3)
     assert asked == [2, 1, 1]
 

@@ -75,7 +75,10 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
     if found.value:
         return {**found.value.as_json(), **address_field(found.table)}
     unknown = dict.fromkeys(
-        ("version", "statement", "target_file_bytes", "verify", "verify_sentence", "estimate")
+        (
+            *("version", "engine", "why_not_deltalake", "statement", "target_file_bytes"),
+            *("verify", "verify_sentence", "estimate"),
+        )
     )
     nothing = {
         **dict.fromkeys(("files_removed", "files_added", "bytes_removed", "files_left"), 0),

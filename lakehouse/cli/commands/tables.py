@@ -47,7 +47,9 @@ def tables_command(as_json: bool) -> int:
 
     def look(table: Table) -> type_of_look:
         facts = opened.lake.facts(table.key)
-        return facts and facts.snapshot, hold_now(opened.lake, table, facts and facts.history)
+        if facts is None:
+            return None, hold_now(opened.lake, table, None)
+        return facts.snapshot, hold_now(opened.lake, table, facts.history, snapshot=facts.snapshot)
 
     def look_at_undeclared(table: Table) -> type_of_look:
         facts = opened.lake.facts(table.key)

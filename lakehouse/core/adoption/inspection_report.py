@@ -53,7 +53,8 @@ class TableFinding:
     @property
     def risk(self) -> Explanation | None:
         """Why the table is not compacted as it is declared; `None` if it is."""
-        return commits_at_risk(self.table.write)
+        is_conditional = self.health.plan.engine.engine == "deltalake"
+        return commits_at_risk(self.table.write, conditional=is_conditional)
 
     @property
     def openings_saved(self) -> int:

@@ -16,7 +16,13 @@ from lakehouse.core.delta.partition_values import (
     type_of_typed_partition,
     typed_partition,
 )
-from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import (
+    Column,
+    DataFile,
+    Snapshot,
+    live_bytes,
+    type_of_partition,
+)
 from lakehouse.core.reasons import Reason
 
 _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
@@ -33,6 +39,17 @@ class Packing:
     smaller_than_bytes: int
     up_to_bytes: int
     max_deleted_rows_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackingInLogOrder:
+    """deltalake's compaction: packs neighbours in the order of the log.
+
+    Files above `up_to_bytes` are skipped.
+    """
+
+    kind: ClassVar[str] = "packing in log order"
+    up_to_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +78,7 @@ class Purge:
     up_to_bytes: int
 
 
-Statement = Packing | ZOrdering | Clustering | Purge
+Statement = Packing | PackingInLogOrder | ZOrdering | Clustering | Purge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,18 +152,28 @@ class Rewrite:
 def files_added(statement: Statement, bins: Iterable[Bin]) -> int:
     """The number of files that these bins become; an upper bound for ordered rewrites.
 
-    Packing and purge write one file per bin. An ordered rewrite may leave a range empty.
+    Packing and purge write one file per bin; deltalake writes none if a bin has no rows. An ordered
+    rewrite may leave a range empty.
 
     Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala`, runOptimizeBinJob: `max(1, size /
     maxFileSize)` ranges.
     """
     match statement:
+        case PackingInLogOrder():
+            return sum(any(file.row_count != 0 for file in bin_.files) for bin_ in bins)
         case Packing() | Purge():
             return sum(1 for _ in bins)
         case ZOrdering() | Clustering():
             return sum(max(1, bin_.size_bytes // statement.up_to_bytes) for bin_ in bins)
         case _:
             assert_never(statement)
+
+
+def live_share(bins: Iterable[Bin]) -> float:
+    """The share of the bytes whose rows are live. Files without row counts count in full."""
+    files = [file for bin_ in bins for file in bin_.files]
+    size_bytes = sum(map(_SIZE, files))
+    return sum(map(live_bytes, files)) / size_bytes if size_bytes else 1.0
 
 
 def files_by_partition(

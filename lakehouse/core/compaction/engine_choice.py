@@ -13,6 +13,7 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.partition_values import is_plain
+from lakehouse.core.delta.paths import is_absolute
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 
@@ -50,6 +51,22 @@ class EngineChoice:
     engine: Literal["spark", "deltalake"]
     why_not_deltalake: str = ""
 
+    @property
+    def clause(self) -> str:
+        """The end of a plan's sentence: the engine, if it is not Spark by declaration."""
+        if self.engine == "deltalake":
+            return "; by deltalake"
+        return f"; by Spark, since {self.why_not_deltalake}" if self.why_not_deltalake else ""
+
+
+SPARK = EngineChoice(engine="spark")
+
+
+def may_need_no_spark(table: Table) -> bool:
+    """Whether deltalake compacts the table if it can. Only the table's log shows whether it can."""
+    declared = table.compaction.engine
+    return declared == "deltalake" or (declared == "auto" and isinstance(table.write, Adopted))
+
 
 def choose_engine(table: Table, snapshot: Snapshot) -> EngineChoice:
     """The engine that compacts a table at its present version.
@@ -57,16 +74,23 @@ def choose_engine(table: Table, snapshot: Snapshot) -> EngineChoice:
     Raises:
         Refused: the declaration says deltalake, which cannot compact the table.
     """
-    declared = table.compaction.engine
-    if declared == "spark" or (declared == "auto" and not isinstance(table.write, Adopted)):
-        return EngineChoice(engine="spark")
+    if not may_need_no_spark(table):
+        return SPARK
     why_not = unplanned_layout(table.compaction) or missing_in_deltalake(snapshot) or ""
-    if declared == "deltalake" and why_not:
+    if table.compaction.engine == "deltalake" and why_not:
         raise Refused(
             f'plan of {table.key}: engine is "deltalake", which cannot compact the table, since '
             f'{why_not}. Use engine="auto" or "spark"'
         )
     return EngineChoice(engine="spark" if why_not else "deltalake", why_not_deltalake=why_not)
+
+
+def is_by_deltalake(table: Table, snapshot: Snapshot) -> bool:
+    """Whether deltalake compacts the table; false if that is refused."""
+    try:
+        return choose_engine(table, snapshot).engine == "deltalake"
+    except Refused:
+        return False
 
 
 def missing_in_deltalake(snapshot: Snapshot) -> str | None:
@@ -84,6 +108,8 @@ def missing_in_deltalake(snapshot: Snapshot) -> str | None:
     for column in snapshot.columns:
         if not _TYPES.fullmatch(column.type) or _INNER_VOID.search(column.type):
             return f"column {column.name!r} has the type {column.type}"
+    if any(is_absolute(file.path) for file in snapshot.files):
+        return "it has files of another table"
     types = {column.name: column.type for column in snapshot.columns}
     for partition in {file.partition for file in snapshot.files}:
         for name, value in partition:

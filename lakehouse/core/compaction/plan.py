@@ -1,6 +1,5 @@
 """Plans a compaction exactly: chooses the planner, and prices its result."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 from operator import attrgetter
@@ -13,7 +12,9 @@ from lakehouse.core.compaction.bins import (
     Statement,
     files_added,
     left_alone,
+    live_share,
 )
+from lakehouse.core.compaction.engine_choice import SPARK, EngineChoice, choose_engine
 from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.run_bounds import last_write_ms
 from lakehouse.core.compaction.small_files import plain_statement, plan_packing
@@ -38,7 +39,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.protocol import unknown_features
-from lakehouse.core.delta.snapshot import Snapshot, live_bytes, type_of_partition
+from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, size_text
@@ -64,6 +65,7 @@ class CompactionPlan(Explained):
     policy: Compaction
     estimate: Estimate
     files_left: int = 0
+    engine: EngineChoice = SPARK
 
     @property
     def files_removed(self) -> int:
@@ -116,6 +118,8 @@ class CompactionPlan(Explained):
             "version": self.version,
             "reason": self.reason.name,
             "sentence": self.sentence,
+            "engine": self.engine.engine,
+            "why_not_deltalake": self.engine.why_not_deltalake,
             "statement": self.statement.kind,
             "target_file_bytes": self.statement.up_to_bytes,
             "files_removed": self.files_removed,
@@ -136,26 +140,26 @@ def plan_table(
 
     `cold_start`: whether the server has not compacted yet, so that the compaction takes longer.
     """
-    policy = policy_for(table.layer, table.compaction)
-    rates = fit_rates(history, snapshot, prices=table.prices)
-    if cold_start:
+    choice = choose_engine(table, snapshot)
+    policy = replace(policy_for(table.layer, table.compaction), engine=choice.engine)
+    rates = fit_rates(history, snapshot, prices=table.prices, engine=choice.engine)
+    if cold_start and choice.engine == "spark":
         rates = replace(rates, cold_start_seconds=COLD_START_SECONDS)
-    return plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
+    plan = plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
+    more = plan.explanation.more + (choice.clause if plan.bins else "")
+    return replace(plan, engine=choice, explanation=replace(plan.explanation, more=more))
 
 
 def plan_or_refusal(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> CompactionPlan:
-    """The result of `plan_table` or, if that is refused, a plan that does nothing and says why."""
+    """The result of `plan_table`; if that is refused, a plan that does nothing and says why."""
     try:
         return plan_table(table, snapshot, history, now_ms=now_ms)
     except Refused as refusal:
+        policy = policy_for(table.layer, table.compaction)
         facts = _planning_facts(
-            snapshot,
-            policy_for(table.layer, table.compaction),
-            rates=DEFAULT_RATES,
-            now_ms=now_ms,
-            history=history,
+            snapshot, policy, rates=DEFAULT_RATES, now_ms=now_ms, history=history
         )
         nothing = Rewrite(
             statement=plain_statement(facts),
@@ -168,10 +172,7 @@ def plan_or_refusal(
 def plan_once_cold(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> tuple[int, CompactionPlan] | None:
-    """The time when the whole table will be cold if no writer commits, and the plan at that time.
-
-    `None` if the whole table is already cold.
-    """
+    """When the whole table is cold if no writer commits, and the plan then; `None` if it is."""
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
         return None
@@ -233,6 +234,10 @@ def _rewrite(facts: PlanningFacts) -> Rewrite:
         )
     match wanted:
         case BinPacking():
+            if facts.policy.engine == "deltalake":
+                from lakehouse.core.compaction.log_order import plan_in_log_order
+
+                return plan_in_log_order(facts)
             return plan_purge(facts) or plan_packing(facts)
         case ZOrder():
             return plan_zordering(facts, wanted)
@@ -285,16 +290,9 @@ def _priced(facts: PlanningFacts, found: Rewrite) -> CompactionPlan:
         policy=facts.policy,
         estimate=estimate(
             facts.rates,
-            MergeWork(**sizes, live_share=_live_share(found.bins)),
+            MergeWork(**sizes, live_share=live_share(found.bins)),
             on_s3=facts.snapshot.on_s3,
             compared=compared,
         ),
         files_left=found.files_left,
     )
-
-
-def _live_share(bins: Iterable[Bin]) -> float:
-    """The share of the bytes whose rows are live. Files without row counts count in full."""
-    files = [file for bin_ in bins for file in bin_.files]
-    size_bytes = sum(map(_SIZE, files))
-    return sum(map(live_bytes, files)) / size_bytes if size_bytes else 1.0

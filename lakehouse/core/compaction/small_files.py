@@ -71,11 +71,11 @@ def plan_packing(facts: PlanningFacts) -> Rewrite:
     target = facts.policy.target_file_bytes
     by_cutoff, counts = _find(facts, target)
     kept_for_cores = bool(by_cutoff)
-    while (group := _best_group(by_cutoff)) and not keeps_cores_busy(facts, group):
+    while (group := best_group(by_cutoff)) and not keeps_cores_busy(facts, group):
         target //= 2
         by_cutoff, _ = _find(facts, target)
     if not group:
-        return _nothing(facts, counts, kept_for_cores=kept_for_cores)
+        return nothing(facts, counts, kept_for_cores=kept_for_cores)
     file_count = sum(plan.file_count for plans in by_cutoff.values() for plan in plans)
     return _bounded(facts, group, target=target, file_count=file_count)
 
@@ -210,7 +210,7 @@ def _gains(bin_: Bin, facts: PlanningFacts, plan: PartitionPlan, target: int) ->
     return gains if len(gains) >= 2 else []
 
 
-def _best_group(by_cutoff: Mapping[int, list[PartitionPlan]]) -> list[PartitionPlan]:
+def best_group(by_cutoff: Mapping[int, list[PartitionPlan]]) -> list[PartitionPlan]:
     """The partitions with the cut-off that removes most files; a statement has one cut-off."""
     groups = sorted(
         by_cutoff.values(),
@@ -272,7 +272,8 @@ def _lowered(facts: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[Pa
     return replace(plan, bins=bins, cutoff_bytes=cutoff), 1.0
 
 
-def _nothing(facts: PlanningFacts, counts: Mapping[str, int], *, kept_for_cores: bool) -> Rewrite:
+def nothing(facts: PlanningFacts, counts: Mapping[str, int], *, kept_for_cores: bool) -> Rewrite:
+    """The plan that does nothing, with its reason."""
     if kept_for_cores:
         reason = Reason.CORES_KEPT_BUSY
     elif counts["cold"]:

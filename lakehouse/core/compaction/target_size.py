@@ -33,6 +33,8 @@ class WriteHistory:
     - `unchanged`: whether no row has changed since that compaction.
     - `targets`: path -> the target under which the file was compacted.
     - `written_ms`: path -> the time of the last commit that changed its rows.
+    - `versions`: path -> the version of the commit that added the file.
+    - `read_versions`: path -> the version that the file's compaction read.
     - `arranged`: path -> the columns and the version of the commit that ordered its rows.
     - `settled`: the columns by which all older files are in order.
 
@@ -43,6 +45,8 @@ class WriteHistory:
     unchanged: bool = False
     targets: Mapping[str, int] = field(default_factory=dict[str, int])
     written_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    versions: Mapping[str, int] = field(default_factory=dict[str, int])
+    read_versions: Mapping[str, int] = field(default_factory=dict[str, int])
     arranged: Mapping[str, tuple[tuple[str, ...], int]] = field(
         default_factory=dict[str, tuple[tuple[str, ...], int]]
     )
@@ -57,11 +61,15 @@ def write_history_of(history: Commits | None) -> WriteHistory:
         dict[str, tuple[tuple[str, ...], int]](),
     )
     settled, last_target, unchanged = tuple[str, ...](), None, False
+    versions, read_versions = dict[str, int](), dict[str, int]()
     for commit in history.commits if history else ():
+        versions.update(dict.fromkeys(commit.added_paths, commit.version))
         if commit.changed_data:
             written_ms.update(dict.fromkeys(commit.added_paths, commit.committed_ms))
             continue
         figures = _plan_in(commit)
+        read_version = int(figures.get("version", commit.version - 1))
+        read_versions.update(dict.fromkeys(commit.added_paths, read_version))
         if columns := _arranged_by(commit):
             arranged.update(dict.fromkeys(commit.added_paths, (columns, commit.version)))
             settled = (
@@ -78,6 +86,8 @@ def write_history_of(history: Commits | None) -> WriteHistory:
         unchanged=unchanged,
         targets=targets,
         written_ms=written_ms,
+        versions=versions,
+        read_versions=read_versions,
         arranged=arranged,
         settled=settled,
     )

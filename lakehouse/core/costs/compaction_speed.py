@@ -116,15 +116,21 @@ class Rates:
 
 
 DEFAULT_RATES = Rates()
+# Measured for deltalake 1.6.6 on two cores: no session, no jobs.
+_DELTALAKE_RATES = replace(
+    DEFAULT_RATES, seconds_fixed=0.05, seconds_per_file_added=0.005, seconds_per_file=0.0002
+)
 SECONDS_PER_OPENING = DEFAULT_RATES.seconds_per_file
 
 
-def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_PRICES) -> Rates:
-    """The rates fitted to the compactions in `history`, or else the table's defaults."""
-    logged = history.compactions()
+def fit_rates(
+    history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_PRICES, engine: str = "spark"
+) -> Rates:
+    """The rates fitted to the engine's compactions in `history`, or else the table's defaults."""
+    logged = [run for run in history.compactions() if run.engine == engine]
     bytes_per_file = _bytes_per_file(snapshot)
     defaults = replace(
-        DEFAULT_RATES,
+        _DELTALAKE_RATES if engine == "deltalake" else DEFAULT_RATES,
         seconds_per_byte=_seconds_per_byte(snapshot),
         bytes_per_file=bytes_per_file,
         written_share=_written_share(logged, bytes_per_file),
@@ -135,10 +141,8 @@ def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_
         return defaults
     seconds = [run.seconds or 0.0 for run in timed]
     work, weights = [_work_of(run) for run in timed], _weights(len(timed))
-    ratios = [
-        log(actual / defaults.warm_seconds(each))
-        for each, actual in zip(work, seconds, strict=True)
-    ]
+    expected = map(defaults.warm_seconds, work)
+    ratios = [log(actual / warm) for actual, warm in zip(seconds, expected, strict=True)]
     factor = exp(_weighted_median(ratios, weights) * len(timed) / (len(timed) + 2))
     fixed, per_added, per_file, per_byte = _fit(
         [each.features for each in work],
@@ -153,21 +157,16 @@ def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_
         seconds_per_file=per_file,
         seconds_per_byte=per_byte,
     )
-    errors = [
-        abs(fitted.warm_seconds(each) / actual - 1)
-        for each, actual in zip(work, seconds, strict=True)
-    ]
+    expected = map(fitted.warm_seconds, work)
+    errors = [abs(warm / actual - 1) for actual, warm in zip(seconds, expected, strict=True)]
     # A fit is better for its own runs than for the next one: with four rates, by about 4 / runs.
     spread = _weighted_median(errors, weights) * (len(timed) + 4) / len(timed)
     return replace(fitted, run_count=len(timed), spread_share=spread, source="history")
 
 
 def _work_of(run: LoggedCompaction) -> MergeWork:
-    return MergeWork(
-        files_removed=run.files_removed,
-        bytes_removed=run.bytes_removed,
-        files_added=run.files_added,
-    )
+    removed, added = run.files_removed, run.files_added
+    return MergeWork(files_removed=removed, bytes_removed=run.bytes_removed, files_added=added)
 
 
 def _weights(count: int) -> list[float]:

@@ -85,6 +85,7 @@ class LoggedCompaction:
     predicted: Prediction | None = None
     # From just before OPTIMIZE was sent to the timestamp of the last commit; `None` if unknown.
     seconds: float | None = None
+    engine: str = "spark"  # or "deltalake"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,4 +294,5 @@ def _logged_compaction(commits: Sequence[Commit], predicted: Prediction | None) 
         bytes_added=sum(commit.added_bytes for commit in commits),
         predicted=predicted,
         seconds=seconds,
+        engine="deltalake" if last.engine.startswith("delta-rs") else "spark",
     )

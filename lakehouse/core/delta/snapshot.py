@@ -80,6 +80,7 @@ class Snapshot:
     """A table at one version, reconstructed from its log.
 
     - `committed_ms`: the time of the newest commit.
+    - `files`: those of the newest commit first, then of the one before, and so on.
     - `table_id`: changes if the table is deleted and created again.
     - `clustering_columns`: the columns of liquid clustering. If they are removed, `features` still
       has the feature.

@@ -35,7 +35,8 @@ _MANY = 4
 class FleetTable:
     """The facts about one table.
 
-    `tries` are earlier compactions. `hold` is a hold that only the caller knows about.
+    `tries` are earlier compactions. `spark_is_conditional`: Spark cannot overwrite a commit.
+    `hold` is a hold that only the caller knows about.
     """
 
     table: Table
@@ -43,6 +44,7 @@ class FleetTable:
     tries: tuple[CompactionTry, ...] = ()
     rewrites: Rewrites = NO_REWRITES
     pause: Pause | None = None
+    spark_is_conditional: bool = False
     hold: Explanation | None = None
 
 
@@ -116,7 +118,13 @@ def _candidate(known: FleetTable, readers: Readers, now_ms: int) -> CompactionCa
     table = known.table
     policy = policy_for(table.layer, table.compaction)
     breaker = assess_breaker(known.tries, known.rewrites, now_ms)
-    hold = find_hold(table, pause=known.pause, breaker=breaker, now_ms=now_ms)
+    hold = find_hold(
+        table,
+        pause=known.pause,
+        breaker=breaker,
+        now_ms=now_ms,
+        conditional=known.state.engine == "deltalake" or known.spark_is_conditional,
+    )
     state = _without_future_times(known.state.at(now_ms), now_ms)
     state = with_readers(replace(state, prices=table.prices), readers, policy, now_ms=now_ms)
     return CompactionCandidate(state=state, policy=policy, hold=known.hold or hold)

@@ -12,16 +12,22 @@ from lakehouse.core.scheduling.circuit_breaker import BreakerState
 
 
 def find_hold(
-    table: Table, *, pause: Pause | None, breaker: BreakerState | None, now_ms: int
+    table: Table,
+    *,
+    pause: Pause | None,
+    breaker: BreakerState | None,
+    now_ms: int,
+    conditional: bool = False,
 ) -> Explanation | None:
     """Why the sensor skips `table` at `now_ms`, or `None`.
 
-    A half-open or unknown (`None`) breaker allows one attempt.
+    A half-open or unknown (`None`) breaker allows one attempt. `conditional`: the compaction's
+    commit cannot overwrite another one.
     """
     policy = policy_for(table.layer, table.compaction)
     breaker_hold = breaker.explanation if breaker and breaker.position == "open" else None
     return (
-        commits_at_risk(table.write)
+        commits_at_risk(table.write, conditional=conditional)
         or persons_hold(policy, pause, now_ms)
         or recommend_only(table.key, policy)
         or breaker_hold

@@ -71,6 +71,7 @@ class TableState:
     - `readers`: `declared` if all are known, `seen` if some were observed for a full day.
     - `slowdown`: the share by which the readers' runs take longer than before.
     - `due_since_ms`: the time since which the table has been waiting for its turn.
+    - `engine`: what would compact the table now, `spark` or `deltalake`.
     - `sensor_driven`: whether the strategy in force, named `chosen`, is the sensor's.
     - `on_s3`: opening a file costs requests.
     """
@@ -98,6 +99,7 @@ class TableState:
     last_compaction_ms: int | None = None
     due_since_ms: int | None = None
     once_cold: OnceCold | None = None
+    engine: str | None = None
     sensor_driven: bool | None = None
     chosen: str | None = None
     prices: Prices = DEFAULT_PRICES
@@ -176,6 +178,7 @@ def state_of(
         once_cold=OnceCold(at_ms=once_cold[0], **_figures(snapshot, once_cold[1]))
         if once_cold
         else None,
+        engine=plan.engine.engine,
         on_s3=snapshot.on_s3,
         **_figures(snapshot, plan),
     )

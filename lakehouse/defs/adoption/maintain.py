@@ -84,14 +84,16 @@ def maintain(
     start = str(Path(base or Path.cwd()).resolve())
     settings = parse_settings(with_project_defaults(os.environ), base=Path(start))
     written = [*_written(tables)]
-    if writers == "none":
+    by_spark = compaction is not None and compaction.engine == "spark"
+    if writers == "none" and by_spark:
         _refuse_without_pool({key: uri for key, uri, pool in written if pool is None})
     found = dict[str, Table]()
     for asset_key, uri, pool in written:
         shown = asset_key.to_user_string()
         adopted = Adopted(
             uri=_address_of(asset_key, uri, base=start),
-            writers=writers,
+            # Without a pool, only conditional commits keep the asset's runs and Spark apart.
+            writers="unknown" if writers == "none" and pool is None else writers,
             orphans=orphans,
             asset_key=tuple(asset_key.path),
             pool=pool or "",

@@ -132,7 +132,8 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
     with suppress(LakehouseError):  # an unreadable journal must not hide what the log shows
         vacuums = vacuum_records(lake.store, table.key)
     last = vacuums[-1] if vacuums else None
-    risk = commits_at_risk(table.write)
+    is_conditional = health.plan.engine.engine == "deltalake"
+    risk = commits_at_risk(table.write, conditional=is_conditional)
     numbers = {name: getattr(health, name) for name in _HEALTH_NUMBERS}
     return CheckResult(
         name="health",

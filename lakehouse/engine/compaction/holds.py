@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from lakehouse.core.compaction.engine_choice import is_by_deltalake
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Explanation
@@ -19,6 +21,7 @@ from lakehouse.core.scheduling.holds import find_hold, persons_hold
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake_owner import spark_commits_conditionally
 
 
 def breaker_of(
@@ -46,11 +49,22 @@ def hold_now(
     history: Commits | None,
     *,
     failures: Sequence[CompactionTry] | None = None,
+    snapshot: Snapshot | None = None,
 ) -> Explanation | None:
-    """Why the sensor skips the table now, or `None`. A person may still compact it."""
+    """Why the sensor skips the table now, or `None`. A person may still compact it.
+
+    Without a `snapshot`, Spark would compact the table, as far as is known.
+    """
+    by_deltalake = snapshot is not None and is_by_deltalake(table, snapshot)
     pause = Journal(lake.store).pause_of(table.key)
     breaker = breaker_of(lake, table, history, failures=failures)
-    return find_hold(table, pause=pause, breaker=breaker, now_ms=now_ms())
+    return find_hold(
+        table,
+        pause=pause,
+        breaker=breaker,
+        now_ms=now_ms(),
+        conditional=by_deltalake or spark_commits_conditionally(lake, table.key),
+    )
 
 
 def refuse_held(lake: Lake, table: Table) -> None:

@@ -1,5 +1,7 @@
 """One compaction: plan, OPTIMIZE, verify, and compare predicted with actual figures.
 
+Spark runs it, or deltalake, which opens no session (`engine_choice.py`).
+
 1. The table's lock is taken. A commit that an earlier run did not verify is verified now.
 2. The plan is made from the log. A plan that does nothing ends here.
 3. A note in the journal says that a commit must be verified. OPTIMIZE runs on the plan's
@@ -11,8 +13,8 @@
 7. With `cold_storage_class`, the added files move into that class (`engine/tiers/move_files.py`).
 
 **Safety properties**
-- Files are only replaced by Delta's own OPTIMIZE, whose commit changes no data and deletes nothing
-  from storage (`test_run.py`).
+- Files are only replaced by the OPTIMIZE of Delta or deltalake, whose commit changes no data and
+  deletes nothing from storage (`test_run.py`).
 - If the rows differ, the compaction is undone, unless another writer has committed since. In both
   cases `Broken` is raised (`test_verify.py`).
 - This also holds if the run is killed between its commit and step 6: the note in the journal is
@@ -22,30 +24,31 @@
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.core.compaction.conflicts import Loss, partitions_removed_from, without_partitions
+from lakehouse.core.compaction.engine_choice import choose_engine, may_need_no_spark
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.costs.compaction_speed import fit_rates
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_typed_partition
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.errors import Refused
+from lakehouse.core.errors import Refused, Transient
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.failed_attempts import Attempt, failure_recorded, record_try
+from lakehouse.engine.compaction.spark_run import run_statement
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
 from lakehouse.engine.delta_log import TableFacts, history_since
-from lakehouse.engine.lake import Lake, TableSession
-from lakehouse.engine.lake_owner import refuse_unsafe_commits
-from lakehouse.engine.spark import session_confs, statements
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake_owner import refuse_table_of_another_lake, refuse_unsafe_commits
 from lakehouse.engine.spark.errors import first_line, is_conflict, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
 from lakehouse.engine.tiers.cold_files import plan_with_cold_files
@@ -67,7 +70,7 @@ def plan(lake: Lake, table: Table) -> CompactionPlan | None:
 
 def compact(
     lake: Lake,
-    spark: "SparkSession",
+    spark: "SparkSession | Callable[[], SparkSession]",
     table: Table,
     *,
     owner: str | None = None,
@@ -75,7 +78,8 @@ def compact(
 ) -> CompactionOutcome:
     """Compacts a table; a plan that does nothing is not an error. `owner` names the run.
 
-    The circuit breaker counts a failure, unless a person requested the run (`by_person`).
+    `spark` may be a function; it is called only if Spark compacts the table. The circuit breaker
+    counts a failure, unless a person requested the run (`by_person`).
 
     Raises:
         Refused: there is no table yet, OPTIMIZE cannot be planned for one of its features, or a
@@ -84,26 +88,50 @@ def compact(
             server is gone.
         Broken: the rows after the compaction differ from the rows before it.
     """
-    refuse_unsafe_commits(lake, spark, table, asked=f"compaction of {table.key}")
-    session = TableSession(lake=lake, spark=spark, table=table)
     attempt = Attempt(run=owner or uuid4().hex, by_person=by_person)
-    losses: list[Loss] = []
+    asked, holder = f"compaction of {table.key}", owner or f"compaction of {table.key}"
+    session: SparkSession | None = None
+    if _needs_spark(lake, table, asked=asked):
+        session = spark() if callable(spark) else spark
+        refuse_unsafe_commits(lake, session, table, asked=asked)
+    work = _Work(lake=lake, spark=session, table=table, attempt=attempt)
     with (
         failure_recorded(lake, table.key, attempt),
         translated(table.key, operation="compaction"),
-        hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"),
+        hold(lake, session, table.key, owner=holder),
     ):
-        verify_left(lake, spark, table.key)
-        return retry_conflicts(partial(_compact, session, losses, attempt), tries=_TRIES)
+        verify_left(lake, session, table.key)
+        return retry_conflicts(partial(_compact, work), tries=_TRIES)
 
 
-def _compact(session: TableSession, losses: list[Loss], attempt: Attempt) -> CompactionOutcome:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """A table to compact, by deltalake if there is no session, and the attempts so far."""
+
+    lake: Lake
+    spark: "SparkSession | None"
+    table: Table
+    attempt: Attempt
+    losses: list[Loss] = field(default_factory=list[Loss])
+
+
+def _needs_spark(lake: Lake, table: Table, *, asked: str) -> bool:
+    """Whether Spark compacts the table at its present version."""
+    if not may_need_no_spark(table):
+        return True
+    if isinstance(table.write, Adopted):
+        refuse_table_of_another_lake(lake, table.write.uri, asked=asked)
+    facts = lake.facts(table.key)
+    return facts is not None and choose_engine(table, facts.snapshot).engine == "spark"
+
+
+def _compact(work: _Work) -> CompactionOutcome:
     """Runs steps 2 to 6 once.
 
-    If another writer wins the race for the commit, the cost is added to `losses`. The conflict is
+    If another writer wins the race for the commit, the cost is added to the losses. The conflict is
     raised if OPTIMIZE has committed nothing.
     """
-    lake, table = session.lake, session.table
+    lake, table, attempt, losses = work.lake, work.table, work.attempt, work.losses
     before = lake.facts(table.key)
     if before is None:
         raise Refused(
@@ -119,15 +147,13 @@ def _compact(session: TableSession, losses: list[Loss], attempt: Attempt) -> Com
     conflict: Exception | None = None
     try:
         with attempt.statement(planned):
-            cores = cores_of(lake.settings)
-            run_statement(session.spark, before.snapshot, planned, mark, cores=cores)
+            _run(work, before.snapshot, planned, _metadata(planned, mark))
     except Exception as error:
         if not is_conflict(error):
             raise
         conflict = error
     ended = time.monotonic()
     seconds_optimize = ended - started
-    note_compaction(lake.settings)
     after = _facts_since(lake, table, before.snapshot.version)
     commits = after.history.marked(mark)
     if conflict is not None:
@@ -145,7 +171,7 @@ def _compact(session: TableSession, losses: list[Loss], attempt: Attempt) -> Com
     compared = None
     with settled(lake, table.key, mark):
         if commits:
-            compared = verify(lake, session.spark, before.snapshot, after, commits)
+            compared = verify(lake, work.spark, before.snapshot, after, commits)
     ended_verify = time.monotonic()
     moved = None
     if commits and table.compaction.cold_storage_class:
@@ -162,49 +188,22 @@ def _compact(session: TableSession, losses: list[Loss], attempt: Attempt) -> Com
     )
 
 
-def run_statement(
-    spark: "SparkSession", snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int
-) -> None:
-    """Runs the plan's statement. Its commits carry the plan's figures and `mark`."""
-    predicate = (
-        None
-        if planned.partitions is None
-        else statements.partition_predicate(snapshot.columns, planned.partitions)
-    )
-    confs = {
-        session_confs.UP_TO: str(planned.statement.up_to_bytes),
-        session_confs.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
-        session_confs.USER_METADATA: _metadata(planned, mark),
-        # A partition value that cannot be cast to its column's type becomes null, not an error.
-        session_confs.ANSI: "false",
-        **session_confs.READ_WHOLE,
-    }
-    match planned.statement:
-        case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):
-            confs |= {
-                session_confs.SMALLER_THAN: str(smaller_than_bytes),
-                session_confs.DELETED_ROWS: str(ratio),
-            }
-            if (
-                len(planned.bins) < cores
-                and planned.bytes_removed < session_confs.OPEN_BYTES * planned.files_removed
-            ):
-                # A core is idle, and opening files takes longer than reading and shuffling them.
-                confs |= {
-                    session_confs.READ_BIN_IN_PARALLEL: "true",
-                    session_confs.OPEN_COST: str(session_confs.OPEN_BYTES),
-                }
-            statement = statements.optimize(snapshot.uri, predicate)
-        case ZOrdering(columns=columns):
-            statement = statements.optimize(snapshot.uri, predicate, zorder_by=columns)
-        case Clustering():
-            statement = statements.optimize(snapshot.uri, None)
-        case Purge():
-            statement = statements.purge(snapshot.uri, predicate)
-        case _:
-            assert_never(planned.statement)
-    with session_confs.session_confs(spark, confs):
-        spark.sql(statement)
+def _run(work: _Work, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str) -> None:
+    """Runs the plan's statement by the plan's engine."""
+    lake = work.lake
+    if planned.engine.engine == "deltalake":
+        from lakehouse.engine.compaction.deltalake_run import compact_in_log_order
+
+        compact_in_log_order(lake, snapshot, planned, user_metadata)
+        return
+    if work.spark is None:
+        raise Transient(
+            f"compaction of {work.table.key}: deltalake can no longer compact the table, since "
+            f"{planned.engine.why_not_deltalake}; try again, which uses Spark"
+        )
+    cores = cores_of(lake.settings)
+    run_statement(work.spark, snapshot, planned, user_metadata, cores=cores)
+    note_compaction(lake.settings)
 
 
 def _metadata(planned: CompactionPlan, mark: str) -> str:
@@ -240,7 +239,8 @@ def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -
     contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
     if not contested:
         return whole_plan
-    rates = fit_rates(facts.history, facts.snapshot, prices=table.prices)
+    engine = whole_plan.engine.engine
+    rates = fit_rates(facts.history, facts.snapshot, prices=table.prices, engine=engine)
     reduced_plan = without_partitions(whole_plan, facts.snapshot, contested, rates=rates)
     return reduced_plan if reduced_plan.bins else whole_plan
 

@@ -25,6 +25,7 @@ from lakehouse.engine.spark.session_confs import (
     OPEN_BYTES,
     OPEN_COST,
     READ_WHOLE,
+    session_confs,
 )
 from lakehouse.engine.store import Store
 
@@ -52,6 +53,18 @@ class Side:
 
     version: int
     files: tuple[DataFile, ...]
+
+
+def content_sums(
+    lake: Lake, spark: "SparkSession | None", snapshot: Snapshot, sides: Sequence[Side]
+) -> list[PartitionSums]:
+    """For each side, row counts and sums of hashes by partition: by Spark, or without a session."""
+    if spark is None:
+        from lakehouse.engine.compaction.arrow_content import arrow_sums
+
+        return arrow_sums(lake, snapshot, sides)
+    with session_confs(spark, READ_CONFS):
+        return spark_sums(lake, spark, snapshot, sides)
 
 
 def spark_sums(
@@ -190,7 +203,8 @@ def _read_table(
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Whether the error says that files cannot be read; false for lost servers and conflicts."""
-    from pyspark.errors import PySparkException
-
-    return isinstance(error, PySparkException) and not is_lost(error) and not is_conflict(error)
+    """Whether the error says that files are missing or damaged; false for lost servers."""
+    kinds = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    if "pyspark" in kinds:  # without importing PySpark
+        return not is_lost(error) and not is_conflict(error)
+    return isinstance(error, FileNotFoundError) or "pyarrow" in kinds

@@ -3,24 +3,22 @@
 1. With `verify="rows"` (the default), row counts and column statistics of the removed and added
    files are compared, as the log records them (`log_comparison`). If they are equal, the compaction
    is verified without reading data.
-2. Otherwise Spark counts the rows and sums a hash of their content by partition, before and after
-   each commit (`spark_content`).
+2. Otherwise Spark (or, without a session, this process) counts the rows and sums a hash of their
+   content by partition, before and after each commit (`spark_content`, `arrow_content`).
 3. If counts or sums differ, or the added files cannot be read, the version before the commit is
    restored, and the error says what was found.
 
 **Safety properties** (tests in `test_verify.py`, `test_undo.py`)
-- If another writer has committed after the compaction, nothing is restored, since that would lose
-  the rows of that writer.
+- If another writer has committed since, nothing is restored: that would lose the writer's rows.
 - RESTORE replaces whatever version is the newest when it starts. If another writer commits between
   our check and the RESTORE, the message names the versions whose rows are lost.
-- Whether a RESTORE was committed is read from the log. If the log does not show that it was, the
-  message says so.
+- Whether a RESTORE was committed is read from the log. If the log does not show it, the message
+  says so.
 - Tables that read changes get no row twice: the commit of the RESTORE is marked, and they skip it.
-- The rows to compare are fixed by version, file and deletion vector, so later commits of other
-  writers do not affect the comparison.
+- The rows to compare are fixed by version, file and deletion vector, whatever others commit later.
 - Missing or different statistics never count as equal; in this case every row is compared.
-- The note that a compaction must be verified is removed only after the comparison, or once the rows
-  can no longer be compared, which is reported.
+- The note to verify is removed only after the comparison, or once the rows can no longer be
+  compared, which is reported.
 """
 
 import json
@@ -35,11 +33,10 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction.log_comparison import equal_by_log
 from lakehouse.engine.compaction.spark_content import (
-    READ_CONFS,
     PartitionSums,
     Side,
+    content_sums,
     is_unreadable,
-    spark_sums,
 )
 from lakehouse.engine.compaction.unverified_commits import Expected, expected, settled
 from lakehouse.engine.delta_log import TableFacts, history_since
@@ -63,7 +60,7 @@ class Fault:
 
 def verify(
     lake: Lake,
-    spark: "SparkSession",
+    spark: "SparkSession | None",
     before: Snapshot,
     after: TableFacts,
     commits: Sequence[Commit],
@@ -82,41 +79,40 @@ def verify(
     by_log = all(each is not None and each.verify == "rows" for each in predictions)
     if by_log and (count := equal_by_log(lake.store, before, removed, added)) is not None:
         return Comparison(by="rows", row_count=count)
-    with session_confs(spark, READ_CONFS):
+    try:
+        sums = content_sums(lake, spark, before, [*removed, *added])
+    except Exception as error:
+        if not is_unreadable(error):
+            raise
+        # If the removed files cannot be read either, the compaction is not to blame.
+        sums = content_sums(lake, spark, before, removed)
         try:
-            sums = spark_sums(lake, spark, before, [*removed, *added])
-        except Exception as error:
-            if not is_unreadable(error):
+            # A second attempt, since storage may have failed only once.
+            sums += content_sums(lake, spark, before, added)
+        except Exception as again:
+            if not is_unreadable(again):
                 raise
-            # If the removed files cannot be read either, the compaction is not to blame.
-            sums = spark_sums(lake, spark, before, removed)
-            try:
-                # A second attempt, since storage may have failed only once.
-                sums += spark_sums(lake, spark, before, added)
-            except Exception as again:
-                if not is_unreadable(again):
-                    raise
-                why = f"its files cannot be read ({first_line(again)})"
-                fault = Fault(commit=commits[0], why=why)
-                raise Broken(undo(lake, spark, before, commits, fault)) from again
-        for commit, old, new in zip(commits, sums, sums[len(commits) :], strict=False):
-            if old != new:
-                fault = Fault(commit=commit, why=_difference(old, new))
-                raise Broken(undo(lake, spark, before, commits, fault))
+            why = f"its files cannot be read ({first_line(again)})"
+            fault = Fault(commit=commits[0], why=why)
+            raise Broken(undo(lake, spark, before, commits, fault)) from again
+    for commit, old, new in zip(commits, sums, sums[len(commits) :], strict=False):
+        if old != new:
+            fault = Fault(commit=commit, why=_difference(old, new))
+            raise Broken(undo(lake, spark, before, commits, fault))
     return Comparison(
         by="content",
         row_count=sum(count for each in sums[len(commits) :] for count, _ in each.values()),
     )
 
 
-def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
-    """Verifies what an earlier run committed and did not verify. The caller holds the lock.
+def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> None:
+    """Verifies what an earlier run left. The caller holds the lock.
 
-    If the table is missing, the note is kept, since the table's disk may not be mounted.
+    If the table is missing, the note is kept: its disk may not be mounted.
 
     Raises:
         Broken: as `verify`; or the rows can no longer be compared, which is reported once.
-        Exception: the rows could not be compared this time; the note is kept.
+        Exception: not compared this time; the note is kept.
     """
     note = expected(lake, table_key)
     if note is None or (facts := lake.facts(table_key)) is None:
@@ -133,7 +129,7 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
             assert before is not None
             verify(lake, spark, before.snapshot, after, commits)
         except Exception as error:
-            is_final = isinstance(error, Refused) or is_missing(error)
+            is_final = isinstance(error, Refused | FileNotFoundError) or is_missing(error)
             # If storage is unavailable, or the log cannot be read either, nothing is known about
             # the rows.
             if not is_final or lake.facts(table_key) is None:
@@ -147,7 +143,7 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
 
 def undo(
     lake: Lake,
-    spark: "SparkSession",
+    spark: "SparkSession | None",
     before: Snapshot,
     commits: Sequence[Commit],
     fault: Fault,
@@ -156,12 +152,11 @@ def undo(
 
     Returns a message that says what was found and done.
     """
-    faulty = fault.commit
-    version, mark = faulty.version - 1, uuid4().hex
-    found = (
-        f"{fault.operation} of {before.table}: version {faulty.version} must have the rows of "
-        f"version {version}, but {fault.why}"
-    )
+    faulty, mark = fault.commit, uuid4().hex
+    version = faulty.version - 1
+    asked = f"{fault.operation} of {before.table}"
+    must = f"version {faulty.version} must have the rows of version {version}"
+    found = f"{asked}: {must}, but {fault.why}"
     now = lake.facts(before.table)
     newest = faulty.version if now is None else now.snapshot.version
     if not {*range(faulty.version, newest + 1)} <= {commit.version for commit in commits}:
@@ -171,7 +166,7 @@ def undo(
         )
     failure: Exception | None = None
     try:
-        _send(spark, before, version, mark)
+        _send(lake, spark, replace(before, version=version), newest, mark)
     except Exception as error:  # the commit may have been made all the same: ask the log
         failure = error
     sent = f"{found}. RESTORE to version {version} was sent, but its result is unknown"
@@ -200,16 +195,22 @@ def undo(
     )
 
 
-def _send(spark: "SparkSession", before: Snapshot, version: int, mark: str) -> None:
+def _send(
+    lake: Lake, spark: "SparkSession | None", before: Snapshot, newest: int, mark: str
+) -> None:
     """Sends the RESTORE, marked in its commit, so that derived tables skip the commit."""
-    with session_confs(spark, {USER_METADATA: json.dumps({"restored": version, "mark": mark})}):
-        spark.sql(statements.restore(before.uri, version))
+    user_metadata = json.dumps({"restored": before.version, "mark": mark})
+    if spark is None:
+        from lakehouse.engine.compaction.deltalake_run import restore_after
+
+        restore_after(lake, before, newest, user_metadata)
+        return
+    with session_confs(spark, {USER_METADATA: user_metadata}):
+        spark.sql(statements.restore(before.uri, before.version))
 
 
 def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | None:
-    """The current facts, with every commit since the compaction began.
-
-    `None` if the table was replaced by another one since then.
+    """The facts with every commit since the compaction began; `None` if the table was replaced.
 
     Raises:
         Broken: the log no longer holds all these commits, and none of the rest is the compaction's.
@@ -264,8 +265,7 @@ def _side(
 ) -> Side:
     """The files that the table has at a version and these paths.
 
-    They are taken from a known snapshot if no commit between that snapshot and the version adds or
-    removes any of them. Otherwise the log is read again.
+    A known snapshot is used if no commit in between adds or removes any of them.
     """
     wanted, snapshot = set(paths), None
     for known in (before, after.snapshot):

@@ -59,10 +59,18 @@ def fold_layout(
         shape_of(newest, table=segment.table, uri=uri, version=segment.version),
         compacted_paths(commits),
     )
-    added = added_columns([action for action in later.values() if isinstance(action, AddedFile)])
+    # deltalake merges neighbours in this order: the newest commit first, then the checkpoint.
+    added = added_columns(
+        [
+            add
+            for each in reversed(tail)
+            for add in each.actions.adds
+            if later[add.path, add.vector] is add
+        ]
+    )
     live = [
         data_files(adds, shape.partition_of, compacted)
-        for adds in (*_untouched(checkpoint, later), added)
+        for adds in (added, *_untouched(checkpoint, later))
     ]
     files = tuple(chain.from_iterable(live))
     return replace(

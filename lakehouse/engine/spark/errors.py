@@ -123,6 +123,8 @@ def causes_named(asked: str) -> Iterator[None]:
 
 def is_conflict(error: BaseException) -> bool:
     """Whether another writer won the race for a commit."""
+    if type(error).__name__ == "CommitFailedError":  # deltalake's
+        return True
     if not _is_of_spark(error):
         return False
     is_named = _condition(error).startswith("DELTA_CONCURRENT_")

@@ -38,7 +38,7 @@ def test_any_table_is_looked_at_by_its_address_and_left_as_it_is(
         2,
         f"{warehouse}/events",
     )
-    assert planned["fleet"]["reason"] == "WRITERS_UNKNOWN" and planned["fleet"]["request"] is False
+    assert (planned["engine"], planned["fleet"]["reason"]) == ("deltalake", "BELOW_THRESHOLD")
     assert everything_in(warehouse) == before
     assert not terminal.root.exists()
 

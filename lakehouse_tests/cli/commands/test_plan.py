@@ -22,7 +22,8 @@ def plans(terminal: Terminal, *tables: str, exit_code: int = 0) -> list[dict[str
 
 # A plan that removes nothing.
 NOTHING: dict[str, Any] = {
-    **dict.fromkeys(("version", "statement", "target_file_bytes", "verify", "verify_sentence")),
+    **dict.fromkeys(("version", "engine", "why_not_deltalake", "statement")),
+    **dict.fromkeys(("target_file_bytes", "verify", "verify_sentence")),
     **dict.fromkeys(("files_removed", "files_added", "bytes_removed", "files_left"), 0),
     "bins": [],
 }
@@ -32,6 +33,8 @@ FOUND: list[dict[str, Any]] = [
         "version": 2,
         "reason": "MERGEABLE_FILES",
         "sentence": "3 files (303 B) merge into 1",
+        "engine": "spark",
+        "why_not_deltalake": "",
         "statement": "packing",
         "target_file_bytes": 4096,
         "files_removed": 3,
@@ -49,6 +52,8 @@ FOUND: list[dict[str, Any]] = [
         "version": 3,
         "reason": "NOTHING_SHARES_A_BIN",
         "sentence": "one file, nothing to merge",
+        "engine": "spark",
+        "why_not_deltalake": "",
         "statement": "packing",
         "target_file_bytes": 16777216,
     },

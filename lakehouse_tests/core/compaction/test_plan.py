@@ -244,6 +244,8 @@ def test_the_sentence_and_the_json_hold_the_same_figures() -> None:
         "version": 7,
         "reason": "MERGEABLE_FILES",
         "sentence": found.sentence,
+        "engine": "spark",
+        "why_not_deltalake": "",
         "statement": "packing",
         "target_file_bytes": TARGET,
         "files_removed": 2,

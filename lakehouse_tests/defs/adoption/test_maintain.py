@@ -189,7 +189,7 @@ def test_all_assets_without_a_pool_are_named_and_each_line_that_is_given_mends_a
 ):
     loose = twelve(dg.asset)
     with pytest.raises(Refused) as refused:
-        maintain([orders, *loose], writers="none")
+        maintain([orders, *loose], writers="none", compaction=Compaction(engine="spark"))
     said = str(refused.value)
     assert "12 assets without a pool" in said
     names = said.partition("runs: ")[2].partition(". ")[0]
@@ -197,11 +197,14 @@ def test_all_assets_without_a_pool_are_named_and_each_line_that_is_given_mends_a
     known: dict[str, Any] = {"dg": dg, "functools": functools, "maintain": maintain}
     exec(re.search("`(asset = .*?)`", said)[1], known)
     mended = twelve(known["asset"])
-    assert "compaction/silver/sales_table_11" in assets_of(maintain(mended, writers="none"))
+    assert "compaction/silver/sales_table_11" in assets_of(
+        maintain(mended, writers="none", compaction=Compaction(engine="spark"))
+    )
     assert "compaction/silver/sales_table_11" in assets_of(
         eval(said[said.index("maintain({") :], known)
     )
     assert "compaction/silver/sales_table_11" in assets_of(maintain(loose))
+    assert "compaction/silver/sales_table_11" in assets_of(maintain(loose, writers="none"))
 
 
 def test_the_pool_of_an_asset_that_other_code_writes_is_not_asked_for() -> None:
@@ -217,7 +220,8 @@ def test_a_pool_that_lets_two_in_holds_the_compaction_back(
     project: Path, limit: int | None, said: str
 ) -> None:
     LogBuilder(DiskStore(project), "w/orders").create().append([("a", 1), ("b", 1)])
-    definitions = maintain([orders], writers="none", compaction=Compaction(min_small_files=2))
+    policy = Compaction(min_small_files=2, engine="spark")
+    definitions = maintain([orders], writers="none", compaction=policy)
     repository = dg.Definitions.merge(
         dg.Definitions(assets=[orders]), definitions
     ).get_repository_def()

@@ -329,7 +329,7 @@ def test_an_adopted_table_has_checks_compaction_and_vacuum_and_is_never_made(
 def test_its_compaction_is_refused_before_a_session_is_asked_for_anything_while_its_writers_are_unknown(
     lake: Lake, tmp_path: Path, orders: LogBuilder, instance: dg.DagsterInstance
 ) -> None:
-    table = adopted_table("silver/orders", str(tmp_path / "w/orders"))
+    table = adopted_table("silver/orders", str(tmp_path / "w/orders"), engine="spark")
     Ticks(lake, [table], instance).tick()
     result = tick_of(compaction_sensor([table], lake), instance)
     assert not result.run_requests

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Transient
 from lakehouse.engine.compaction import verify
 from lakehouse.engine.lake import Lake
@@ -67,14 +68,16 @@ class Table:
         )
         self.sent = 0
 
-    def send(self, _spark: object, _before: object, version: int, mark: str) -> None:
+    def send(
+        self, _lake: object, _spark: object, before: Snapshot, _newest: int, mark: str
+    ) -> None:
         """Stands for the statement."""
         if self.is_beside:
             self.log.append([("more", 1)])
         self.sent += 1
         if self.is_committed or not self.fails:
             self.log.commit(
-                "RESTORE", user_metadata=json.dumps({"restored": version, "mark": mark})
+                "RESTORE", user_metadata=json.dumps({"restored": before.version, "mark": mark})
             )
             for number in range(self.later):
                 self.log.append([(f"later-{number}", 1)])

@@ -64,7 +64,7 @@ def test_a_compaction_that_changes_rows_is_undone_and_said(
     assert (version_of(lake, events.key), _rows(lake)) == (4, ROWS)
     monkeypatch.undo()
     if by == "rows":  # no data is read
-        monkeypatch.setattr(verify, "spark_sums", _interrupted)
+        monkeypatch.setattr(verify, "content_sums", _interrupted)
     assert compact(lake, spark, table).compared == Comparison(by=by, row_count=30)
     assert _rows(lake) == ROWS
 
@@ -145,7 +145,7 @@ def test_rows_of_every_type_are_compared_by_the_log_without_reading_data(
     plain = "FLOAT('NaN') AS nan, -0.0D AS zero, STRING(id) AS text, BINARY(STRING(id)) AS bytes, id > 2 AS truth, TINYINT(-id) AS tiny"
     frame = spark.sql(f"SELECT {odd}, {times}, {nested}, {plain} FROM RANGE(0, 10, 1, 2)")
     frame.write.format("delta").partitionBy("part").save(lake.settings.table_uri(events.key))
-    monkeypatch.setattr(verify, "spark_sums", _interrupted)
+    monkeypatch.setattr(verify, "content_sums", _interrupted)
     assert compact(lake, spark, events).compared == Comparison(by="rows", row_count=10)
 
 

@@ -238,12 +238,12 @@ def test_a_file_with_a_new_deletion_vector_stays_and_leaves_no_tombstone() -> No
         .delete_rows({"a": 5})
         .snapshot()
     )
-    assert (snapshot.files[1].deletion_vector, snapshot.files[1].deleted_row_count) == (
+    assert (snapshot.files[0].deletion_vector, snapshot.files[0].deleted_row_count) == (
         "u00000000000000000002@1",
         5,
     )
     assert ([file.path for file in snapshot.files], snapshot.tombstones, snapshot.row_count) == (
-        ["b", "a"],
+        ["a", "b"],
         (),
         15,
     )

@@ -1,0 +1,137 @@
+"""Row counts and sums of row hashes of data files, by partition, computed without Spark.
+
+One file is in memory at a time. The order of rows and the types in which a writer stored a value
+(INT96, smaller integers) do not matter. The files have no deletion vectors: deltalake compacts no
+table that may have them.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, cast
+from urllib.parse import unquote
+
+from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.engine.compaction.spark_content import PartitionSums, RowSum, Side
+from lakehouse.engine.lake import Lake
+
+_ODD = 0x9E3779B97F4A7C15
+_NULL = 0xD1B54A32D192ED03
+_LOW = 0xFFFFFFFF
+
+
+def arrow_sums(lake: Lake, snapshot: Snapshot, sides: Sequence[Side]) -> list[PartitionSums]:
+    """For each side, row counts and sums of hashes by partition.
+
+    Raises:
+        FileNotFoundError, ArrowException: a file is missing, or cannot be read.
+    """
+    columns = by_name(snapshot.columns)
+    names = [name for name in columns if name not in snapshot.partition_columns]
+    sums = list[PartitionSums]()
+    for side in sides:
+        found: dict[type_of_typed_partition, RowSum] = {}
+        for file in side.files:
+            content = lake.store.read(f"{snapshot.table}/{unquote(file.path)}")
+            count, total = _sum_of(content, names)
+            if count:
+                partition = typed_partition(file.partition, columns)
+                so_far = found.get(partition, (0, 0))
+                found[partition] = (so_far[0] + count, so_far[1] + total)
+        sums.append(found)
+    return sums
+
+
+def _sum_of(content: bytes, names: Sequence[str]) -> RowSum:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pc = _compute()
+
+    count, total = 0, 0
+    with pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us") as parquet:
+        present = set(parquet.schema_arrow.names)
+        stored = [name for name in names if name in present]
+        for batch in parquet.iter_batches(columns=stored):
+            hashes = pa.repeat(_uint(0), batch.num_rows)
+            for name in names:
+                salt = _hash_of(name)
+                column = batch.column(name) if name in present else pa.nulls(batch.num_rows)
+                hashes = pc.add(hashes, _mixed(_numbers(column), salt))
+            hashes = _mixed(hashes, _ODD)
+            high, low = pc.shift_right(hashes, _uint(32)), pc.bit_wise_and(hashes, _uint(_LOW))
+            count += batch.num_rows
+            total += ((pc.sum(high).as_py() or 0) << 32) + (pc.sum(low).as_py() or 0)
+    return count, total
+
+
+def _mixed(numbers: Any, salt: int) -> Any:
+    """Each number, mixed so that sums of several columns do not cancel out. Overflows wrap."""
+
+    pc = _compute()
+
+    mixed = pc.multiply(pc.bit_wise_xor(numbers, _uint(salt)), _uint(_ODD))
+    mixed = pc.bit_wise_xor(mixed, pc.shift_right(mixed, _uint(29)))
+    mixed = pc.multiply(mixed, _uint(_NULL))
+    return pc.bit_wise_xor(mixed, pc.shift_right(mixed, _uint(32)))
+
+
+def _numbers(column: Any) -> Any:
+    """A number of 64 bits for each value: equal for equal values, whatever their storage."""
+    import pyarrow as pa
+
+    pc = _compute()
+
+    kind = column.type
+    if pa.types.is_null(kind):
+        return pa.repeat(_uint(_NULL), len(column))
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us", tz=kind.tz), safe=False).cast(pa.int64())
+    elif pa.types.is_floating(kind):
+        column = column.cast(pa.float64())
+    elif pa.types.is_date32(kind):
+        column = column.cast(pa.int32()).cast(pa.int64())
+    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        column = column.cast(pa.int64())
+    else:
+        return _numbers_of_texts(column)
+    return pc.fill_null(column.view(pa.uint64()), _uint(_NULL))
+
+
+def _numbers_of_texts(column: Any) -> Any:
+    import pyarrow as pa
+
+    pc = _compute()
+
+    if pa.types.is_nested(column.type):
+        hashes = [None if each is None else _hash_of(_plain(each)) for each in column.to_pylist()]
+        return pc.fill_null(pa.array(hashes, pa.uint64()), _uint(_NULL))
+    encoded = column.dictionary_encode()
+    hashes = [_hash_of(each) for each in encoded.dictionary.to_pylist()]
+    return pc.fill_null(pa.array(hashes, pa.uint64()).take(encoded.indices), _uint(_NULL))
+
+
+def _plain(value: Any) -> Any:
+    """A nested value without absent members, since older files lack newer fields."""
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value).items()
+        return {name: _plain(each) for name, each in sorted(members) if each is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in cast("Sequence[Any]", value)]
+    return value
+
+
+def _hash_of(value: object) -> int:
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest())
+
+
+def _compute() -> Any:
+    import pyarrow.compute
+
+    return pyarrow.compute  # pyright does not know its generated functions
+
+
+def _uint(number: int) -> Any:
+    import pyarrow as pa
+
+    return pa.scalar(number, pa.uint64())

@@ -1,0 +1,242 @@
+"""Compacts a table with deltalake, and undoes that: no Spark session, no Java.
+
+deltalake 1.6.6 commits an OPTIMIZE although another OPTIMIZE has replaced the same files since, and
+so doubles their rows. It also ignores the number of retries that it is given. So deltalake rewrites
+the planned files only, in a workshop: a folder of this machine with a log of its own. This module
+commits.
+
+1. The workshop gets the table's metadata, and the planned files in their order: as links to files
+   of a disk, downloaded from S3. An entry above the target ends each bin.
+2. deltalake compacts the workshop. Its commit names the files that it wrote.
+3. These files move into the table's folder, below their own names.
+4. The commit, with the plan's figures, creates the next version if that does not exist. Otherwise
+   the log is read again. If all planned files are still live and the table's metadata are the same,
+   the version after the newest one is tried.
+
+**Safety properties** (tests in `test_deltalake_run.py`)
+- A commit never overwrites another one, and never removes a file that another writer has removed.
+- If it is certain that nothing was committed, the files of step 3 are deleted again.
+- A workshop that a killed run left is emptied by the table's next one.
+- An undo commits directly after the version that was found to be wrong, or not at all.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.errors import Broken
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.deltalake_tables import open_with_deltalake
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import MountedStore, Store
+
+Actions = list[dict[str, Any]]
+# Each lost version costs one more reading of the log.
+_VERSIONS_TRIED = 50
+
+
+class CommitFailedError(Exception):
+    """Another writer changed planned files or the table itself. deltalake uses the same name."""
+
+
+def compact_in_log_order(
+    lake: Lake, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str
+) -> None:
+    """Rewrites the planned files, and commits that with `user_metadata`.
+
+    Raises:
+        CommitFailedError: another writer changed planned files or the table itself.
+    """
+    with _workshop(lake, snapshot.table) as folder:
+        _furnish(folder, lake, snapshot, planned)
+        actions = _rewritten(folder, planned, user_metadata)
+        written = [unquote(action["add"]["path"]) for action in actions if "add" in action]
+        store, prefix = _place_of(lake, snapshot.table)
+        try:
+            for name in written:
+                _move(folder / name, lake, snapshot, name)
+            _commit(lake, snapshot, planned, actions)
+        except CommitFailedError:
+            store.delete([f"{prefix}{name}" for name in written])
+            raise
+
+
+def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str) -> None:
+    """Restores the version of `before` as the version after `newest`, and as no other version."""
+    from deltalake import CommitProperties
+
+    table = open_with_deltalake(lake, before.table, version=newest)
+    _refuse_another(str(table.metadata().id), before)
+    properties = CommitProperties(custom_metadata={"userMetadata": user_metadata})
+    table.restore(before.version, commit_properties=properties)
+
+
+@contextmanager
+def _workshop(lake: Lake, key: str) -> Iterator[Path]:
+    """An empty folder, removed after the block. The caller holds the table's lock."""
+    folder = lake.settings.home / "workshops" / key.replace("/", ".")
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "_delta_log").mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _furnish(folder: Path, lake: Lake, snapshot: Snapshot, planned: CompactionPlan) -> None:
+    """Step 1."""
+    files = [file for bin_ in planned.bins for file in bin_.files]
+    names = [unquote(file.path) for file in files]
+    for parent in {(folder / name).parent for name in names}:
+        parent.mkdir(parents=True, exist_ok=True)
+    if lake.on_s3(snapshot.table):
+        contents = lake.store.read_many([f"{snapshot.table}/{name}" for name in names])
+        for name, content in zip(names, contents, strict=True):
+            (folder / name).write_bytes(content)
+    else:
+        root = Path(lake.table_uri(snapshot.table)).absolute()
+        for name in names:
+            (folder / name).symlink_to(root / name)
+    actions = _description(lake, snapshot)
+    for place, bin_ in enumerate(planned.bins):
+        actions += [_added(file.path, file, file.size_bytes) for file in bin_.files]
+        # Skipped as too large, and never opened.
+        too_large = planned.statement.up_to_bytes + 1
+        actions.append(_added(f"end-of-bin-{place}", bin_.files[0], too_large))
+    (folder / "_delta_log" / f"{0:020}.json").write_bytes(_encoded(actions))
+
+
+def _description(lake: Lake, snapshot: Snapshot) -> Actions:
+    """The table's protocol and metadata, as actions."""
+    table = open_with_deltalake(lake, snapshot.table, version=snapshot.version)
+    metadata, protocol = table.metadata(), table.protocol()
+    _refuse_another(str(metadata.id), snapshot)
+    features = {
+        "readerFeatures": protocol.reader_features,
+        "writerFeatures": protocol.writer_features,
+    }
+    return [
+        {
+            "protocol": {
+                "minReaderVersion": protocol.min_reader_version,
+                "minWriterVersion": protocol.min_writer_version,
+                **{name: found for name, found in features.items() if found is not None},
+            }
+        },
+        {
+            "metaData": {
+                "id": str(metadata.id),
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": table.schema().to_json(),
+                "partitionColumns": metadata.partition_columns,
+                "configuration": metadata.configuration,
+                "createdTime": metadata.created_time,
+            }
+        },
+    ]
+
+
+def _refuse_another(table_id: str, snapshot: Snapshot) -> None:
+    """Refuses another table than the planned one: deltalake decodes addresses twice."""
+    if table_id != snapshot.table_id:
+        raise Broken(
+            f"compaction of {snapshot.table}: deltalake opened another table at {snapshot.uri} "
+            f'(id {table_id} instead of {snapshot.table_id}). Use engine="spark"'
+        )
+
+
+def _added(path: str, file: DataFile, size_bytes: int) -> dict[str, Any]:
+    add = {
+        "path": path,
+        "partitionValues": dict(file.partition),
+        "size": size_bytes,
+        "modificationTime": file.modified_ms,
+        "dataChange": True,
+    }
+    if file.row_count is not None:
+        add["stats"] = json.dumps({"numRecords": file.row_count})
+    return {"add": add}
+
+
+def _rewritten(folder: Path, planned: CompactionPlan, user_metadata: str) -> Actions:
+    """Step 2: the actions of deltalake's commit, as those of a commit to the table."""
+    from deltalake import DeltaTable
+
+    DeltaTable(folder.absolute().as_uri()).optimize.compact(
+        target_size=planned.statement.up_to_bytes
+    )
+    lines = (folder / "_delta_log" / f"{1:020}.json").read_text().splitlines()
+    actions: Actions = []
+    for action in map(json.loads, lines):
+        kind, values = next(iter(action.items()))
+        known = {name: value for name, value in values.items() if value is not None}
+        if kind == "commitInfo":
+            of_plan = {"readVersion": planned.version, "userMetadata": user_metadata}
+            known |= of_plan | {"timestamp": now_ms()}
+        actions.append({kind: known})
+    return actions
+
+
+def _move(source: Path, lake: Lake, snapshot: Snapshot, name: str) -> None:
+    """Moves a written file into the table's folder."""
+    if lake.on_s3(snapshot.table):
+        store, prefix = _place_of(lake, snapshot.table)
+        store.put(f"{prefix}{name}", source.read_bytes())
+        return
+    target = Path(lake.table_uri(snapshot.table)).absolute() / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(source, target)
+
+
+def _commit(lake: Lake, before: Snapshot, planned: CompactionPlan, actions: Actions) -> None:
+    """Step 4."""
+    store, prefix = _place_of(lake, before.table)
+    paths = {file.path for bin_ in planned.bins for file in bin_.files}
+    content = _encoded(actions)
+    version = before.version
+    for _ in range(_VERSIONS_TRIED):
+        if store.put_if_absent(f"{prefix}_delta_log/{version + 1:020}.json", content):
+            return
+        facts = lake.facts(before.table)
+        newest = before if facts is None else facts.snapshot
+        if newest.version <= version:
+            raise CommitFailedError(f"version {version + 1} exists, but cannot be read")
+        if _shape(newest) != _shape(before):
+            raise CommitFailedError("another writer changed the table's metadata or protocol")
+        if gone := paths - _live_paths(newest.files):
+            raise CommitFailedError(f"another writer removed {len(gone)} of the planned files")
+        version = newest.version
+    raise CommitFailedError(f"other writers were faster {_VERSIONS_TRIED} times")
+
+
+def _live_paths(files: Sequence[DataFile]) -> set[str]:
+    return {file.path for file in files if file.deletion_vector is None}
+
+
+def _shape(snapshot: Snapshot) -> tuple[object, ...]:
+    """What must not change between the plan and the commit."""
+    return (
+        snapshot.table_id,
+        snapshot.columns,
+        snapshot.partition_columns,
+        snapshot.features,
+        snapshot.properties,
+    )
+
+
+def _place_of(lake: Lake, key: str) -> tuple[Store, str]:
+    """The store that holds the table, and the prefix of the table's names in it."""
+    mount = lake.store.mounts.get(key) if isinstance(lake.store, MountedStore) else None
+    if mount is None:
+        return lake.store, f"{key}/"
+    return mount.store, f"{mount.folder}/" if mount.folder else ""
+
+
+def _encoded(actions: Iterable[Mapping[str, Any]]) -> bytes:
+    return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()

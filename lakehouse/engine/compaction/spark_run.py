@@ -1,0 +1,69 @@
+"""Runs the statement of a compaction in Spark."""
+
+from typing import TYPE_CHECKING, assert_never
+
+from lakehouse.core.compaction.bins import (
+    Clustering,
+    Packing,
+    PackingInLogOrder,
+    Purge,
+    ZOrdering,
+)
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.engine.spark import session_confs, statements
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_statement(
+    spark: "SparkSession",
+    snapshot: Snapshot,
+    planned: CompactionPlan,
+    user_metadata: str,
+    *,
+    cores: int,
+) -> None:
+    """Runs the plan's statement. Its commits carry `user_metadata`."""
+    predicate = (
+        None
+        if planned.partitions is None
+        else statements.partition_predicate(snapshot.columns, planned.partitions)
+    )
+    confs = {
+        session_confs.UP_TO: str(planned.statement.up_to_bytes),
+        session_confs.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
+        session_confs.USER_METADATA: user_metadata,
+        # A partition value that cannot be cast to its column's type becomes null, not an error.
+        session_confs.ANSI: "false",
+        **session_confs.READ_WHOLE,
+    }
+    match planned.statement:
+        case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):
+            confs |= {
+                session_confs.SMALLER_THAN: str(smaller_than_bytes),
+                session_confs.DELETED_ROWS: str(ratio),
+            }
+            if (
+                len(planned.bins) < cores
+                and planned.bytes_removed < session_confs.OPEN_BYTES * planned.files_removed
+            ):
+                # A core is idle, and opening files takes longer than reading and shuffling them.
+                confs |= {
+                    session_confs.READ_BIN_IN_PARALLEL: "true",
+                    session_confs.OPEN_COST: str(session_confs.OPEN_BYTES),
+                }
+            statement = statements.optimize(snapshot.uri, predicate)
+        case ZOrdering(columns=columns):
+            statement = statements.optimize(snapshot.uri, predicate, zorder_by=columns)
+        case Clustering():
+            statement = statements.optimize(snapshot.uri, None)
+        case Purge():
+            statement = statements.purge(snapshot.uri, predicate)
+        case PackingInLogOrder():
+            raise AssertionError("deltalake runs this plan")
+        case _:
+            assert_never(planned.statement)
+    with session_confs.session_confs(spark, confs):
+        spark.sql(statement)

@@ -1,0 +1,264 @@
+"""Compactions by deltalake: as planned, without Spark, and safe next to other writers."""
+
+import shutil
+import threading
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakehouse.core.errors import Broken, Transient
+from lakehouse.engine.compaction import deltalake_run, run, verify
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.compaction.spark_content import Side, content_sums
+from lakehouse.engine.compaction.unverified_commits import expected
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.table_health import account_of
+from lakehouse_tests.deltalake_tables import (
+    KEY,
+    actions_of,
+    adopted,
+    before_each,
+    compare,
+    contents,
+    lake_with,
+    no_spark,
+    rows,
+)
+
+
+def orders(tmp_path: Path, commits: int = 4, **options: Any) -> tuple[str, Lake]:
+    """A table with one small file per commit (and partition), and a lake that maintains it."""
+    uri = str(tmp_path / "orders")
+    for place in range(commits):
+        write_deltalake(uri, rows(Random(place), 10, place * 10), mode="append", **options)
+    return uri, lake_with(adopted(uri), tmp_path / "home")
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_what_a_plan_says_of_a_random_table_is_what_deltalake_commits(
+    tmp_path: Path, number: int
+) -> None:
+    assert compare(tmp_path, 1, number) == ()
+
+
+def test_a_compaction_is_recorded_and_priced_like_one_by_spark(tmp_path: Path) -> None:
+    uri, lake = orders(tmp_path)
+    outcome = compact(lake, no_spark, adopted(uri))
+    assert outcome.facts is not None
+    [logged] = outcome.facts.history.compactions()
+    assert logged.predicted is not None
+    assert (logged.engine, logged.files_removed, logged.files_added) == ("deltalake", 4, 1)
+    assert (logged.predicted.files_removed, logged.predicted.verify) == (4, "rows")
+    account = account_of(lake, adopted(uri), outcome.facts)
+    assert account.entries[0].compaction.version == outcome.version_after == 4
+    assert (outcome.rows_verified, expected(lake, KEY)) == (40, None)
+    [info] = [each["commitInfo"] for each in actions_of(uri, 4) if "commitInfo" in each]
+    assert info["engineInfo"].startswith("delta-rs")
+
+
+def test_commits_of_others_before_ours_change_neither_the_plan_nor_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, lake = orders(tmp_path)
+
+    def append() -> None:
+        write_deltalake(uri, rows(Random(9), 10, 900), mode="append")
+
+    real = deltalake_run.compact_in_log_order
+    monkeypatch.setattr(deltalake_run, "compact_in_log_order", before_each([append], real))
+    outcome = compact(lake, no_spark, adopted(uri))
+    assert (outcome.files_removed, outcome.files_added, outcome.conflicts) == (4, 1, 0)
+    assert (outcome.version_after, len(contents(uri))) == (5, 50)
+
+
+def test_a_partition_in_which_another_writer_wins_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, lake = orders(tmp_path, partition_by=["number"])
+
+    def delete() -> None:
+        DeltaTable(uri).delete("number = 1 AND id < 25")
+
+    real = deltalake_run.compact_in_log_order
+    monkeypatch.setattr(deltalake_run, "compact_in_log_order", before_each([delete], real))
+    outcome = compact(lake, no_spark, adopted(uri))
+    left = {file.partition for file in outcome.facts.snapshot.files} if outcome.facts else set()
+    assert (outcome.conflicts, outcome.version_after, len(left)) == (1, 5, 3)
+    removed = [each["remove"] for each in actions_of(uri, 5) if "remove" in each]
+    assert {each["partitionValues"]["number"] for each in removed} == {None, "2"}
+    assert not compact(lake, no_spark, adopted(uri)).plan.bins or outcome.plan.files_left
+
+
+def test_a_race_that_is_lost_three_times_ends_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, lake = orders(tmp_path)
+
+    def rewrite() -> None:
+        DeltaTable(uri).optimize.compact()
+        write_deltalake(uri, rows(Random(9), 10, 900), mode="append")
+        write_deltalake(uri, rows(Random(9), 10, 910), mode="append")
+
+    real = deltalake_run.compact_in_log_order
+    monkeypatch.setattr(deltalake_run, "compact_in_log_order", before_each([rewrite] * 3, real))
+    with pytest.raises(Transient, match="another writer changed the table first"):
+        compact(lake, no_spark, adopted(uri))
+    assert len(contents(uri)) == 100
+
+
+def test_a_compaction_by_others_at_the_same_time_doubles_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """deltalake 1.6.6 itself commits over it, and each row is there twice."""
+    uri, lake = orders(tmp_path)
+    files = [path.name for path in Path(uri).iterdir()]
+
+    def optimize() -> None:
+        DeltaTable(uri).optimize.compact()
+
+    real = deltalake_run.compact_in_log_order
+    monkeypatch.setattr(deltalake_run, "compact_in_log_order", before_each([optimize], real))
+    outcome = compact(lake, no_spark, adopted(uri))
+    assert (outcome.version_after, outcome.conflicts) == (None, 1)
+    assert len(contents(uri)) == 40
+    assert len([*Path(uri).iterdir()]) == len(files) + 1  # theirs; ours is deleted again
+
+
+def test_sixty_appends_and_sixty_compactions_at_once_lose_nothing(tmp_path: Path) -> None:
+    uri, lake = orders(tmp_path, commits=1)
+    failures = list[BaseException]()
+
+    def append() -> None:
+        try:
+            for place in range(1, 61):
+                write_deltalake(uri, rows(Random(place), 10, place * 10), mode="append")
+        except BaseException as error:
+            failures.append(error)
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    outcomes = [compact(lake, no_spark, adopted(uri)) for _ in range(60)]
+    writer.join()
+    outcomes.append(compact(lake, no_spark, adopted(uri)))
+    assert not failures
+    assert sorted(DeltaTable(uri).to_pyarrow_table()["id"].to_pylist()) == [*range(610)]
+    merged = [each for each in outcomes if each.version_after is not None]
+    planned = [(each.plan.files_removed, each.plan.files_added) for each in merged]
+    assert planned == [(each.files_removed, each.files_added) for each in merged]
+    assert not compact(lake, no_spark, adopted(uri)).plan.bins
+
+
+class Killed(BaseException):
+    """Ends a run between two steps."""
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_a_run_that_was_killed_after_its_commit_is_verified_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bool
+) -> None:
+    uri, lake = orders(tmp_path)
+    kept = contents(uri)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(verify, "equal_by_log", lambda *_: None)  # every row is compared
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "verify", killed)
+        with pytest.raises(Killed):
+            compact(lake, no_spark, adopted(uri))
+    assert expected(lake, KEY) is not None
+    if damage:
+        [added] = [each["add"]["path"] for each in actions_of(uri, 4) if "add" in each]
+        table = pq.read_table(f"{uri}/{added}")
+        pq.write_table(table.set_column(0, "id", pa.array([*range(1, 41)])), f"{uri}/{added}")
+        with pytest.raises(Broken, match="Version 3 is restored"):
+            compact(lake, no_spark, adopted(uri))
+        assert contents(uri) == kept
+        assert lake.facts(KEY).history.undone() == {4}  # type: ignore[union-attr]
+    else:
+        assert compact(lake, no_spark, adopted(uri)).version_after is None
+    assert expected(lake, KEY) is None
+
+
+def test_an_undo_never_takes_the_rows_of_another_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, lake = orders(tmp_path)
+
+    def append() -> None:
+        write_deltalake(uri, rows(Random(9), 10, 900), mode="append")
+
+    monkeypatch.setattr(verify, "equal_by_log", lambda *_: None)
+    monkeypatch.setattr(verify, "content_sums", lambda *_: [{(): (1, 1)}, {(): (2, 2)}])
+    real = deltalake_run.restore_after
+    monkeypatch.setattr(deltalake_run, "restore_after", before_each([append], real))
+    with pytest.raises(Broken, match="Restoring version 3 failed"):
+        compact(lake, no_spark, adopted(uri))
+    assert len(contents(uri)) == 50
+
+
+def test_a_table_in_a_folder_that_deltalake_misreads_is_refused(tmp_path: Path) -> None:
+    source, _ = orders(tmp_path)
+    write_deltalake(str(tmp_path / "a b"), rows(Random(1), 10))
+    for place in range(4):
+        write_deltalake(str(tmp_path / "a b"), rows(Random(place), 10), mode="append")
+    uri = str(tmp_path / "a%20b")
+    shutil.copytree(source, uri)
+    lake = lake_with(adopted(uri), tmp_path / "home")
+    with pytest.raises(Broken, match="deltalake opened another table"):
+        compact(lake, no_spark, adopted(uri))
+    assert lake.facts(KEY).snapshot.version == 3  # type: ignore[union-attr]
+
+
+def test_the_order_of_rows_and_their_storage_do_not_count_but_every_value_does(
+    tmp_path: Path,
+) -> None:
+    uri, lake = orders(tmp_path, commits=1)
+    facts = lake.facts(KEY)
+    assert facts is not None
+    [file] = facts.snapshot.files
+    side = Side(version=0, files=(file,))
+    path, original = f"{uri}/{file.path}", pq.read_table(f"{uri}/{file.path}")
+
+    def sums_of(table: pa.Table, **options: Any) -> Any:
+        pq.write_table(table, path, **options)
+        return content_sums(lake, None, facts.snapshot, [side])
+
+    sums = sums_of(original)
+    shuffled = original.take([*reversed(range(10))])
+    assert sums_of(shuffled, use_dictionary=False, row_group_size=3) == sums
+    no_numbers = original.set_column(3, "number", pa.nulls(10, pa.int32()))
+    assert sums_of(no_numbers) == sums_of(original.drop_columns(["number"])) != sums
+    assert sums_of(original.slice(0, 9)) != sums
+    for place, name in enumerate(original.column_names):
+        values = original[name].to_pylist()
+        swapped = pa.array([values[1], values[0], *values[2:]], original.schema.field(name).type)
+        if values[0] != values[1]:
+            assert sums_of(original.set_column(place, name, swapped)) != sums
+
+
+def test_a_table_on_s3_is_compacted_with_the_keys_that_boto3_finds(
+    aws: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"s3://{bucket}/warehouse/orders"
+    options = {"AWS_ENDPOINT_URL": aws, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    for place in range(4):
+        table = rows(Random(place), 10, place * 10)
+        write_deltalake(uri, table, mode="append", storage_options=options)
+    lake = lake_with(adopted(uri), tmp_path / "home")
+
+    def append() -> None:
+        table = rows(Random(9), 10, 900)
+        write_deltalake(uri, table, mode="append", storage_options=options)
+
+    real = deltalake_run.compact_in_log_order
+    monkeypatch.setattr(deltalake_run, "compact_in_log_order", before_each([append], real))
+    outcome = compact(lake, no_spark, adopted(uri))
+    assert (outcome.files_removed, outcome.version_after, outcome.rows_verified) == (4, 5, 40)
+    assert len(contents(uri, storage_options=options)) == 50
