@@ -24,7 +24,12 @@ def own_lake(**values: str) -> Iterator[tuple[Lake, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         settings, running = own_settings(Path(folder, "home"), **values), _running.get()
         if running:
-            settings = replace(settings, home=running.home, spark_port=running.spark_port)
+            settings = replace(
+                settings,
+                home=running.home,
+                dagster_home=running.dagster_home,
+                spark_port=running.spark_port,
+            )
         with nullcontext() if running else server.supervised(settings):
             spark = connect(settings)
             yield open_lake(settings), spark

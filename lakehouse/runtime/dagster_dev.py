@@ -33,7 +33,7 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.processes import Process, hold_lock, identify, wait_until
-from lakehouse.runtime.server import supervised, tail
+from lakehouse.runtime.server import supervised, tail, wait_until_running
 from lakehouse.runtime.server_state import folder, status
 
 _WAIT_SECONDS = 180.0  # longer than the companion waits for its server
@@ -136,22 +136,44 @@ def accompany(settings: Settings, say: Callable[[str], None]) -> None:
             if status(settings).supervisor is not None:
                 time.sleep(0.5)  # the server belongs to a command, which ends it
                 continue
-            with supervised(settings, say) as restarter:
-                _wait_for_the_end(settings, restarter)
+            with supervised(settings, say, waits=False) as restarter:
+                descendants = _descendants_while_starting(settings)
+                _wait_for_the_end(settings, restarter, descendants)
             say("dagster dev has ended; the Spark Connect server is stopped")
 
 
-def _wait_for_the_end(settings: Settings, restarter: threading.Thread) -> None:
-    """Returns when all recorded `dagster dev` processes and their descendants have ended."""
+def _descendants_while_starting(settings: Settings) -> dict[Process, set[Process]]:
+    """Waits until the server answers, and returns the descendants of each `dagster dev` by then.
+
+    A run may see the server before this process does, and lose its `dagster dev` right away.
+    """
     descendants: dict[Process, set[Process]] = {}
+
+    def is_abandoned() -> bool:
+        descendants.update(_living_descendants(settings))
+        return False
+
+    wait_until_running(settings, abandoned=is_abandoned)
+    return descendants
+
+
+def _wait_for_the_end(
+    settings: Settings, restarter: threading.Thread, descendants: dict[Process, set[Process]]
+) -> None:
+    """Returns when all recorded `dagster dev` processes and their descendants have ended."""
     while restarter.is_alive():
-        living = _noted(settings)
-        for ended in descendants.keys() - set(living):
+        living = _living_descendants(settings)
+        for ended in descendants.keys() - living.keys():
             _end(descendants.pop(ended))
         if not living:
             return
-        descendants |= {dagster_dev: _descendants(dagster_dev) for dagster_dev in living}
+        descendants |= living
         time.sleep(1)  # polls other processes
+
+
+def _living_descendants(settings: Settings) -> dict[Process, set[Process]]:
+    """The descendants of each recorded `dagster dev` that is alive."""
+    return {dagster_dev: _descendants(dagster_dev) for dagster_dev in _noted(settings)}
 
 
 def _is_expected(settings: Settings) -> bool:

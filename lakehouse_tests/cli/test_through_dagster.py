@@ -32,7 +32,8 @@ def settings(settings: Settings, spark: "SparkSession", tmp_path: Path) -> Setti
     home = tmp_path / "home"
     home.mkdir()
     (home / "server").symlink_to(settings.home / "server")
-    own = replace(settings, home=home, tables="lakehouse_tests.cli.example")
+    dagster = home / "dagster"
+    own = replace(settings, home=home, dagster_home=dagster, tables="lakehouse_tests.cli.example")
     dagster_home(own)
     with records(own) as instance:
         assert (

@@ -15,6 +15,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Transient
 from lakehouse.definitions import define
+from lakehouse.defs import fleet_from_events
 from lakehouse.defs.adoption import observed
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
 from lakehouse.defs.compaction_sensor import compaction_sensor
@@ -327,8 +328,13 @@ def test_an_adopted_table_has_checks_compaction_and_vacuum_and_is_never_made(
 
 
 def test_its_compaction_is_refused_before_a_session_is_asked_for_anything_while_its_writers_are_unknown(
-    lake: Lake, tmp_path: Path, orders: LogBuilder, instance: dg.DagsterInstance
+    lake: Lake,
+    tmp_path: Path,
+    orders: LogBuilder,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(fleet_from_events, "spark_commits_conditionally", lambda *_: False)
     table = adopted_table("silver/orders", str(tmp_path / "w/orders"), engine="spark")
     Ticks(lake, [table], instance).tick()
     result = tick_of(compaction_sensor([table], lake), instance)
