@@ -8,8 +8,8 @@ import pytest
 
 from lakehouse.runtime import log_store
 from lakehouse.runtime.log_store import build
-from lakehouse_tests.runtime import test_log_store as short
-from lakehouse_tests.runtime.test_log_store import BUCKET, LOST_RACE, Storage, error_of
+from lakehouse_tests.long import test_log_store_faults as short
+from lakehouse_tests.long.test_log_store_faults import BUCKET, LOST_RACE, Storage, error_of
 
 java, server, storage, commit = short.java, short.server, short.storage, short.commit
 

@@ -260,6 +260,7 @@ def _sums(charges: Iterable[Charge]) -> dict[tuple[str, ...], Charge]:
                 before,
                 quantity=before.quantity + each.quantity,
                 size_bytes=(before.size_bytes or 0) + (each.size_bytes or 0),
+                report=max(before.report, each.report),
             )
         )
     return sums

