@@ -24,12 +24,9 @@ def own_lake(**values: str) -> Iterator[tuple[Lake, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         settings, running = own_settings(Path(folder, "home"), **values), _running.get()
         if running:
-            settings = replace(
-                settings,
-                home=running.home,
-                dagster_home=running.dagster_home,
-                spark_port=running.spark_port,
-            )
+            names = ("home", "dagster_home", "spark_port")
+            shared = {name: getattr(running, name) for name in names}
+            settings = replace(settings, **shared)
         with nullcontext() if running else server.supervised(settings):
             spark = connect(settings)
             yield open_lake(settings), spark
