@@ -14,8 +14,9 @@ plan_compaction_bins_in_stable_order (1.6.6 commits the same on 200 random table
   merges of a byte are few, as in a log-structured merge tree.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 
 from lakehouse.core.compaction.bins import (
     Bin,
@@ -24,36 +25,24 @@ from lakehouse.core.compaction.bins import (
     PlanningFacts,
     Rewrite,
 )
-from lakehouse.core.compaction.cold_tier import unprofitable_cold_files
-from lakehouse.core.compaction.run_bounds import in_order, is_warm, keeps_cores_busy, within_bounds
-from lakehouse.core.compaction.small_files import (
-    LEAST_KEPT_BYTES,
-    PlansByCutoff,
-    best_group,
-    nothing,
-)
+from lakehouse.core.compaction.run_bounds import PlannedPartition, best_group, one_run
+from lakehouse.core.compaction.small_files import LEAST_KEPT_BYTES, nothing
 from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
 from lakehouse.core.reasons import Reason
 
 
 def plan_in_log_order(facts: PlanningFacts) -> Rewrite:
     """The merge of small files by deltalake, or the reason for doing nothing."""
-    target = facts.policy.target_file_bytes
-    by_target, counts = _find(facts, target)
-    kept_for_cores = bool(by_target)
-    while (group := best_group(by_target)) and not keeps_cores_busy(facts, group):
-        target //= 2
-        by_target, _ = _find(facts, target)
-    if not group:
-        return nothing(facts, counts, kept_for_cores=kept_for_cores)
-    lowered = group[0].cutoff_bytes
-    chosen = within_bounds(facts, group) or (in_order(facts, group)[0],)
-    file_count = sum(plan.file_count for plans in by_target.values() for plan in plans)
+    group = best_group(facts, partial(_planned, facts))
+    if not group.plans:
+        return nothing(facts, group)
+    lowered = group.plans[0].cutoff_bytes
+    bins, _ = one_run(facts, group.plans)
     return Rewrite(
         statement=PackingInLogOrder(up_to_bytes=lowered),
         reason=Reason.MERGEABLE_FILES,
-        bins=tuple(bin_ for plan in chosen for bin_ in plan.bins),
-        files_left=file_count - sum(plan.file_count for plan in chosen),
+        bins=bins,
+        files_left=group.file_count - sum(len(bin_.files) for bin_ in bins),
         numbers={"target_bytes": lowered},
     )
 
@@ -77,31 +66,18 @@ def pack_in_log_order(files: Iterable[DataFile], *, up_to_bytes: int) -> tuple[B
     )
 
 
-def _find(facts: PlanningFacts, target: int) -> PlansByCutoff:
+def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
     """As for OPTIMIZE (`small_files`), by the statement's target instead of a cut-off."""
-    by_target: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
-    counted = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
-    counts: Counter[str] = Counter(dict.fromkeys(counted, 0))
     for files in _files_in_log_order(facts.snapshot).values():
         fresh = _fresh_paths(facts, files)
         small = [file for file in files if file.size_bytes < facts.policy.candidate_bytes]
         lowered = _lowered_target([file for file in files if file.path in fresh], target)
         bins = pack_in_log_order(files, up_to_bytes=lowered)
-        plan = PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered)
-        counts["candidates"] += len(small)
-        counts["fresh"] += sum(not file.compacted for file in small)
-        counts["bins"] += len(bins)
-        if not any(sum(file.path in fresh for file in bin_.files) >= 2 for bin_ in bins):
-            continue
-        if is_warm(facts, plan):
-            counts["warm"] += 1
-        elif left := unprofitable_cold_files(facts, plan):
-            counts["cold"] += 1
-            counts["cold_files"] += len(left)
-            counts["cold_bytes"] += sum(file.size_bytes for file in left)
-        else:
-            by_target[lowered].append(plan)
-    return by_target, counts
+        yield PlannedPartition(
+            plan=PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered),
+            candidates=small,
+            pays=any(sum(file.path in fresh for file in bin_.files) >= 2 for bin_ in bins),
+        )
 
 
 def _fresh_paths(facts: PlanningFacts, files: Sequence[DataFile]) -> Set[str]:

@@ -1,16 +1,105 @@
-"""Selects the partitions of one run: cold ones, in order, within the bounds of the policy."""
+"""Selects the partitions of one run: those that pay, cold, in order, within the policy's bounds."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from math import inf
 
-from lakehouse.core.compaction.bins import Bin, PartitionPlan, PlanningFacts, files_by_partition
+from lakehouse.core.compaction.bins import (
+    Bin,
+    PartitionPlan,
+    PlanningFacts,
+    files_by_partition,
+    is_fresh,
+)
+from lakehouse.core.compaction.cold_tier import unprofitable_cold_files
 from lakehouse.core.compaction.target_size import WriteHistory
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.units import HOUR_MS
 
 # Spark counts opening a file as this many bytes (`spark.sql.files.openCostInBytes`).
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
+_COUNTED = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPartition:
+    """The plan of one partition and its small files. `pays`: it is worth a rewrite."""
+
+    plan: PartitionPlan
+    candidates: Sequence[DataFile]
+    pays: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestGroup:
+    """The partitions that one statement rewrites, under `target`; none if nothing is worth it.
+
+    A rewrite of all partitions would remove `file_count` files. `counts` are for the sentences.
+    `kept_for_cores`: there were such partitions, but a rewrite would leave cores idle.
+    """
+
+    plans: Sequence[PartitionPlan]
+    target: int
+    file_count: int
+    counts: Mapping[str, int]
+    kept_for_cores: bool
+
+
+def best_group(
+    facts: PlanningFacts, planned: Callable[[int], Iterable[PlannedPartition]]
+) -> BestGroup:
+    """The partitions with the cut-off that removes most files; a statement has one cut-off.
+
+    `planned` gives the plans of all partitions for a target. The target is halved until the files
+    that are left keep all cores busy.
+    """
+    target = facts.policy.target_file_bytes
+    by_cutoff, counts = _by_cutoff(facts, planned(target))
+    kept_for_cores = bool(by_cutoff)
+    while (plans := _most_removed(by_cutoff)) and not keeps_cores_busy(facts, plans):
+        target //= 2
+        by_cutoff, _ = _by_cutoff(facts, planned(target))
+    return BestGroup(
+        plans=plans,
+        target=target,
+        file_count=sum(plan.file_count for group in by_cutoff.values() for plan in group),
+        counts=counts,
+        kept_for_cores=kept_for_cores,
+    )
+
+
+def _by_cutoff(
+    facts: PlanningFacts, planned: Iterable[PlannedPartition]
+) -> tuple[Mapping[int, Sequence[PartitionPlan]], Mapping[str, int]]:
+    """The partitions that are worth a rewrite now, by cut-off, and counts of all."""
+    by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
+    counts: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
+    for each in planned:
+        plan = each.plan
+        counts["candidates"] += len(each.candidates)
+        counts["fresh"] += sum(map(is_fresh, each.candidates))
+        counts["bins"] += len(plan.bins)
+        if not each.pays:
+            continue
+        if is_warm(facts, plan):
+            counts["warm"] += 1
+        elif left := unprofitable_cold_files(facts, plan):
+            counts["cold"] += 1
+            counts["cold_files"] += len(left)
+            counts["cold_bytes"] += sum(file.size_bytes for file in left)
+        else:
+            by_cutoff[plan.cutoff_bytes].append(plan)
+    return by_cutoff, counts
+
+
+def _most_removed(by_cutoff: Mapping[int, Sequence[PartitionPlan]]) -> Sequence[PartitionPlan]:
+    groups = sorted(
+        by_cutoff.values(),
+        key=lambda plans: sum(plan.file_count - len(plan.bins) for plan in plans),
+    )
+    return groups[-1] if groups else []
 
 
 def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int:

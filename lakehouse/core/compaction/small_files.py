@@ -27,9 +27,9 @@ the proof.
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 
 from lakehouse.core.compaction.bins import (
@@ -42,12 +42,13 @@ from lakehouse.core.compaction.bins import (
     is_fresh,
     pack,
 )
-from lakehouse.core.compaction.cold_tier import PAYBACK_DAYS, unprofitable_cold_files
+from lakehouse.core.compaction.cold_tier import PAYBACK_DAYS
 from lakehouse.core.compaction.run_bounds import (
+    BestGroup,
+    PlannedPartition,
+    best_group,
     fits,
     in_order,
-    is_warm,
-    keeps_cores_busy,
     within_bounds,
 )
 from lakehouse.core.delta.snapshot import DataFile
@@ -62,22 +63,10 @@ _TIER = 8
 LEAST_KEPT_BYTES = 16 * 1024 * 1024
 
 
-# The plans of a table for one target, by cut-off, and counts for the sentences.
-PlansByCutoff = tuple[Mapping[int, list[PartitionPlan]], Mapping[str, int]]
-
-
 def plan_packing(facts: PlanningFacts) -> Rewrite:
     """The merge of small files, or the reason for doing nothing."""
-    target = facts.policy.target_file_bytes
-    by_cutoff, counts = _find(facts, target)
-    kept_for_cores = bool(by_cutoff)
-    while (group := best_group(by_cutoff)) and not keeps_cores_busy(facts, group):
-        target //= 2
-        by_cutoff, _ = _find(facts, target)
-    if not group:
-        return nothing(facts, counts, kept_for_cores=kept_for_cores)
-    file_count = sum(plan.file_count for plans in by_cutoff.values() for plan in plans)
-    return _bounded(facts, group, target=target, file_count=file_count)
+    group = best_group(facts, partial(_planned, facts))
+    return _bounded(facts, group) if group.plans else nothing(facts, group)
 
 
 def plain_statement(facts: PlanningFacts) -> Packing:
@@ -105,26 +94,11 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
     )
 
 
-def _find(facts: PlanningFacts, target: int) -> PlansByCutoff:
-    by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
-    counted = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
-    counts: Counter[str] = Counter(dict.fromkeys(counted, 0))
+def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
     for files in files_by_partition(facts.snapshot).values():
         plan, candidates = _partition_plan(facts, files, target)
-        counts["candidates"] += len(candidates)
-        counts["fresh"] += sum(map(is_fresh, candidates))
-        counts["bins"] += len(plan.bins)
-        if not any(_gains(bin_, facts, plan, target) for bin_ in plan.bins):
-            continue
-        if is_warm(facts, plan):
-            counts["warm"] += 1
-        elif left := unprofitable_cold_files(facts, plan):
-            counts["cold"] += 1
-            counts["cold_files"] += len(left)
-            counts["cold_bytes"] += sum(file.size_bytes for file in left)
-        else:
-            by_cutoff[plan.cutoff_bytes].append(plan)
-    return by_cutoff, counts
+        pays = any(_gains(bin_, facts, plan, target) for bin_ in plan.bins)
+        yield PlannedPartition(plan=plan, candidates=candidates, pays=pays)
 
 
 def _partition_plan(
@@ -210,22 +184,12 @@ def _gains(bin_: Bin, facts: PlanningFacts, plan: PartitionPlan, target: int) ->
     return gains if len(gains) >= 2 else []
 
 
-def best_group(by_cutoff: Mapping[int, list[PartitionPlan]]) -> list[PartitionPlan]:
-    """The partitions with the cut-off that removes most files; a statement has one cut-off."""
-    groups = sorted(
-        by_cutoff.values(),
-        key=lambda plans: sum(plan.file_count - len(plan.bins) for plan in plans),
-    )
-    return groups[-1] if groups else []
-
-
-def _bounded(
-    facts: PlanningFacts, group: Sequence[PartitionPlan], *, target: int, file_count: int
-) -> Rewrite:
-    """The rewrite of one run. The whole plan would remove `file_count` files."""
-    chosen, ratio, least_left = within_bounds(facts, group), MAX_DELETED_ROWS_RATIO, 0
+def _bounded(facts: PlanningFacts, group: BestGroup) -> Rewrite:
+    """The rewrite of one run."""
+    target = group.target
+    chosen, ratio, least_left = within_bounds(facts, group.plans), MAX_DELETED_ROWS_RATIO, 0
     if not chosen:
-        whole = in_order(facts, group)[0]
+        whole = in_order(facts, group.plans)[0]
         lowered, ratio = _lowered(facts, whole, target)
         # Without the large files with deleted rows, the bins differ, so some work may be left.
         chosen, least_left = (lowered,), int(lowered.bins != whole.bins)
@@ -237,7 +201,7 @@ def _bounded(
         ),
         reason=Reason.MERGEABLE_FILES,
         bins=tuple(bin_ for plan in chosen for bin_ in plan.bins),
-        files_left=max(least_left, file_count - sum(plan.file_count for plan in chosen)),
+        files_left=max(least_left, group.file_count - sum(plan.file_count for plan in chosen)),
         kept=tuple(file for plan in chosen for file in plan.kept),
         numbers={"target_bytes": target},
     )
@@ -272,9 +236,10 @@ def _lowered(facts: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[Pa
     return replace(plan, bins=bins, cutoff_bytes=cutoff), 1.0
 
 
-def nothing(facts: PlanningFacts, counts: Mapping[str, int], *, kept_for_cores: bool) -> Rewrite:
+def nothing(facts: PlanningFacts, group: BestGroup) -> Rewrite:
     """The plan that does nothing, with its reason."""
-    if kept_for_cores:
+    counts = group.counts
+    if group.kept_for_cores:
         reason = Reason.CORES_KEPT_BUSY
     elif counts["cold"]:
         reason = Reason.COLD_TIER
