@@ -129,7 +129,7 @@ def _name(part: str) -> str:
 # Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
 _DELTAS_OWN_STORES = ("io.delta.storage.", "org.apache.spark.sql.delta.storage.")
 # Except for this one of a later Delta. Source: delta-io/delta, pull request 7767
-_DELTAS_CONDITIONAL_STORE = "io.delta.storage.S3LogStore"
+DELTAS_CONDITIONAL_STORE = "io.delta.storage.S3LogStore"
 
 type_of_writers = Literal["unknown", "none", "conditional"]
 type_of_orphans = Literal["keep", "delete"]
@@ -179,7 +179,7 @@ def commits_conditionally(log_store: str) -> bool:
 
     Those of Delta 4.4 do not.
     """
-    if log_store == _DELTAS_CONDITIONAL_STORE:
+    if log_store == DELTAS_CONDITIONAL_STORE:
         return True
     return bool(log_store) and not log_store.startswith(_DELTAS_OWN_STORES)
 

@@ -11,14 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lakehouse.core.declaration.adopted import DELTAS_CONDITIONAL_STORE
 from lakehouse.core.s3_address import s3_endpoint
 from lakehouse.core.settings import Settings
 
 JAR = Path(__file__).with_name("lakehouse-log-store.jar")
 ON_DISK = "lakehouse.logstore.LinkLogStore"
 ON_S3 = "lakehouse.logstore.ConditionalS3LogStore"
-# The conditional log store of a later Delta. Source: delta-io/delta, pull request 7767
-_OF_DELTA = "io.delta.storage.S3LogStore"
 # In the home. A lost update of two processes is repeated by the next one that asks.
 _FILE = "commits.json"
 
@@ -31,7 +30,7 @@ def log_store_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
     """
     classes = {"file": ON_DISK}
     if honours_conditions(settings):
-        on_s3 = _OF_DELTA if _delta_has_its_own(jars) else ON_S3
+        on_s3 = DELTAS_CONDITIONAL_STORE if _delta_has_its_own(jars) else ON_S3
         classes |= {"s3a": on_s3, "s3": on_s3}
     return {log_store_setting(scheme): name for scheme, name in classes.items()}
 
@@ -105,7 +104,7 @@ def _remember(settings: Settings, kind: str, name: str, value: object) -> None:
 
 
 def _delta_has_its_own(jars: Sequence[Path]) -> bool:
-    name = f"{_OF_DELTA.replace('.', '/')}.class"
+    name = f"{DELTAS_CONDITIONAL_STORE.replace('.', '/')}.class"
     for jar in jars:
         if jar.name.startswith("delta-storage"):
             with zipfile.ZipFile(jar) as packed:

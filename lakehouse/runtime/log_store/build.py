@@ -10,9 +10,9 @@ import zipfile
 from pathlib import Path
 
 from lakehouse.runtime import jars
+from lakehouse.runtime.log_store import JAR
 
 HERE = Path(__file__).resolve().parent
-JAR = HERE / "lakehouse-log-store.jar"
 # Source: zip's format begins in 1980.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _MANIFEST = "Manifest-Version: 1.0\r\n\r\n"
