@@ -10,11 +10,16 @@ from hashlib import blake2b
 from typing import Any, cast
 from urllib.parse import unquote
 
-from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from lakehouse.core.delta.partition_values import by_name
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.engine.compaction.spark_content import PartitionSums, RowSum, Side
+from lakehouse.engine.compaction.spark_content import PartitionSums, RowSum, Side, sums_by_partition
 from lakehouse.engine.lake import Lake
 
+pc: Any = pyarrow.compute  # pyright does not know its generated functions
 _ODD = 0x9E3779B97F4A7C15
 _NULL = 0xD1B54A32D192ED03
 _LOW = 0xFFFFFFFF
@@ -30,24 +35,15 @@ def arrow_sums(lake: Lake, snapshot: Snapshot, sides: Sequence[Side]) -> list[Pa
     names = [name for name in columns if name not in snapshot.partition_columns]
     sums = list[PartitionSums]()
     for side in sides:
-        found: dict[type_of_typed_partition, RowSum] = {}
-        for file in side.files:
-            content = lake.store.read(f"{snapshot.table}/{unquote(file.path)}")
-            count, total = _sum_of(content, names)
-            if count:
-                partition = typed_partition(file.partition, columns)
-                so_far = found.get(partition, (0, 0))
-                found[partition] = (so_far[0] + count, so_far[1] + total)
-        sums.append(found)
+        of_files = (
+            _sum_of(lake.store.read(f"{snapshot.table}/{unquote(file.path)}"), names)
+            for file in side.files
+        )
+        sums.append(sums_by_partition(side, of_files, columns))
     return sums
 
 
 def _sum_of(content: bytes, names: Sequence[str]) -> RowSum:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pc = _compute()
-
     count, total = 0, 0
     with pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us") as parquet:
         present = set(parquet.schema_arrow.names)
@@ -67,9 +63,6 @@ def _sum_of(content: bytes, names: Sequence[str]) -> RowSum:
 
 def _mixed(numbers: Any, salt: int) -> Any:
     """Each number, mixed so that sums of several columns do not cancel out. Overflows wrap."""
-
-    pc = _compute()
-
     mixed = pc.multiply(pc.bit_wise_xor(numbers, _uint(salt)), _uint(_ODD))
     mixed = pc.bit_wise_xor(mixed, pc.shift_right(mixed, _uint(29)))
     mixed = pc.multiply(mixed, _uint(_NULL))
@@ -78,10 +71,6 @@ def _mixed(numbers: Any, salt: int) -> Any:
 
 def _numbers(column: Any) -> Any:
     """A number of 64 bits for each value: equal for equal values, whatever their storage."""
-    import pyarrow as pa
-
-    pc = _compute()
-
     kind = column.type
     if pa.types.is_null(kind):
         return pa.repeat(_uint(_NULL), len(column))
@@ -99,10 +88,6 @@ def _numbers(column: Any) -> Any:
 
 
 def _numbers_of_texts(column: Any) -> Any:
-    import pyarrow as pa
-
-    pc = _compute()
-
     if pa.types.is_nested(column.type):
         hashes = [None if each is None else _hash_of(_plain(each)) for each in column.to_pylist()]
         return pc.fill_null(pa.array(hashes, pa.uint64()), _uint(_NULL))
@@ -125,13 +110,5 @@ def _hash_of(value: object) -> int:
     return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest())
 
 
-def _compute() -> Any:
-    import pyarrow.compute
-
-    return pyarrow.compute  # pyright does not know its generated functions
-
-
 def _uint(number: int) -> Any:
-    import pyarrow as pa
-
     return pa.scalar(number, pa.uint64())

@@ -11,12 +11,12 @@ from urllib.parse import unquote
 
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.paths import bare_uri, is_absolute
-from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.errors import is_conflict, is_lost
+from lakehouse.engine.spark.errors import is_conflict, is_lost, is_of_spark
 from lakehouse.engine.spark.frames import content_hash, literal_path, table_at
 from lakehouse.engine.spark.session_confs import (
     ANSI,
@@ -94,15 +94,26 @@ def spark_sums(
             else {}
         )
         own_paths = {file.path for file in through_log}
-        found: dict[type_of_typed_partition, RowSum] = {}
-        for file in side.files:
-            count, total = _sum_of(lake, snapshot, file, own if file.path in own_paths else shared)
-            if count:
-                partition = typed_partition(file.partition, columns)
-                so_far = found.get(partition, (0, 0))
-                found[partition] = (so_far[0] + count, so_far[1] + total)
-        sums.append(found)
+        answers = (own if file.path in own_paths else shared for file in side.files)
+        of_files = [
+            _sum_of(lake, snapshot, file, answer)
+            for file, answer in zip(side.files, answers, strict=True)
+        ]
+        sums.append(sums_by_partition(side, of_files, columns))
     return sums
+
+
+def sums_by_partition(
+    side: Side, of_files: Iterable[RowSum], columns: Mapping[str, Column]
+) -> PartitionSums:
+    """The sums of a side, from those of its files. Partitions without rows are omitted."""
+    found: dict[type_of_typed_partition, RowSum] = {}
+    for file, (count, total) in zip(side.files, of_files, strict=True):
+        if count:
+            partition = typed_partition(file.partition, columns)
+            so_far = found.get(partition, (0, 0))
+            found[partition] = (so_far[0] + count, so_far[1] + total)
+    return found
 
 
 def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, RowSum]) -> RowSum:
@@ -204,7 +215,7 @@ def _read_table(
 
 def is_unreadable(error: Exception) -> bool:
     """Whether the error says that files are missing or damaged; false for lost servers."""
-    kinds = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
-    if "pyspark" in kinds:  # without importing PySpark
+    if is_of_spark(error):
         return not is_lost(error) and not is_conflict(error)
-    return isinstance(error, FileNotFoundError) or "pyarrow" in kinds
+    is_of_arrow = any(kind.__module__.startswith("pyarrow.") for kind in type(error).__mro__)
+    return isinstance(error, FileNotFoundError) or is_of_arrow

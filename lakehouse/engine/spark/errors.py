@@ -102,7 +102,7 @@ def translated(table_key: str | None = None, *, operation: str = "") -> Iterator
                 f"the Spark Connect server refused the token in {TOKEN_VARIABLE}. Set the "
                 "variable to the server's token"
             ) from error
-        if table_key is not None and _is_of_spark(error):
+        if table_key is not None and is_of_spark(error):
             asked = f"{operation} of {table_key}"
             raise broken_by(causes_of(error), asked=asked, table_key=table_key) from error
         raise
@@ -125,7 +125,7 @@ def is_conflict(error: BaseException) -> bool:
     """Whether another writer won the race for a commit."""
     if type(error).__name__ == "CommitFailedError":  # deltalake's
         return True
-    if not _is_of_spark(error):
+    if not is_of_spark(error):
         return False
     is_named = _condition(error).startswith("DELTA_CONCURRENT_")
     return is_named or error.getSqlState() == _CONFLICT_STATE  # type: ignore[attr-defined]
@@ -229,10 +229,10 @@ def _innermost_line(causes: Sequence[Cause]) -> str:
 
 
 def _condition(error: BaseException) -> str:
-    return (error.getCondition() or "") if _is_of_spark(error) else ""  # type: ignore[attr-defined]
+    return (error.getCondition() or "") if is_of_spark(error) else ""  # type: ignore[attr-defined]
 
 
-def _is_of_spark(error: BaseException) -> bool:
+def is_of_spark(error: BaseException) -> bool:
     """Whether it is a PySparkException, or derived from one. PySpark is not loaded for this."""
     errors = sys.modules.get("pyspark.errors")
     return errors is not None and isinstance(error, errors.PySparkException)
@@ -248,7 +248,7 @@ def _is_gone(error: BaseException) -> bool:
 
 
 def _grpc_code(error: BaseException) -> str | None:
-    if not _is_of_spark(error):
+    if not is_of_spark(error):
         return None
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
