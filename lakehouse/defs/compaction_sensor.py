@@ -83,11 +83,13 @@ def compaction_sensor(
         text = describe(fleet.decisions)
         after, has_changed = note_ranking(fleet, cursor, now_ms=now)
         events = list[dg.AssetMaterialization]()
-        if has_changed and report is None:
-            events.append(dg.AssetMaterialization(PLAN_KEY, metadata=ranking_metadata(fleet)))
-        elif has_changed and report is not None:
-            state = sensed_fleet_metadata(context.instance, fleet, tables)
-            events.append(dg.AssetMaterialization(report, metadata=state))
+        if has_changed:
+            metadata = (
+                ranking_metadata(fleet)
+                if report is None
+                else sensed_fleet_metadata(context.instance, fleet, tables)
+            )
+            events.append(dg.AssetMaterialization(report or PLAN_KEY, metadata=metadata))
         requests = [
             _request(decision, fleet.states[decision.table])
             for decision in fleet.decisions

@@ -7,10 +7,10 @@ changes.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Literal
 
 import dagster as dg
 from dagster import RunRecord
@@ -40,14 +40,12 @@ from lakehouse.defs.dagster_records import (
     runs_in_flight,
 )
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
-from lakehouse.defs.metadata.table import sensed_state
+from lakehouse.defs.metadata.table import sensed_state, type_of_metadata
 from lakehouse.defs.run_ownership import read_tag, repeated_by_person
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import spark_commits_conditionally
-
-type_of_metadata = Mapping[str, Any]
 
 COST_TAG = "lakehouse/estimate_usd"
 # The tag of a run that was refused before it began. Its value is the run's id, because Dagster
@@ -102,7 +100,7 @@ def weigh_fleet(
         now_ms=now,
         day_is_known=recent.day_is_known,
     )
-    known = _with_tries(_known_tables(instance, tables, lake, cursor, journal), journal, now)
+    known = _with_tries([*_known_tables(instance, tables, lake, cursor, journal)], journal, now)
     if has_budgets(tables, lake.settings.budgets):
         from lakehouse.core.costs.summary import budget_scopes, parse_budgets
 
@@ -194,11 +192,15 @@ def _known_tables(
     lake: Lake,
     cursor: SensorCursor,
     journal: Journal,
-) -> list[FleetTable]:
+) -> Iterator[FleetTable]:
     """The tables with their state from the newest events, Dagster's runs and the journal."""
     facts, compacted_ms = newest_facts(instance, tables), last_compactions_ms(instance, tables)
     risks, pauses = pools_at_risk(instance, tables), journal.pauses()
-    known = list[FleetTable]()
+    # By kind of storage: a tick reads the log stores of the driver once, not for each table.
+    one_of_each = {lake.on_s3(table.key): table.key for table in tables}
+    conditional = {
+        on_s3: spark_commits_conditionally(lake, key) for on_s3, key in one_of_each.items()
+    }
     for table in tables:
         key = table.key
         state, rewrites = sensed_state(key, facts.get(key))
@@ -210,17 +212,14 @@ def _known_tables(
             due_since_ms=cursor.due_since_ms.get(key),
             on_s3=lake.on_s3(key),
         )
-        known.append(
-            FleetTable(
-                table=table,
-                state=state,
-                rewrites=rewrites,
-                pause=pauses.get(key),
-                spark_is_conditional=spark_commits_conditionally(lake, key),
-                hold=None if state.engine == "deltalake" else risks.get(key),
-            )
+        yield FleetTable(
+            table=table,
+            state=state,
+            rewrites=rewrites,
+            pause=pauses.get(key),
+            spark_is_conditional=conditional[state.on_s3],
+            hold=None if state.engine == "deltalake" else risks.get(key),
         )
-    return known
 
 
 def _with_tries(known: Sequence[FleetTable], journal: Journal, now: int) -> list[FleetTable]:

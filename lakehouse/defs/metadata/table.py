@@ -15,7 +15,7 @@ from lakehouse.core.checks import CheckResult
 from lakehouse.core.compaction.plan import plan_once_cold
 from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.strategies import BySensor, type_of_strategy
+from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import Snapshot
@@ -83,8 +83,13 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
 
     It includes the time of the last compaction, in case Dagster has lost older records.
     """
-    snapshot, health = assessed.facts.snapshot, assessed.health
-    strategy, state = _strategy_and_state(table, assessed)
+    facts, snapshot, health = assessed.facts, assessed.facts.snapshot, assessed.health
+    strategy = strategy_in_force(table, facts).strategy
+    once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
+    in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
+    state = state_of(snapshot, health.plan, once_cold, history=facts.history)
+    compacted_ms = last_compaction_ms(facts.history, assessed.failures)
+    state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score, **in_force)
     numbers = {
         name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None
     }
@@ -127,7 +132,7 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
 def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
     """The table's health, files, last and next upkeep, as a check that never fails."""
     health, snapshot = assessed.health, assessed.facts.snapshot
-    _, state = _strategy_and_state(table, assessed)
+    compacted_ms = last_compaction_ms(assessed.facts.history, assessed.failures)
     vacuums = ()
     with suppress(LakehouseError):  # an unreadable journal must not hide what the log shows
         vacuums = vacuum_records(lake.store, table.key)
@@ -142,7 +147,7 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
         numbers={"score": health.score, **numbers},
         details={
             # A check's page shows texts in place, and Markdown only behind a link.
-            "last_compaction": _last_compaction(state),
+            "last_compaction": _last_compaction(compacted_ms),
             "next_compaction": health.plan.sentence if risk is None else f"none: {risk.sentence}",
             "last_vacuum": "none known" if last is None else _vacuum_text(last),
             "next_vacuum": _next_vacuum(snapshot, 0 if last is None else last.horizon_ms),
@@ -151,18 +156,6 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
             "vacuum": dg.MetadataValue.asset(vacuum_key(table)),
         },
     )
-
-
-def _strategy_and_state(table: Table, assessed: Assessment) -> tuple[type_of_strategy, TableState]:
-    """The strategy in force, and the state by which the compaction sensor decides."""
-    facts, snapshot, health = assessed.facts, assessed.facts.snapshot, assessed.health
-    strategy = strategy_in_force(table, facts).strategy
-    once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
-    in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
-    state = state_of(snapshot, health.plan, once_cold, history=facts.history)
-    compacted_ms = last_compaction_ms(facts.history, assessed.failures)
-    state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score, **in_force)
-    return strategy, state
 
 
 def _vacuum_text(vacuumed: VacuumRecord) -> str:
@@ -246,8 +239,7 @@ def _picture(health: Health) -> tuple[Markdown, ...]:
     )
 
 
-def _last_compaction(state: TableState) -> str:
-    compacted_ms = state.last_compaction_ms
+def _last_compaction(compacted_ms: int | None) -> str:
     return "none in the log" if compacted_ms is None else utc_text(compacted_ms)
 
 
@@ -257,7 +249,7 @@ def _summary_table(health: Health, state: TableState) -> Markdown:
     rows = [
         ["health", health.sentence],
         ["now", f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}{after}"],
-        ["last compaction", _last_compaction(state)],
+        ["last compaction", _last_compaction(state.last_compaction_ms)],
         ["next", health.plan.sentence],
     ]
     return markdown_table(["table", f"{health.score:.0f} of 100"], rows)
