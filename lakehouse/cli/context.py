@@ -31,8 +31,6 @@ from lakehouse.runtime.checkout import ROOT
 
 # Where a project of one's own keeps the records of its tables, unless settings say otherwise.
 _RECORDS = f".lakehouse/lake/{MAINTAINED}"
-
-
 _MOST_ADDRESSES = 4
 
 
@@ -53,20 +51,17 @@ class LakeContext:
         Raises:
             Refused: a table is not declared; the message names similar keys.
         """
-        keys = self.places if any(map(is_address, wanted)) else {}
-        wanted = [keys.get(real_place(word), word) if is_address(word) else word for word in wanted]
+        if any(map(is_address, wanted)):
+            keys = keys_by_place(self.tables, self.lake.settings)
+            wanted = [
+                keys.get(real_place(each), each) if is_address(each) else each for each in wanted
+            ]
         unknown = [key for key in wanted if key not in self.tables]
         if unknown:
             by_key = f"use its key; lakehouse adopt {unknown[0]} gives it one"
             near = by_key if is_address(unknown[0]) else nearest(unknown[0], self.tables)
             raise Refused(f"table {unknown[0]!r} is not declared; {near}")
         return [self.tables[key] for key in dict.fromkeys(wanted or self.tables)]
-
-    @property
-    def places(self) -> dict[str, str]:
-        """The key of each table by its address, with links resolved."""
-        settings = self.lake.settings
-        return {real_address(address_of(each, settings)): each.key for each in self.tables.values()}
 
     def choose_landed(self, wanted: Sequence[str], *, asked: str) -> list[Table]:
         """Like `choose`, but refuses tables that are not loaded from landed files."""
@@ -140,7 +135,7 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
         settings = replace(settings, tables=NO_TABLES)
     tables = with_maintained(declared_tables(settings), maintained, settings)
     declared = {*tables}
-    places = {real_address(address_of(table, settings)): key for key, table in tables.items()}
+    places = keys_by_place(tables, settings)
     keys = list[str]()
     for word in wanted:
         if is_address(word):
@@ -200,6 +195,11 @@ def tell_errors(found: Sequence[Found[Any]]) -> int:
         if each.error
     )
     return worst_code(each.error.exit_code for each in found if each.error)
+
+
+def keys_by_place(tables: Mapping[str, Table], settings: Settings) -> dict[str, str]:
+    """The key of each table by its address, with links resolved."""
+    return {real_address(address_of(table, settings)): key for key, table in tables.items()}
 
 
 def tell_once(sentences: Iterable[tuple[str, str]]) -> None:

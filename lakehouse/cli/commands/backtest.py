@@ -14,7 +14,13 @@ from lakehouse.cli.commands.backtest_text import (
     series_of,
     title_of,
 )
-from lakehouse.cli.context import LakeContext, complete_table, open_declared, real_place
+from lakehouse.cli.context import (
+    LakeContext,
+    complete_table,
+    keys_by_place,
+    open_declared,
+    real_place,
+)
 from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import real_result, simulate_history
@@ -181,7 +187,9 @@ def backtests_of(
 def _subject(opened: LakeContext, table: str) -> Subject:
     """A declared table by its key, or any other table by its address or folder."""
     is_place = is_address(table) or Path(table, "_delta_log").is_dir()
-    is_known = is_address(table) and real_place(table) in opened.places
+    is_known = is_address(table) and real_place(table) in keys_by_place(
+        opened.tables, opened.lake.settings
+    )
     if table in opened.tables or is_known or not is_place:
         [wanted] = opened.choose([table])
         return Subject(

@@ -89,11 +89,11 @@ def _rehearse(
     facts = LakeFacts(
         opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}
     )
+    session = partial(connect, opened.lake.settings)
     found = list[dict[str, Any]]()
     with driver_on_demand(opened.lake.settings):
         for table in tables:
             try:
-                session = partial(connect, opened.lake.settings)
                 plan = rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
                 found.append(_nothing(table) if plan is None else plan.as_json())
             except LakehouseError as error:
