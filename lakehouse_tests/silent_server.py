@@ -64,6 +64,17 @@ class Fault:
         return self.status, [("Content-Length", str(len(content)))], content
 
 
+# How a conditional request can fail: done or not, with or without an answer, rightly or wrongly.
+COMMIT_FAULTS = (
+    Fault(status=500),
+    Fault(status=500, reaches=True),
+    Fault(reaches=True),
+    Fault(status=409),
+    Fault(status=412),
+    Fault(status=412, reaches=True),
+)
+
+
 @contextmanager
 def half_silent_server(endpoint: str, is_silent: Callable[[str], bool]) -> Iterator[str]:
     """The address of a server that never answers a request whose path `is_silent`; others are answered by `endpoint`."""

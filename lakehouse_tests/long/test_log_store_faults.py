@@ -10,13 +10,13 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
 from lakehouse.runtime import jars, log_store
 from lakehouse.runtime.java import find_java
-from lakehouse_tests.silent_server import Fault, faulty_server
+from lakehouse_tests.engine.conftest import endpoint
+from lakehouse_tests.silent_server import COMMIT_FAULTS, Fault, faulty_server
 
 BUCKET = "lake"
 VERSION = "t/_delta_log/00000000000000000000.json"
@@ -26,6 +26,7 @@ KEYS = {
     "aws_access_key_id": "test",
     "aws_secret_access_key": "test",
 }
+__all__ = ["endpoint"]  # fixtures
 UNKNOWN = "It is unknown whether"
 
 pytestmark = pytest.mark.spark
@@ -93,18 +94,9 @@ class Storage:
             return None
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture
-def storage(server: str) -> Iterator[Storage]:
-    client = boto3.client("s3", endpoint_url=server, **KEYS)
+def storage(endpoint: str) -> Iterator[Storage]:
+    client = boto3.client("s3", endpoint_url=endpoint, **KEYS)
     client.create_bucket(Bucket=BUCKET)
     yield Storage(client, [])
     for entry in client.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
@@ -136,10 +128,10 @@ def s3a(java: JavaGateway, address: str, home: Path) -> Any:
 
 @pytest.fixture
 def commit(
-    java: JavaGateway, storage: Storage, server: str, tmp_path: Path
+    java: JavaGateway, storage: Storage, endpoint: str, tmp_path: Path
 ) -> Iterator[Callable[..., None]]:
     """Writes actions as the version, on S3."""
-    with faulty_server(server, storage.fault_of) as address:
+    with faulty_server(endpoint, storage.fault_of) as address:
         conf = s3a(java, address, tmp_path)
         store = getattr(java.jvm, log_store.ON_S3)(conf)
         path = java.jvm.org.apache.hadoop.fs.Path(f"s3a://{BUCKET}/{VERSION}")
@@ -253,16 +245,6 @@ def test_an_interrupt_is_kept_and_does_not_hide_what_is_stored(
     assert storage.content() == ("{}\n" if is_written else None)
 
 
-FAULTS = (
-    Fault(status=500),
-    Fault(status=500, reaches=True),
-    Fault(reaches=True),
-    Fault(status=409),
-    Fault(status=412),
-    Fault(status=412, reaches=True),
-)
-
-
 class Writer:
     """A driver's log store that commits the next free version again and again, while its requests fail at random."""
 
@@ -281,7 +263,7 @@ class Writer:
         self.puts += 1
         if self.puts % 3:
             return None
-        fault = FAULTS[self.puts // 3 % len(FAULTS)]
+        fault = COMMIT_FAULTS[self.puts // 3 % len(COMMIT_FAULTS)]
         self.faults[fault] += 1
         return fault
 
@@ -349,11 +331,11 @@ def contents(place: str, server: str | None) -> Iterator[tuple[str, str]]:
 
 
 def test_two_drivers_lose_no_version_that_was_acknowledged_whatever_fails(
-    storage: Storage, server: str, tmp_path: Path
+    storage: Storage, endpoint: str, tmp_path: Path
 ) -> None:
-    writers, found = race(f"s3a://{BUCKET}/race", tmp_path, 20, log_store.ON_S3, server)
+    writers, found = race(f"s3a://{BUCKET}/race", tmp_path, 20, log_store.ON_S3, endpoint)
     for writer in writers:
-        assert writer.faults.keys() == set(FAULTS)
+        assert writer.faults.keys() == set(COMMIT_FAULTS)
         assert {row: found[row] for row in writer.acknowledged} == {
             row: [version] for row, version in writer.acknowledged.items()
         }

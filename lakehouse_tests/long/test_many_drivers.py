@@ -21,7 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.s3_servers import BUCKET, MINISTACK, s3_server
-from lakehouse_tests.silent_server import Fault, faulty_server
+from lakehouse_tests.silent_server import COMMIT_FAULTS, Fault, faulty_server
 
 HOUSE = Path(__file__).resolve().parents[2]
 DRIVERS = ("one", "two")
@@ -31,14 +31,6 @@ OF_DELTA = {
     "moto": ("io.delta.storage.S3SingleDriverLogStore", 30),
     "disk": ("org.apache.spark.sql.delta.storage.HDFSLogStore", 30),
 }
-FAULTS = (
-    Fault(status=500),
-    Fault(status=500, reaches=True),
-    Fault(reaches=True),
-    Fault(status=409),
-    Fault(status=412),
-    Fault(status=412, reaches=True),
-)
 _SHARE_OF_FAULTS = 0.12
 _KILLS = 3
 
@@ -72,7 +64,7 @@ class Driver:
             return self._random.choice((Fault(status=500, reaches=True), Fault(status=500)))
         if self._random.random() > _SHARE_OF_FAULTS:
             return None
-        fault = self._random.choice(FAULTS)
+        fault = self._random.choice(COMMIT_FAULTS)
         self.faults[f"{fault.status}{' stored' if fault.reaches else ''}"] += 1
         return fault
 
