@@ -130,7 +130,7 @@ class Settings:
     home: Path = _setting(".lakehouse", "a folder for all state of this lake", _path)
     dagster_home: Path = _setting(
         "<LAKEHOUSE_HOME>/dagster",
-        "a folder with a dagster.yaml of your own, for instance one that names Postgres",
+        "a folder with your own dagster.yaml, for example with Postgres storage",
         _path,
     )
     spark: str = _setting("server", "server, local[N], spark://host:port or sc://host:port", _spark)

@@ -149,7 +149,7 @@ def _descendants_while_starting(settings: Settings) -> dict[Process, set[Process
     """
     descendants: dict[Process, set[Process]] = {}
 
-    def is_abandoned() -> bool:
+    def is_abandoned() -> bool:  # asked again and again while the server starts
         descendants.update(_living_descendants(settings))
         return False
 

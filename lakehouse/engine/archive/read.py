@@ -169,9 +169,10 @@ def _refuse_unmapped(session: TableSession, group: _Group) -> None:
             if not any(name.lower() in found for name in names)
         ]
         if unknown and missing:
-            use = f"Use renamed={{{unknown[0]!r}: …}} in the declaration; if it was dropped, add it"
+            column = repr(unknown[0])
+            use = f"Use renamed={{{column}: …}} in the declaration; if it was dropped, add it"
             if isinstance(session.table.write, Adopted):
-                use = f"Add {unknown[0]!r}"
+                use = f"Add {column}"
             raise Refused(
                 f"archive of {session.key}: {file} has a column {unknown[0]!r}, which the table"
                 f" lacks, and lacks {missing[0]!r}, so values would be lost if one was renamed to"

@@ -46,7 +46,7 @@ def log_stores_in(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def remembered_log_stores(settings: Settings) -> Mapping[str, str]:
-    """The log stores of the Connect server `sc://…` that the settings name, when last connected."""
+    """The log stores of the settings' Connect server `sc://…`, as of the last connection."""
     return _known(settings, "servers").get(_server(settings), {})
 
 
