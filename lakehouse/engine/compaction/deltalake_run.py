@@ -6,7 +6,8 @@ the planned files only, in a workshop: a folder of this machine with a log of it
 commits.
 
 1. The workshop gets the table's metadata, and the planned files in their order: as links to files
-   of a disk, downloaded from S3. An entry above the target ends each bin.
+   of a disk, downloaded from S3. They have plain names there, since deltalake changes the spelling
+   of a path in a log, like `ä` to `%C3%A4`. An entry above the target ends each bin.
 2. deltalake compacts the workshop. Its commit names the files that it wrote.
 3. These files move into the table's folder, below their own names.
 4. The commit, with the plan's figures, creates the next version if that does not exist. Otherwise
@@ -15,6 +16,8 @@ commits.
 
 **Safety properties** (tests in `test_deltalake_run.py`)
 - A commit never overwrites another one, and never removes a file that another writer has removed.
+- A commit spells the paths of removed files as the table's log does. With another spelling the
+  files stay live, and their rows are doubled.
 - If it is certain that nothing was committed, the files of step 3 are deleted again.
 - A workshop that a killed run left is emptied by the table's next one.
 - An undo commits directly after the version that was found to be wrong, or not at all.
@@ -24,6 +27,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -91,25 +95,31 @@ def _workshop(lake: Lake, key: str) -> Iterator[Path]:
 
 def _furnish(folder: Path, lake: Lake, snapshot: Snapshot, planned: CompactionPlan) -> None:
     """Step 1."""
-    files = [file for bin_ in planned.bins for file in bin_.files]
-    names = [unquote(file.path) for file in files]
-    for parent in {(folder / name).parent for name in names}:
-        parent.mkdir(parents=True, exist_ok=True)
+    inputs = _inputs(planned)
+    names = [unquote(file.path) for file in inputs.values()]
     if lake.on_s3(snapshot.table):
         contents = lake.store.read_many([f"{snapshot.table}/{name}" for name in names])
-        for name, content in zip(names, contents, strict=True):
-            (folder / name).write_bytes(content)
+        for inside, content in zip(inputs, contents, strict=True):
+            (folder / inside).write_bytes(content)
     else:
         root = Path(lake.table_uri(snapshot.table)).absolute()
-        for name in names:
-            (folder / name).symlink_to(root / name)
+        for inside, name in zip(inputs, names, strict=True):
+            (folder / inside).symlink_to(root / name)
     actions = _description(lake, snapshot)
+    waiting = iter(inputs.items())
     for place, bin_ in enumerate(planned.bins):
-        actions += [_added(file.path, file, file.size_bytes) for file in bin_.files]
+        for inside, file in islice(waiting, len(bin_.files)):
+            actions.append(_added(inside, file, file.size_bytes))
         # Skipped as too large, and never opened.
         too_large = planned.statement.up_to_bytes + 1
         actions.append(_added(f"end-of-bin-{place}", bin_.files[0], too_large))
     (folder / "_delta_log" / f"{0:020}.json").write_bytes(_encoded(actions))
+
+
+def _inputs(planned: CompactionPlan) -> Mapping[str, DataFile]:
+    """The planned files in their order, by their names in the workshop."""
+    files = [file for bin_ in planned.bins for file in bin_.files]
+    return {f"input-{place}.parquet": file for place, file in enumerate(files)}
 
 
 def _description(lake: Lake, snapshot: Snapshot) -> Actions:
@@ -172,6 +182,7 @@ def _rewritten(folder: Path, planned: CompactionPlan, user_metadata: str) -> Act
         target_size=planned.statement.up_to_bytes
     )
     lines = (folder / "_delta_log" / f"{1:020}.json").read_text().splitlines()
+    inputs = _inputs(planned)
     actions: Actions = []
     for action in map(json.loads, lines):
         kind, values = next(iter(action.items()))
@@ -179,6 +190,8 @@ def _rewritten(folder: Path, planned: CompactionPlan, user_metadata: str) -> Act
         if kind == "commitInfo":
             of_plan = {"readVersion": planned.version, "userMetadata": user_metadata}
             known |= of_plan | {"timestamp": now_ms()}
+        elif kind == "remove":
+            known["path"] = inputs[known["path"]].path
         actions.append({kind: known})
     return actions
 

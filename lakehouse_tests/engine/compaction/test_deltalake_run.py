@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -214,6 +215,27 @@ def test_a_table_in_a_folder_that_deltalake_misreads_is_refused(tmp_path: Path) 
     with pytest.raises(Broken, match="deltalake opened another table"):
         compact(lake, no_spark, adopted(uri))
     assert lake.facts(KEY).snapshot.version == 3  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("text", "spelled"), [("ä", "ä"), ("a+b", "a%2Bb"), ("~", "~")])
+def test_no_row_is_doubled_where_the_log_spells_a_path_as_deltalake_would_not(
+    tmp_path: Path, text: str, spelled: str
+) -> None:
+    """Spark writes `text=ä`. deltalake 1.6.6 removes `text=%C3%A4`, and the file stays live."""
+    uri, lake = orders(tmp_path)
+    shutil.rmtree(uri)
+    for place in range(3):
+        table = pa.table({"id": [2 * place, 2 * place + 1], "text": [text, text]})
+        write_deltalake(uri, table, mode="append", partition_by=["text"])
+        log = Path(uri) / "_delta_log" / f"{place:020}.json"
+        [path] = [each["add"]["path"] for each in actions_of(uri, place) if "add" in each]
+        Path(uri, f"text={text}").mkdir(exist_ok=True)
+        name = path.rpartition("/")[2]
+        Path(uri, unquote(path)).rename(Path(uri, f"text={text}", name))
+        log.write_text(log.read_text().replace(path, f"text={spelled}/{name}"))
+    kept = contents(uri)
+    assert compact(lake, no_spark, adopted(uri)).files_removed == 3
+    assert (contents(uri), len(DeltaTable(uri).file_uris())) == (kept, 1)
 
 
 def test_the_order_of_rows_and_their_storage_do_not_count_but_every_value_does(
