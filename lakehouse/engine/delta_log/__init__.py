@@ -26,7 +26,7 @@ from lakehouse.core.delta.snapshot import LogFile, TableFacts
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.engine.delta_log.checkpoint import read_checkpoint
 from lakehouse.engine.delta_log.commits import history_since, newest_first, read_commits
-from lakehouse.engine.delta_log.consistency import refuse_contradictions
+from lakehouse.engine.delta_log.consistency import refuse_contradictions, refuse_wrong_totals
 from lakehouse.engine.delta_log.fold import fold_layout
 from lakehouse.engine.delta_log.log_segment import (
     LogChanged,
@@ -171,8 +171,9 @@ def _with_note(facts: TableFacts, unreadable: Mapping[str, UnreadableCheckpoint]
 def _read(store: Store, segment: Segment, *, uri: str, newest_commits: int) -> TableFacts:
     commits = list(read_commits(store, segment.commits))
     checkpoint = read_checkpoint(store, segment)
+    refuse_contradictions(store, segment, checkpoint, commits)
     snapshot = fold_layout(segment, checkpoint, commits, uri=uri)
-    refuse_contradictions(store, segment, checkpoint, commits, snapshot)
+    refuse_wrong_totals(store, segment, snapshot)
     newest = segment.newest
     history = tuple(each.commit for each in commits[-newest_commits:])
     return TableFacts(

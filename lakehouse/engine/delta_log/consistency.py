@@ -40,11 +40,10 @@ def refuse_contradictions(
     segment: Segment,
     checkpoint: Checkpoint,
     commits: Sequence[ReadCommit],
-    snapshot: Snapshot,
 ) -> None:
-    """Compares the figures in the segment's files with the content that was read.
+    """Compares a checkpoint with `_last_checkpoint`, the commits before it, and its checksum.
 
-    `commits` are the segment's commits. `snapshot` was folded from the checkpoint and all commits.
+    `commits` are the segment's commits.
 
     Raises:
         LogContradiction: two figures that must be equal differ.
@@ -54,8 +53,21 @@ def refuse_contradictions(
         _check_pointer(segment, checkpoint, _json_in(store, segment.pointer))
     if segment.checkpoint:
         _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
-    if segment.checksum is not None:
-        _check_checksum(segment, checkpoint, snapshot, _json_in(store, segment.checksum))
+    if segment.checksum is not None and segment.checksum_version != segment.version:
+        sizes = (sum(adds.size_bytes) for adds in checkpoint.adds)
+        figures = {"numFiles": checkpoint.add_count, "tableSizeBytes": sum(sizes)}
+        _check_checksum(segment, figures, _json_in(store, segment.checksum))
+
+
+def refuse_wrong_totals(store: Store, segment: Segment, snapshot: Snapshot) -> None:
+    """Compares the snapshot with the checksum of its version, if there is one.
+
+    Raises:
+        LogContradiction: two figures that must be equal differ.
+    """
+    if segment.checksum is not None and segment.checksum_version == segment.version:
+        figures = {"numFiles": snapshot.file_count, "tableSizeBytes": snapshot.size_bytes}
+        _check_checksum(segment, figures, _json_in(store, segment.checksum))
 
 
 def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[str, Any]) -> None:
@@ -94,15 +106,10 @@ def _contradiction(segment: Segment, found: str, recorded: str) -> LogContradict
 
 
 def _check_checksum(
-    segment: Segment, checkpoint: Checkpoint, snapshot: Snapshot, checksum: Mapping[str, Any]
+    segment: Segment, figures: Mapping[str, int], checksum: Mapping[str, Any]
 ) -> None:
-    """Compares the checksum with the snapshot or the checkpoint, whichever has its version."""
+    """Compares a checksum with the figures of its version."""
     assert segment.checksum is not None
-    if segment.checksum_version == segment.version:
-        figures = {"numFiles": snapshot.file_count, "tableSizeBytes": snapshot.size_bytes}
-    else:
-        sizes = (sum(adds.size_bytes) for adds in checkpoint.adds)
-        figures = {"numFiles": checkpoint.add_count, "tableSizeBytes": sum(sizes)}
     source = f"its checkpoint {segment.checkpoint[0].name} and " if segment.checkpoint else "its "
     for name, found in figures.items():
         recorded = _count(checksum, name)

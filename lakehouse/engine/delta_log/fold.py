@@ -46,6 +46,7 @@ def fold_layout(
     """The table at the segment's version.
 
     `commits` are all commits that were read, oldest first, including those before the checkpoint.
+    Empties `checkpoint.adds` along the way, so that a large table is in memory only once.
 
     Raises:
         Refused: a file is partitioned differently from the table.
@@ -68,10 +69,10 @@ def fold_layout(
             if later[add.path, add.vector] is add
         ]
     )
-    live = [
+    live = (
         data_files(adds, shape.partition_of, compacted)
-        for adds in (added, *_untouched(checkpoint, later))
-    ]
+        for adds in chain([added], _untouched(checkpoint, later))
+    )
     files = tuple(chain.from_iterable(live))
     return replace(
         shape.snapshot,
@@ -203,9 +204,11 @@ def made_of_columns(
 
 
 def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedColumns]:
-    """The checkpoint's files that no later commit touched."""
+    """The checkpoint's files that no later commit touched. Removes them from the checkpoint."""
     touched = {path for path, _ in later}
-    for adds in checkpoint.adds:
+    checkpoint.adds.reverse()
+    while checkpoint.adds:
+        adds = checkpoint.adds.pop()
         if touched.isdisjoint(adds.path):
             yield adds
         else:
@@ -230,15 +233,21 @@ def _tombstones(
         [*chain.from_iterable(map(attrgetter(name), removes))]
         for name in ("path", "deleted_ms", "size_bytes")
     )
-    last_ms, size_of = last_removals(paths, times_ms), dict(zip(paths, sizes, strict=True))
-    for path in last_ms.keys() & map(attrgetter("path"), files):
-        del last_ms[path]
+    last_ms = last_removals(paths, times_ms)
+    if len(last_ms) < len(paths):
+        size_of = dict(zip(paths, sizes, strict=True))
+        sizes = [size_of[path] for path in last_ms]
+    live = last_ms.keys() & map(attrgetter("path"), files)
+    if live:
+        sizes = [size for path, size in zip(last_ms, sizes, strict=True) if path not in live]
+        for path in live:
+            del last_ms[path]
     return made_of_columns(
         Tombstone,
         len(last_ms),
         path=last_ms,
         deleted_ms=last_ms.values(),
-        size_bytes=map(size_of.get, last_ms),
+        size_bytes=sizes,
     )
 
 

@@ -95,7 +95,7 @@ def tables_to_read(lake: Lake, declared: Iterable[Table], report: Report) -> lis
     store = lake.store
     names = (
         key.removeprefix(store.prefix)
-        for key in read_keys(store, report)
+        for key in read_keys(store, report, below=store.prefix)
         if key.startswith(store.prefix)
     )
     covered = {table.key for table in declared if table.key not in lake.elsewhere}

@@ -5,6 +5,7 @@ UTC).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any
 from urllib.parse import unquote_plus
@@ -32,8 +33,12 @@ _OPTIONAL = {
 _FLAGS = ("is_latest", "is_delete_marker", "is_multipart_uploaded")
 
 
-def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[StoredObject]:
-    """Every row of a data file; `where` names the file in messages.
+def stored_objects(
+    report: Report, data: bytes, *, where: str, below: str = ""
+) -> Iterator[StoredObject]:
+    """Every row of a data file; `where` names the file in messages, and `below` is a key prefix.
+
+    Rows whose key does not begin with `below` may be missing (`_may_hold`).
 
     Raises:
         Refused: the file or a row cannot be read, a row is of another bucket, or no row has a
@@ -41,7 +46,7 @@ def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[Store
     """
     row_count = plausible_count = 0
     for columns in column_batches(
-        report, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values())
+        report, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values()), below=below
     ):
         if others := set(columns["bucket"]) - {report.bucket}:
             raise Refused(
@@ -60,13 +65,14 @@ def stored_objects(report: Report, data: bytes, *, where: str) -> Iterator[Store
 
 
 def column_batches(
-    report: Report, data: bytes, *, where: str, only: Sequence[str]
+    report: Report, data: bytes, *, where: str, only: Sequence[str], below: str = ""
 ) -> Iterator[Mapping[str, Sequence[Any]]]:
     """The columns of `only` that the report has, in batches of some ten thousand rows.
 
-    Values are Python values, and keys are decoded.
+    Values are Python values, and keys are decoded. Row groups of Parquet without a key that begins
+    with `below` are not decoded.
     """
-    read = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}[report.file_format]
+    read = {"CSV": _csv, "ORC": _orc, "Parquet": partial(_parquet, below=below)}[report.file_format]
     wanted = [name for name in report.columns if name in only]
     try:
         for batch in read(report, data, wanted):
@@ -93,12 +99,43 @@ def column_batches(
         ) from error
 
 
-def _parquet(_report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _parquet(
+    _report: Report, data: bytes, wanted: Sequence[str], *, below: str
+) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(pa.BufferReader(data)) as file:
+        groups = [
+            place
+            for place in range(file.num_row_groups)
+            if not below or _may_hold(file.metadata.row_group(place), below)
+        ]
         yield from file.iter_batches(
             _BATCH_ROWS,
+            row_groups=groups,
             columns=[name for name in file.schema_arrow.names if name.lower() in wanted],
         )
+
+
+def _may_hold(group: pq.RowGroupMetaData, below: str) -> bool:
+    """Whether a row group may hold keys that begin with `below`, by its statistics.
+
+    Only bounds in ASCII count. Writers of old versions compare bytes as signed numbers, and a bound
+    that was cut off inside a character cannot be decoded. Missing bounds and null keys are unknown.
+    """
+    for place in range(group.num_columns):
+        column = group.column(place)
+        if column.path_in_schema.lower() != "key":
+            continue
+        found = column.statistics
+        if found is None or not found.has_min_max or found.null_count:
+            return True
+        least, most = found.min_raw, found.max_raw
+        if not (isinstance(least, bytes) and isinstance(most, bytes)):
+            return True
+        prefix = below.encode()
+        if not (least + most + prefix).isascii():
+            return True
+        return least[: len(prefix)] <= prefix <= most
+    return True
 
 
 def _orc(_report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -115,20 +115,25 @@ def settled_ms(report: Report) -> int:
     return report.created_ms - margin_ms
 
 
-def read_report(store: Store, report: Report) -> Iterator[StoredObject]:
+def read_report(store: Store, report: Report, *, below: str = "") -> Iterator[StoredObject]:
     """Every row of a report, in order. One data file is in memory at a time.
+
+    Rows whose key does not begin with `below` may be omitted.
 
     Raises:
         Refused: a data file does not match the manifest, or cannot be trusted.
     """
     for where, data in _verified(store, report):
-        yield from stored_objects(report, data, where=where)
+        yield from stored_objects(report, data, where=where, below=below)
 
 
-def read_keys(store: Store, report: Report) -> Iterator[str]:
-    """The decoded keys of a report; much faster than all columns. Raises as `read_report`."""
+def read_keys(store: Store, report: Report, *, below: str = "") -> Iterator[str]:
+    """The decoded keys of a report; much faster than all columns.
+
+    Keys that do not begin with `below` may be omitted. Raises as `read_report`.
+    """
     for where, data in _verified(store, report):
-        for columns in column_batches(report, data, where=where, only=("key",)):
+        for columns in column_batches(report, data, where=where, only=("key",), below=below):
             yield from columns["key"]
 
 
@@ -169,7 +174,7 @@ class ReportRows:
             )
 
     def _read(self, store: Store) -> Iterator[tuple[object, ...]]:
-        for each in read_report(store, self.report):
+        for each in read_report(store, self.report, below=store.prefix):
             if each.key.startswith(store.prefix):
                 if is_current(each):  # noncurrent versions of a deleted log do not make a table
                     self.tables |= table_roots([each.key.removeprefix(store.prefix)])

@@ -1,6 +1,7 @@
 """Our own scan, and reports of every format, read back; each fault of a report planted, and refused by name."""
 
 import hashlib
+import io
 import json
 import os
 import time
@@ -11,15 +12,19 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.core.delta.paths import vector_file
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import parquet_files
 from lakehouse.engine.inventory.reconcile_lake import fresh_report, known_report
+from lakehouse.engine.inventory.report_rows import column_batches
 from lakehouse.engine.inventory.reports_table import _clear
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.inventory.stored_reports import (
@@ -534,3 +539,40 @@ def test_a_log_of_which_only_versions_are_left_makes_no_table(is_current: bool) 
     report = newest_report(store, now_ms=NOW)
     assert report is not None
     assert ReportRows(store, report).tables == ({"bronze/t/d=1"} if is_current else set())
+
+
+def _keys_decoded(
+    *row_groups: list[str | None], below: str = "lake/", statistics: bool = True
+) -> list[str]:
+    out, schema = io.BytesIO(), pa.schema([("key", pa.string())])
+    with pq.ParquetWriter(out, schema, write_statistics=statistics) as writer:
+        for keys in row_groups:
+            writer.write_table(pa.table({"key": keys}, schema=schema))
+    report = Report(
+        name="daily/1",
+        bucket="here",
+        created_ms=NOW,
+        file_format="Parquet",
+        columns=("key",),
+        files=(),
+    )
+    batches = column_batches(report, out.getvalue(), where="a file", only=("key",), below=below)
+    return [key for columns in batches for key in columns["key"]]
+
+
+def test_row_groups_without_a_key_of_the_lake_are_not_decoded() -> None:
+    keys: list[str | None] = ["a/1", "lake", "lake/1", "lake/2", "lake0", "z/1"]
+    assert _keys_decoded(*([key] for key in keys)) == ["lake/1", "lake/2"]
+    assert _keys_decoded(*([key] for key in keys), below="") == keys
+    assert _keys_decoded(["a", "lake/1"], ["lake/2", "z"], ["a", "z"]) == [
+        *("a", "lake/1", "lake/2", "z", "a", "z")
+    ]
+
+
+def test_a_row_group_whose_bounds_are_unknown_is_decoded() -> None:
+    assert _keys_decoded(["a"], statistics=False) == ["a"]
+    assert _keys_decoded(["a", None]) == ["a", None]
+    assert _keys_decoded([None]) == [None]
+    # Old writers order bytes as signed numbers: "lak\u00e9" would be the first, and "lake/1" in it.
+    assert _keys_decoded(["lak\u00e9", "z"]) == ["lak\u00e9", "z"]
+    assert _keys_decoded(["a"], below="l\u00e9ke/") == ["a"]
