@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lakehouse.core.declaration.vacuum_policy import type_of_mode
+from lakehouse.core.declaration.vacuum_policy import VacuumMode
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.text import utc_text
 
@@ -52,7 +52,7 @@ class VacuumRecord:
 
     started_ms: int
     ended_ms: int
-    mode: type_of_mode
+    mode: VacuumMode
     report: str
     version: int
     horizon_ms: int

@@ -27,21 +27,21 @@ NO_TABLES = "none"
 _DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
 
 # Value and base folder -> setting.
-type_of_reader = Callable[[str, Path], Any]
+ReadSetting = Callable[[str, Path], Any]
 
 
 class _NotAccepted(Exception):
     """A value is not valid. The message is a similar valid value, or empty if there is none."""
 
 
-def _setting(default: str, accepted: str, read: type_of_reader, *, is_secret: bool = False) -> Any:
+def _setting(default: str, accepted: str, read: ReadSetting, *, is_secret: bool = False) -> Any:
     metadata = {"default": default, "accepted": accepted, "read": read, "is_secret": is_secret}
     return field(metadata=metadata, repr=not is_secret)
 
 
 def _matching(
     pattern: str, convert: Callable[[str], Any] = str, *, within: Container[Any] | None = None
-) -> type_of_reader:
+) -> ReadSetting:
     def read(value: str, _base: Path) -> Any:
         with suppress(ValueError):
             if re.fullmatch(pattern, value) and (within is None or convert(value) in within):
@@ -51,7 +51,7 @@ def _matching(
     return read
 
 
-def _whole(least: int, most: int) -> type_of_reader:
+def _whole(least: int, most: int) -> ReadSetting:
     return _matching("[0-9]{1,9}", int, within=range(least, most + 1))
 
 

@@ -17,7 +17,7 @@ from lakehouse.defs.compaction import report_table
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import archive_key, pool_of, table_key
 from lakehouse.defs.metadata.runs import figures_table
-from lakehouse.defs.metadata.table import type_of_metadata
+from lakehouse.defs.metadata.table import Metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.defs.ttl import why_left_alone
 from lakehouse.defs.upkeep_times import ARCHIVE_CRON
@@ -83,8 +83,8 @@ def archive_asset(
     return archive
 
 
-def _metadata(moved: ArchiveOutcome | None, expired: ExpireOutcome | None) -> type_of_metadata:
-    found: type_of_metadata = {}
+def _metadata(moved: ArchiveOutcome | None, expired: ExpireOutcome | None) -> Metadata:
+    found: Metadata = {}
     sentences = list[str]()
     if moved is not None:
         plan, document = moved.plan, moved.as_json()

@@ -40,7 +40,7 @@ from lakehouse.defs.dagster_records import (
     runs_in_flight,
 )
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
-from lakehouse.defs.metadata.table import sensed_state, type_of_metadata
+from lakehouse.defs.metadata.table import Metadata, sensed_state
 from lakehouse.defs.run_ownership import read_tag, repeated_by_person
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
@@ -151,7 +151,7 @@ def note_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[Se
     return replace(after, ranking=ranking, reported_ms=now_ms), True
 
 
-def ranking_metadata(fleet: Fleet) -> type_of_metadata:
+def ranking_metadata(fleet: Fleet) -> Metadata:
     """The ranking as a table, best first and limited in length, and its sums."""
     ranked = [each for each in fleet.decisions if each.due_since_ms is not None]
     due = [fleet.states[each.table] for each in ranked]

@@ -36,7 +36,7 @@ _EVENTS_WITHOUT_RUN = 200
 _VACUUM_BYTES = 32 * 2**20
 _CHUNK = 500
 
-type_of_connect = Callable[[], Any]  # opens a `Connection` for a `with` block
+OpenConnection = Callable[[], Any]  # opens a `Connection` for a `with` block
 
 # The runs that hold the newest event of a kind, the newest check, or one of the newest
 # observations of an asset or partition.
@@ -126,7 +126,7 @@ class SqlRecords:
 
     def delete_events_without_run(self) -> None:
         """Deletes old events without a run; in SQLite, they also have a file of their own."""
-        places: list[type_of_connect] = [self.events.index_connection]
+        places: list[OpenConnection] = [self.events.index_connection]
         if self.in_files and (self._run_files / ".db").exists():
             places.append(lambda: self.events.run_connection(""))
         for connect in places:
@@ -225,7 +225,7 @@ def _old_without_run(connection: Connection) -> list[int]:
     return list(connection.scalars(_OLD_WITHOUT_RUN, {"kept": _EVENTS_WITHOUT_RUN}))
 
 
-def _delete(connect: type_of_connect, statement: str, ids: Sequence[int | str]) -> None:
+def _delete(connect: OpenConnection, statement: str, ids: Sequence[int | str]) -> None:
     """Runs the statement for these ids in chunks, so that Dagster's writers wait only briefly."""
     deletion = text(statement).bindparams(bindparam("ids", expanding=True))
     for start in range(0, len(ids), _CHUNK):

@@ -17,7 +17,7 @@ from lakehouse.defs.compaction import report_table
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import pool_of, table_key, ttl_key
 from lakehouse.defs.metadata.runs import figures_table
-from lakehouse.defs.metadata.table import type_of_metadata
+from lakehouse.defs.metadata.table import Metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.defs.upkeep_times import TTL_CRON
 from lakehouse.defs.vacuum import BY_ITSELF
@@ -89,7 +89,7 @@ def why_left_alone(
     )
 
 
-def _metadata(outcome: TtlOutcome) -> type_of_metadata:
+def _metadata(outcome: TtlOutcome) -> Metadata:
     plan = outcome.plan
     return {
         "lakehouse/outcome": plan.sentence,

@@ -11,15 +11,15 @@ from lakehouse.engine.delta_log import garbage_uncollected
 
 _READERS = 8
 
-type_of_found = TypeVar("type_of_found")
+FoundValue = TypeVar("FoundValue")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found(Generic[type_of_found]):
+class Found(Generic[FoundValue]):
     """The result for one table, or its error; both are `None` if there is no table yet."""
 
     table: Table
-    value: type_of_found | None = None
+    value: FoundValue | None = None
     error: LakehouseError | None = None
 
     @property
@@ -34,11 +34,11 @@ class Found(Generic[type_of_found]):
 
 
 def look_at_each(
-    tables: Sequence[Table], look: Callable[[Table], type_of_found | None]
-) -> list[Found[type_of_found]]:
+    tables: Sequence[Table], look: Callable[[Table], FoundValue | None]
+) -> list[Found[FoundValue]]:
     """Calls `look` for each table; returns the results or errors in order."""
 
-    def one(table: Table) -> Found[type_of_found]:
+    def one(table: Table) -> Found[FoundValue]:
         try:
             return Found(table=table, value=look(table))
         except LakehouseError as error:

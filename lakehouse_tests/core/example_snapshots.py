@@ -11,9 +11,9 @@ from lakehouse.core.delta.snapshot import (
     Column,
     DataFile,
     LogTail,
+    PartitionValues,
     Snapshot,
     Tombstone,
-    type_of_partition,
 )
 
 TARGET = 8_000
@@ -32,7 +32,7 @@ def data_file(
     size_bytes: int,
     path: str = "",
     *,
-    partition: type_of_partition = (),
+    partition: PartitionValues = (),
     compacted: bool = False,
     rows: int | None = 100,
     deleted: int = 0,

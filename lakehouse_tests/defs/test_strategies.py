@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from lakehouse import AfterWrite, BySensor, Compaction, Scheduled, Table, Window
-from lakehouse.core.declaration.strategies import type_of_strategy
+from lakehouse.core.declaration.strategies import Strategy
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.defs.compaction import compaction_asset, refuse_closed_window
@@ -50,7 +50,7 @@ def kept(on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
     return on_disk
 
 
-def under(strategy: type_of_strategy, **more: Any) -> Table:
+def under(strategy: Strategy, **more: Any) -> Table:
     return replace(orders, compaction=Compaction(strategy=strategy, min_small_files=2, **more))
 
 

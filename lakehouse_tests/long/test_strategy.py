@@ -12,7 +12,7 @@ from lakehouse.core.declaration.strategies import (
     BySensor,
     Chosen,
     OptimizedWrite,
-    type_of_strategy,
+    Strategy,
 )
 from lakehouse.core.declaration.strategy_properties import (
     AUTO_COMPACT,
@@ -41,7 +41,7 @@ def scattered(events: Any) -> Any:
     return events.select("id", "day").repartition(4)
 
 
-def under(strategy: type_of_strategy, table: Table = events, **more: Any) -> Table:
+def under(strategy: Strategy, table: Table = events, **more: Any) -> Table:
     return replace(table, compaction=Compaction(strategy=strategy, min_small_files=2, **more))
 
 
@@ -104,7 +104,7 @@ def test_optimized_write_makes_one_file_per_partition_and_is_taken_back(
 
 @pytest.mark.parametrize(("strategy", "compacted"), [(AutoCompaction(), True), (BySensor(), False)])
 def test_delta_compacts_by_itself_under_auto_compaction_alone(
-    lake: Lake, spark: "SparkSession", strategy: type_of_strategy, compacted: bool
+    lake: Lake, spark: "SparkSession", strategy: Strategy, compacted: bool
 ) -> None:
     before = session_settings(spark)
     for number in range(3):

@@ -26,7 +26,7 @@ from lakehouse.cli.output import (
 )
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
 from lakehouse.core.adoption.inspection_report import TableFinding, totals_sentence
-from lakehouse.core.declaration.adopted import quoted_address, type_of_writers
+from lakehouse.core.declaration.adopted import Writers, quoted_address
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.text import count_of
@@ -57,7 +57,7 @@ FoundTable = Found[TableFinding]
 @click.option("--prefix", help="Adopt every Delta table below this folder or s3://bucket/prefix.")
 @click.option(
     "--writers",
-    type=click.Choice(get_args(type_of_writers)),
+    type=click.Choice(get_args(Writers)),
     default="unknown",
     show_default=True,
     help="Which other programs commit to the table (docs/adopt.md).",

@@ -9,7 +9,7 @@ from lakehouse.cli.context import LakeContext, complete_table, open_table
 from lakehouse.cli.output import json_option, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildPlan, type_of_source
+from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildPlan, RebuildSource
 from lakehouse.engine.evolution.planned_rebuild import declared_request
 from lakehouse.engine.evolution.rebuild import plan_rebuild, run_rebuild
 from lakehouse.engine.lake import TableSession
@@ -39,11 +39,11 @@ def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool
     with driver_for_command(settings):
         if dry_run:
             session = TableSession(lake=opened.lake, spark=connect(settings), table=wanted)
-            request = declared_request(session, cast("type_of_source | None", source))
+            request = declared_request(session, cast("RebuildSource | None", source))
             plan = plan_rebuild(session, request, opened.tables.values())
             write_json({"table": table, "plan": plan.as_json()}) if as_json else _print_plan(plan)
             return
-        [outcome] = rebuild_tables(opened, [wanted], cast("type_of_source | None", source))
+        [outcome] = rebuild_tables(opened, [wanted], cast("RebuildSource | None", source))
     if as_json:
         write_json(outcome.as_json())
         return
@@ -51,7 +51,7 @@ def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool
 
 
 def rebuild_tables(
-    opened: LakeContext, tables: Iterable[Table], source: "type_of_source | None"
+    opened: LakeContext, tables: Iterable[Table], source: "RebuildSource | None"
 ) -> list[RebuildOutcome]:
     """Rebuilds tables one after the other, and reports each on its page in Dagster."""
     outcomes = list[RebuildOutcome]()

@@ -23,7 +23,7 @@ from lakehouse.cli.output import (
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
-from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite, type_of_write
+from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite, WriteMode
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.compaction.holds import hold_now
@@ -32,7 +32,7 @@ from lakehouse.engine.journal.moves import why_unmoved
 
 # A table's snapshot (`None`: there is no table yet), and the reason to leave the table alone, if
 # there is one.
-type_of_look = tuple[Snapshot | None, Explanation | None]
+ListedTable = tuple[Snapshot | None, Explanation | None]
 
 
 @click.command("tables", epilog="Example: lakehouse tables")
@@ -45,13 +45,13 @@ def tables_command(as_json: bool) -> int:
     """
     opened = open_declared()
 
-    def look(table: Table) -> type_of_look:
+    def look(table: Table) -> ListedTable:
         facts = opened.lake.facts(table.key)
         if facts is None:
             return None, hold_now(opened.lake, table, None)
         return facts.snapshot, hold_now(opened.lake, table, facts.history, snapshot=facts.snapshot)
 
-    def look_at_undeclared(table: Table) -> type_of_look:
+    def look_at_undeclared(table: Table) -> ListedTable:
         facts = opened.lake.facts(table.key)
         return facts and facts.snapshot, None
 
@@ -82,7 +82,7 @@ def tables_command(as_json: bool) -> int:
     return tell_errors([*found, *rest])
 
 
-def _document(found: Found[type_of_look], *, is_declared: bool) -> dict[str, Any]:
+def _document(found: Found[ListedTable], *, is_declared: bool) -> dict[str, Any]:
     table, (snapshot, held) = found.table, found.value or (None, None)
     return {
         "table": table.key,
@@ -102,7 +102,7 @@ def _document(found: Found[type_of_look], *, is_declared: bool) -> dict[str, Any
     }
 
 
-def _row(found: Found[type_of_look], write: str) -> tuple[str, ...]:
+def _row(found: Found[ListedTable], write: str) -> tuple[str, ...]:
     table, (snapshot, _) = found.table, found.value or (None, None)
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
     known = (table.key, source, write)
@@ -124,7 +124,7 @@ def _row(found: Found[type_of_look], write: str) -> tuple[str, ...]:
     return (*known, *counts, time_text(snapshot.committed_ms))
 
 
-def _write_text(write: type_of_write) -> str:
+def _write_text(write: WriteMode) -> str:
     match write:
         case Append(partition_by=()):
             return "append"

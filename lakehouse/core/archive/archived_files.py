@@ -13,12 +13,12 @@ from urllib.parse import unquote
 
 from lakehouse.core.declaration.table import TRANSACTION_RETENTION
 from lakehouse.core.delta.partition_values import (
+    TypedPartition,
     by_name,
-    type_of_typed_partition,
     typed_partition,
 )
 from lakehouse.core.delta.paths import name_in_table
-from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import DataFile, PartitionValues, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import first_names
 
@@ -38,19 +38,19 @@ _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
-def typed_in(snapshot: Snapshot, partition: type_of_partition) -> type_of_typed_partition:
+def typed_in(snapshot: Snapshot, partition: PartitionValues) -> TypedPartition:
     """The values of a partition of this table, as a WHERE clause compares them."""
     return typed_partition(partition, by_name(snapshot.columns))
 
 
 def files_by_partition(
-    snapshot: Snapshot, partitions: Iterable[type_of_partition] | None = None
-) -> dict[type_of_typed_partition, tuple[DataFile, ...]]:
+    snapshot: Snapshot, partitions: Iterable[PartitionValues] | None = None
+) -> dict[TypedPartition, tuple[DataFile, ...]]:
     """A table's files by typed partition: all, or those that a DELETE of `partitions` removes."""
     found = {file.partition for file in snapshot.files}
     typed = {each: typed_in(snapshot, each) for each in found}
     wanted = None if partitions is None else {typed_in(snapshot, each) for each in partitions}
-    groups = defaultdict[type_of_typed_partition, list[DataFile]](list)
+    groups = defaultdict[TypedPartition, list[DataFile]](list)
     for file in snapshot.files:
         if wanted is None or typed[file.partition] in wanted:
             groups[typed[file.partition]].append(file)
@@ -135,7 +135,7 @@ def names_in_files(
     return names
 
 
-def partition_folder(values: type_of_partition) -> str:
+def partition_folder(values: PartitionValues) -> str:
     """The folders of a partition as Spark names them, like `day=2026-01-31/hour=5`."""
     return "/".join(
         f"{_escaped(name)}={_NULL_FOLDER if value in (None, '') else _escaped(value or '')}"
@@ -143,7 +143,7 @@ def partition_folder(values: type_of_partition) -> str:
     )
 
 
-def values_in_folders(folders: Iterable[str]) -> type_of_partition:
+def values_in_folders(folders: Iterable[str]) -> PartitionValues:
     """The pairs of column and value in the names of partition folders."""
     pairs = (folder.partition("=") for folder in folders)
     return tuple(
@@ -162,7 +162,7 @@ class ArchivedNames:
         self._table_key, self._number = table_key, number
         self._taken = {*taken}
 
-    def name_for(self, values: type_of_partition, source: str) -> str:
+    def name_for(self, values: PartitionValues, source: str) -> str:
         """The name for a file of a partition, which is now taken."""
         folder = f"{ARCHIVE}/{self._table_key}/{partition_folder(values)}"
         last = posixpath.basename(source)

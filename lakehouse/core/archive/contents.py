@@ -10,7 +10,7 @@ from lakehouse.core.archive.records import (
     RecordedPartition,
 )
 from lakehouse.core.delta.commits import Commits, moves_rows, written_in
-from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import PartitionValues, Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.core.text import first_names
 
@@ -27,7 +27,7 @@ class ArchivedPartition:
     number: int
     created_ms: int
     storage_class: str
-    partition: type_of_partition
+    partition: PartitionValues
     start_ms: int
     end_ms: int
     files: tuple[ArchivedFile, ...]
@@ -68,10 +68,8 @@ class ArchiveContents:
     """
 
     partitions: tuple[ArchivedPartition, ...] = ()
-    moved: frozenset[type_of_partition] = frozenset()
-    restored_ms: Mapping[type_of_partition, int] = field(
-        default_factory=dict[type_of_partition, int]
-    )
+    moved: frozenset[PartitionValues] = frozenset()
+    restored_ms: Mapping[PartitionValues, int] = field(default_factory=dict[PartitionValues, int])
     unapplied: ArchiveOperation | None = None
     last_number: int = 0
     file_names: frozenset[str] = frozenset()
@@ -105,9 +103,9 @@ def fold_archive(
     in_order = sorted(operations, key=lambda each: each.number)
     _refuse_gaps(in_order, snapshot)
     applied_number = snapshot.transactions.get(APP_ID, 0)
-    held: dict[tuple[int, type_of_partition], ArchivedPartition] = {}
-    restored_ms = dict[type_of_partition, int]()
-    moved = set[type_of_partition]()
+    held: dict[tuple[int, PartitionValues], ArchivedPartition] = {}
+    restored_ms = dict[PartitionValues, int]()
+    moved = set[PartitionValues]()
     left = set[str]()
     unapplied: ArchiveOperation | None = None
     for operation in in_order:
@@ -191,10 +189,10 @@ def _archived(operation: ArchiveOperation, since_ms: int) -> Iterable[ArchivedPa
 
 
 def _without(
-    names: set[str], held: Mapping[tuple[int, type_of_partition], ArchivedPartition]
-) -> dict[tuple[int, type_of_partition], ArchivedPartition]:
+    names: set[str], held: Mapping[tuple[int, PartitionValues], ArchivedPartition]
+) -> dict[tuple[int, PartitionValues], ArchivedPartition]:
     """The partitions without the named files; a partition without any file is dropped."""
-    kept = dict[tuple[int, type_of_partition], ArchivedPartition]()
+    kept = dict[tuple[int, PartitionValues], ArchivedPartition]()
     for key, each in held.items():
         files = tuple(file for file in each.files if file.archived not in names)
         if len(files) == len(each.files):

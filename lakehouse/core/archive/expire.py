@@ -8,7 +8,7 @@ from lakehouse.core.archive.contents import ArchiveContents, ArchivedPartition
 from lakehouse.core.archive.records import APP_ID, ArchiveOperation
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.protocol import retention_ms_of
-from lakehouse.core.delta.snapshot import TableFacts, type_of_partition
+from lakehouse.core.delta.snapshot import PartitionValues, TableFacts
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.core.units import DAY_MS
 
@@ -64,7 +64,7 @@ class ExpirePlan:
         return sum(self.files.values())
 
     @property
-    def values(self) -> tuple[type_of_partition, ...]:
+    def values(self) -> tuple[PartitionValues, ...]:
         """The expired partitions, each once."""
         return tuple(dict.fromkeys(each.partition for each in self.expired))
 
@@ -164,9 +164,9 @@ def plan_expire(facts: ExpireFacts, *, now_ms: int) -> ExpirePlan:
     )
 
 
-def expiry_times(contents: ArchiveContents, keep_days: int | None) -> dict[type_of_partition, int]:
+def expiry_times(contents: ArchiveContents, keep_days: int | None) -> dict[PartitionValues, int]:
     """When each archived partition expires; empty if none does."""
-    times = dict[type_of_partition, int]()
+    times = dict[PartitionValues, int]()
     if keep_days is None:
         return times
     for each in contents.partitions:

@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.snapshot import Column, type_of_partition
+from lakehouse.core.delta.snapshot import Column, PartitionValues
 from lakehouse.core.errors import Refused
 
 _PARTS = ("year", "month", "day", "hour")
@@ -34,8 +34,8 @@ class Span(NamedTuple):
 
 
 def partition_spans(
-    table: str, columns: Sequence[Column], partitions: Iterable[type_of_partition]
-) -> Mapping[type_of_partition, Span | None]:
+    table: str, columns: Sequence[Column], partitions: Iterable[PartitionValues]
+) -> Mapping[PartitionValues, Span | None]:
     """The span of each of a table's partitions; `None` for a value that is no time, such as null.
 
     Raises:
@@ -61,9 +61,7 @@ def partition_spans(
     return {each: _span(start, unit) for each, start in starts.items()}
 
 
-def _values(
-    partition: type_of_partition, columns: Sequence[Column]
-) -> Iterable[tuple[str, object]]:
+def _values(partition: PartitionValues, columns: Sequence[Column]) -> Iterable[tuple[str, object]]:
     typed = typed_partition(partition, by_name(columns))
     return ((name, value) for (name, _), value in zip(partition, typed, strict=True))
 

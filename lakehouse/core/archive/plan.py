@@ -25,7 +25,7 @@ from lakehouse.core.archive.partition_times import Span, partition_spans
 from lakehouse.core.declaration.archive import Archive
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.partition_values import by_name, is_changed_by_rewrite
-from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import DataFile, PartitionValues, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, first_names, size_text
@@ -57,7 +57,7 @@ class LeavingPartition:
     `is_late`: rows that arrived after the partition had been archived.
     """
 
-    values: type_of_partition
+    values: PartitionValues
     span: Span
     files: tuple[DataFile, ...]
     rewritten: str = ""
@@ -209,7 +209,7 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
 
 def _cutoff_ms(
     archive: Archive,
-    spans: Mapping[type_of_partition, Span | None],
+    spans: Mapping[PartitionValues, Span | None],
     contents: ArchiveContents,
     now_ms: int,
 ) -> int:
@@ -281,7 +281,7 @@ class _Notes:
 
 def _notes_of_facts(
     facts: ArchiveFacts,
-    spans: Mapping[type_of_partition, Span | None],
+    spans: Mapping[PartitionValues, Span | None],
     leaving: Sequence[LeavingPartition],
 ) -> Iterable[str]:
     if (unapplied := facts.contents.unapplied) is not None:

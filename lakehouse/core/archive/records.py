@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from lakehouse.core.delta.snapshot import type_of_partition
+from lakehouse.core.delta.snapshot import PartitionValues
 
 # The transaction id under which a table's log records the number of the last applied operation.
 APP_ID = "lakehouse-archive"
-type_of_operation = Literal["archive", "restore", "expire"]
+ArchiveKind = Literal["archive", "restore", "expire"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class RecordedPartition:
       file was copied.
     """
 
-    values: type_of_partition
+    values: PartitionValues
     start_ms: int
     end_ms: int
     files: tuple[ArchivedFile, ...]
@@ -71,7 +71,7 @@ class ArchiveOperation:
     """
 
     number: int
-    kind: type_of_operation
+    kind: ArchiveKind
     table_id: str
     version: int
     created_ms: int
@@ -126,7 +126,7 @@ def decode_operation(data: bytes) -> ArchiveOperation:
         ValueError, KeyError, TypeError: the document is damaged.
     """
     content: dict[str, Any] = json.loads(data.decode("utf-8", "surrogatepass"))
-    if content["kind"] not in get_args(type_of_operation):
+    if content["kind"] not in get_args(ArchiveKind):
         raise ValueError(f"unknown kind {content['kind']!r}")
     return ArchiveOperation(
         number=int(content["number"]),

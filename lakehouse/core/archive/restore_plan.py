@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.core.archive.contents import ArchivedPartition
-from lakehouse.core.delta.snapshot import type_of_partition
+from lakehouse.core.delta.snapshot import PartitionValues
 from lakehouse.core.text import count_of, size_text
 
 
@@ -63,7 +63,7 @@ class RestorePlan:
         return sum(each.size_bytes for each in self.partitions)
 
     @property
-    def values(self) -> tuple[type_of_partition, ...]:
+    def values(self) -> tuple[PartitionValues, ...]:
         """The partitions, each once."""
         return tuple(dict.fromkeys(each.partition for each in self.partitions))
 

@@ -7,11 +7,11 @@ from lakehouse.core.archive.ttl_facts import TimeBounds, TtlFacts
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.snapshot import Column, DataFile, type_of_partition
+from lakehouse.core.delta.snapshot import Column, DataFile, PartitionValues
 
 # Spark plans a condition on this many partitions in about a second.
 _STEP_PARTITIONS = 5_000
-type_of_part = tuple[type_of_partition, Sequence[DataFile]]
+PartitionFiles = tuple[PartitionValues, Sequence[DataFile]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class TtlStep:
     - `least_rows`, `most_rows`: bounds of the deleted rows; `most_rows` is `None` if unknown.
     """
 
-    partitions: tuple[type_of_partition, ...] | None
+    partitions: tuple[PartitionValues, ...] | None
     by_metadata: bool
     files: frozenset[str]
     scanned_bytes: int
@@ -105,18 +105,18 @@ def plan_steps(
         )
 
 
-def _by_partition(files: Iterable[DataFile]) -> Mapping[type_of_partition, Sequence[DataFile]]:
-    by_partition = dict[type_of_partition, list[DataFile]]()
+def _by_partition(files: Iterable[DataFile]) -> Mapping[PartitionValues, Sequence[DataFile]]:
+    by_partition = dict[PartitionValues, list[DataFile]]()
     for file in files:
         by_partition.setdefault(file.partition, []).append(file)
     return by_partition
 
 
 def _groups(
-    sized: Iterable[tuple[type_of_part, int]], *, limit_bytes: int
-) -> Iterable[Sequence[type_of_part]]:
+    sized: Iterable[tuple[PartitionFiles, int]], *, limit_bytes: int
+) -> Iterable[Sequence[PartitionFiles]]:
     """Groups of partitions up to this size (0: no limit); a larger partition is alone."""
-    group, group_bytes = list[type_of_part](), 0
+    group, group_bytes = list[PartitionFiles](), 0
     for part, size_bytes in sized:
         is_full = bool(limit_bytes) and group_bytes + size_bytes > limit_bytes
         if group and (is_full or len(group) == _STEP_PARTITIONS):
@@ -130,7 +130,7 @@ def _groups(
 
 def _step(
     facts: TtlFacts,
-    partitions: tuple[type_of_partition, ...] | None,
+    partitions: tuple[PartitionValues, ...] | None,
     expired: Sequence[DataFile],
     straddling: Sequence[DataFile],
     *,

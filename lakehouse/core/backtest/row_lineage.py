@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakehouse.core.delta.file_history import FileCommit, FileHistory
-from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
+from lakehouse.core.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, live_bytes
 
 # The grains in a file, each with the number of its deleted rows. Equal for files with equal rows.
-type_of_content = frozenset[tuple[int, int]]
+GrainContent = frozenset[tuple[int, int]]
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Lineage:
         """Replays the history. `_live` has the real table's files as of the current commit."""
         self.deeds: list[CommitEffect] = []
         self.grains: dict[int, DataFile] = {}
-        self.made: dict[type_of_content, DataFile] = {}
+        self.made: dict[GrainContent, DataFile] = {}
         self.guesses = 0
         self._bytes_in, self._bytes_out = 0.0, 0
         self._live: dict[str, SimulatedFile] = {}
@@ -108,8 +108,8 @@ class Lineage:
 
     def _compact(self, commit: FileCommit) -> None:
         columns = by_name(commit.shape.columns)
-        inputs: defaultdict[type_of_typed_partition, list[SimulatedFile]] = defaultdict(list)
-        outputs: defaultdict[type_of_typed_partition, list[DataFile]] = defaultdict(list)
+        inputs: defaultdict[TypedPartition, list[SimulatedFile]] = defaultdict(list)
+        outputs: defaultdict[TypedPartition, list[DataFile]] = defaultdict(list)
         for path in commit.removed_paths:
             if path in self._live:
                 held = self._live.pop(path)
@@ -150,7 +150,7 @@ def live_rows(file: DataFile) -> int | None:
     return None if file.row_count is None else file.row_count - file.deleted_row_count
 
 
-def content(grains: Iterable[int], deleted: Mapping[int, int]) -> type_of_content:
+def content(grains: Iterable[int], deleted: Mapping[int, int]) -> GrainContent:
     """The content of a file: its grains, and how many rows of each are deleted."""
     return frozenset((grain, deleted.get(grain, 0)) for grain in grains)
 

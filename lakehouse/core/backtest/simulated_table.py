@@ -13,7 +13,7 @@ from lakehouse.core.backtest.row_lineage import (
     live_rows,
 )
 from lakehouse.core.compaction.bins import Bin
-from lakehouse.core.delta.snapshot import DataFile, live_bytes, type_of_partition
+from lakehouse.core.delta.snapshot import DataFile, PartitionValues, live_bytes
 
 
 class SimulatedTable:
@@ -89,7 +89,7 @@ class SimulatedTable:
         size_bytes: float,
         what: str,
         *,
-        partition: type_of_partition,
+        partition: PartitionValues,
         modified_ms: int,
     ) -> DataFile:
         """A new file for a part of the grains. `size_bytes` is the size of all grains together."""

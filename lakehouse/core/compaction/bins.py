@@ -10,18 +10,18 @@ from lakehouse.core.compaction.target_size import WriteHistory
 from lakehouse.core.costs.compaction_speed import Rates
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.partition_values import (
+    TypedPartition,
     by_name,
     grouping_key,
     is_changed_by_rewrite,
-    type_of_typed_partition,
     typed_partition,
 )
 from lakehouse.core.delta.snapshot import (
     Column,
     DataFile,
+    PartitionValues,
     Snapshot,
     live_bytes,
-    type_of_partition,
 )
 from lakehouse.core.reasons import Reason
 
@@ -88,7 +88,7 @@ class Bin:
     `partition` has the values of the smallest file. Other files may spell equal values differently.
     """
 
-    partition: type_of_partition
+    partition: PartitionValues
     files: tuple[DataFile, ...]
     # Bytes of the inputs. Computed once, since plans of many files need it often.
     size_bytes: int = field(init=False)
@@ -178,16 +178,16 @@ def live_share(bins: Iterable[Bin]) -> float:
 
 def files_by_partition(
     snapshot: Snapshot,
-) -> Mapping[type_of_typed_partition, tuple[DataFile, ...]]:
+) -> Mapping[TypedPartition, tuple[DataFile, ...]]:
     """Live files by partition, ascending by size. The order does not depend on the log's order.
 
     Partitions whose values a rewrite would change are omitted (`left_alone`).
     """
     columns = by_name(snapshot.columns)
-    spelled: defaultdict[type_of_partition, list[DataFile]] = defaultdict(list)
+    spelled: defaultdict[PartitionValues, list[DataFile]] = defaultdict(list)
     for file in snapshot.files:
         spelled[file.partition].append(file)
-    typed: defaultdict[type_of_typed_partition, list[DataFile]] = defaultdict(list)
+    typed: defaultdict[TypedPartition, list[DataFile]] = defaultdict(list)
     for partition in sorted(spelled, key=str):
         if not is_changed_by_rewrite(partition, columns):
             typed[typed_partition(partition, columns)].extend(spelled[partition])

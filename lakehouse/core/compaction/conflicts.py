@@ -13,7 +13,7 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.costs.compaction_estimate import estimate
 from lakehouse.core.costs.compaction_speed import MergeWork, Rates
 from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
+from lakehouse.core.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.journal_records import CompactionTry
 
@@ -22,13 +22,13 @@ from lakehouse.core.journal_records import CompactionTry
 class Loss:
     """A compaction that lost its commit race, and the partitions where others removed files."""
 
-    partitions: frozenset[type_of_typed_partition]
+    partitions: frozenset[TypedPartition]
     ended: CompactionTry
 
 
 def partitions_removed_from(
     snapshot: Snapshot, commits: Iterable[Commit]
-) -> frozenset[type_of_typed_partition]:
+) -> frozenset[TypedPartition]:
     """The partitions of `snapshot` in which later `commits` removed or replaced files."""
     columns = by_name(snapshot.columns)
     paths = {path for commit in commits if commit.changed_data for path in commit.removed_paths}
@@ -40,7 +40,7 @@ def partitions_removed_from(
 def without_partitions(
     plan: CompactionPlan,
     snapshot: Snapshot,
-    partitions: frozenset[type_of_typed_partition],
+    partitions: frozenset[TypedPartition],
     *,
     rates: Rates,
 ) -> CompactionPlan:

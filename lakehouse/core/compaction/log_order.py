@@ -27,7 +27,7 @@ from lakehouse.core.compaction.bins import (
 )
 from lakehouse.core.compaction.run_bounds import PlannedPartition, best_group, one_run
 from lakehouse.core.compaction.small_files import LEAST_KEPT_BYTES, nothing
-from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import DataFile, PartitionValues, Snapshot
 from lakehouse.core.reasons import Reason
 
 
@@ -102,8 +102,8 @@ def _lowered_target(fresh: Sequence[DataFile], target: int) -> int:
 
 def _files_in_log_order(
     snapshot: Snapshot,
-) -> Mapping[type_of_partition, tuple[DataFile, ...]]:
-    found = defaultdict[type_of_partition, list[DataFile]](list)
+) -> Mapping[PartitionValues, tuple[DataFile, ...]]:
+    found = defaultdict[PartitionValues, list[DataFile]](list)
     for file in snapshot.files:
         found[file.partition].append(file)
     return {partition: tuple(files) for partition, files in found.items()}

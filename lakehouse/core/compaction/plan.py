@@ -39,7 +39,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.protocol import unknown_features
-from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import PartitionValues, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, size_text
@@ -61,7 +61,7 @@ class CompactionPlan(Explained):
     version: int
     statement: Statement
     bins: tuple[Bin, ...]
-    partitions: tuple[type_of_partition, ...] | None
+    partitions: tuple[PartitionValues, ...] | None
     policy: Compaction
     estimate: Estimate
     files_left: int = 0

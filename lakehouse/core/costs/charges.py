@@ -25,7 +25,7 @@ _DEAD = frozenset(
     part.name.lower() for part in (*RECLAIMABLE, Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT)
 )
 
-type_of_kind = Literal["storage", "compute", "requests"]
+ChargeKind = Literal["storage", "compute", "requests"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Charge:
     day: date
     table: str
     owner: str
-    kind: type_of_kind
+    kind: ChargeKind
     part: str
     sku: str
     quantity: Decimal

@@ -11,11 +11,11 @@ from decimal import Decimal
 from json import dumps
 from typing import Any, Literal
 
-from lakehouse.core.costs.charges import Charge, type_of_kind
+from lakehouse.core.costs.charges import Charge, ChargeKind
 from lakehouse.core.costs.exact_amounts import DIGITS
 
 FOCUS_VERSION = "1.3"
-type_of_column = Literal["String", "Decimal", "Date/Time", "JSON"]
+FocusType = Literal["String", "Decimal", "Date/Time", "JSON"]
 
 _TEXTS = (
     "AllocatedMethodId",
@@ -88,8 +88,8 @@ _DOCUMENTS = (
 )
 
 
-def _focus_columns() -> dict[str, type_of_column]:
-    columns: dict[str, type_of_column] = {
+def _focus_columns() -> dict[str, FocusType]:
+    columns: dict[str, FocusType] = {
         **dict.fromkeys(_TEXTS, "String"),
         **dict.fromkeys((*SPLIT, *_PRICES), "Decimal"),
         **dict.fromkeys(_TIMES, "Date/Time"),
@@ -99,7 +99,7 @@ def _focus_columns() -> dict[str, type_of_column]:
 
 
 # Name -> type, in the order of the table.
-FOCUS_COLUMNS: Mapping[str, type_of_column] = _focus_columns()
+FOCUS_COLUMNS: Mapping[str, FocusType] = _focus_columns()
 # Name -> type as Spark spells it.
 # - x_mode: estimated (from prices) or allocated (from a bill).
 # - x_part: the part of an inventory, or the kind of an operation.
@@ -118,7 +118,7 @@ CUSTOM_COLUMNS: Mapping[str, str] = {
     "x_report": "STRING",
     "x_is_closed": "BOOLEAN",
 }
-_SPARK_TYPES: Mapping[type_of_column, str] = {
+_SPARK_TYPES: Mapping[FocusType, str] = {
     "String": "STRING",
     "Decimal": f"DECIMAL(38, {DIGITS})",
     "Date/Time": "TIMESTAMP",
@@ -130,7 +130,7 @@ COLUMNS: Mapping[str, str] = {
 }
 
 # kind -> service category, subcategory and name, as AWS spells them where it has the service.
-_SERVICES: Mapping[type_of_kind, tuple[str, str, str]] = {
+_SERVICES: Mapping[ChargeKind, tuple[str, str, str]] = {
     "storage": ("Storage", "Object Storage", "Amazon Simple Storage Service"),
     "requests": ("Storage", "Object Storage", "Amazon Simple Storage Service"),
     "compute": ("Compute", "Other (Compute)", "Table upkeep"),

@@ -131,8 +131,8 @@ _DELTAS_OWN_STORES = ("io.delta.storage.", "org.apache.spark.sql.delta.storage."
 # Except for this one of a later Delta. Source: delta-io/delta, pull request 7767
 DELTAS_CONDITIONAL_STORE = "io.delta.storage.S3LogStore"
 
-type_of_writers = Literal["unknown", "none", "conditional"]
-type_of_orphans = Literal["keep", "delete"]
+Writers = Literal["unknown", "none", "conditional"]
+Orphans = Literal["keep", "delete"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,15 +150,15 @@ class Adopted:
     """
 
     uri: str
-    writers: type_of_writers = "unknown"
-    orphans: type_of_orphans = "keep"
+    writers: Writers = "unknown"
+    orphans: Orphans = "keep"
     asset_key: tuple[str, ...] = ()
     pool: str = ""
 
     def __post_init__(self) -> None:
         for name, accepted in (
-            ("writers", get_args(type_of_writers)),
-            ("orphans", get_args(type_of_orphans)),
+            ("writers", get_args(Writers)),
+            ("orphans", get_args(Orphans)),
         ):
             if getattr(self, name) not in accepted:
                 words = either([repr(word) for word in accepted])

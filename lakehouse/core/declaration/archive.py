@@ -7,7 +7,7 @@ from typing import Literal
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.column_names import check_columns
 from lakehouse.core.declaration.knobs import check_knobs, knob, one_of, whole
-from lakehouse.core.declaration.write_modes import Append, Overwrite, type_of_write
+from lakehouse.core.declaration.write_modes import Append, Overwrite, WriteMode
 from lakehouse.core.errors import Refused
 
 # The types of a partition column that can hold a date. Texts can hold an ISO date.
@@ -53,7 +53,7 @@ class Archive:
 
 
 def check_archive(
-    what: str, write: type_of_write, types: Mapping[str, str] | None, *, late: str = ""
+    what: str, write: WriteMode, types: Mapping[str, str] | None, *, late: str = ""
 ) -> None:
     """Refuses an archive of a table whose partitions have no time.
 
@@ -109,7 +109,7 @@ class Ttl:
             raise Refused(f"Ttl.days is {self.days!r}. Use {whole(1).words}.")
 
 
-def check_ttl(what: str, ttl: Ttl, write: type_of_write, types: Mapping[str, str] | None) -> None:
+def check_ttl(what: str, ttl: Ttl, write: WriteMode, types: Mapping[str, str] | None) -> None:
     """Refuses a TTL whose rows would come back, or whose column is no time.
 
     `types` are the declared columns with their types, or `None` if they are unknown. They are then

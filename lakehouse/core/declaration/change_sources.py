@@ -155,4 +155,4 @@ class Debezium:
         return tuple(schema)
 
 
-type_of_changes = Dms | Debezium
+ChangeSource = Dms | Debezium

@@ -16,7 +16,7 @@ from lakehouse.core.declaration.knobs import (
     tuple_of,
     whole,
 )
-from lakehouse.core.declaration.strategies import BySensor, type_of_strategy
+from lakehouse.core.declaration.strategies import BySensor, Strategy
 from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.errors import Refused
 
@@ -55,12 +55,12 @@ class LiquidClustering:
         _check_some("LiquidClustering.columns", self.columns)
 
 
-type_of_data_layout = BinPacking | ZOrder | LiquidClustering
+DataLayout = BinPacking | ZOrder | LiquidClustering
 
 
 def check_layout(
     what: str,
-    layout: type_of_data_layout,
+    layout: DataLayout,
     *,
     partition_by: Sequence[str],
     columns: Sequence[str] | None,
@@ -95,9 +95,9 @@ def check_layout(
 class Compaction:
     """A table's compaction knobs. Those after the first six are for special cases."""
 
-    strategy: type_of_strategy = knob(
+    strategy: Strategy = knob(
         BySensor(),
-        instance_of(type_of_strategy),
+        instance_of(Strategy),
         "which mechanism keeps the files large, and when: [strategies](when.md#strategies)",
     )
     min_small_files: int = knob(
@@ -120,9 +120,9 @@ class Compaction:
         ' days=("sat", "sun")),)`. A window past midnight belongs to the day on which it starts.'
         " Empty: always",
     )
-    data_layout: type_of_data_layout = knob(
+    data_layout: DataLayout = knob(
         BinPacking(),
-        instance_of(type_of_data_layout),
+        instance_of(DataLayout),
         "how rows are laid out in files: `BinPacking()` merges small files; `ZOrder(columns=…)`"
         " sorts whole partitions by these columns; `LiquidClustering(columns=…)` clusters a table"
         " without partitions by up to four columns",

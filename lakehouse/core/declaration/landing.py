@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lakehouse.core.declaration.change_sources import Debezium, Dms, type_of_changes
+from lakehouse.core.declaration.change_sources import ChangeSource, Debezium, Dms
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
 from lakehouse.core.declaration.knobs import (
@@ -110,7 +110,7 @@ class Landing:
     encoding: str = knob(
         "utf-8", _ENCODING, "encoding of JSON and CSV files; a file in another one is set aside"
     )
-    changes: type_of_changes | None = None
+    changes: ChangeSource | None = None
     max_batch_files: int = knob(2_000, whole(1), "the most files in a batch")
     max_batch_bytes: int = knob(
         512 * MIB,
@@ -268,7 +268,7 @@ class Landing:
         return (*(names if self.changes is None else self.changes.row_fields(names)), *self.derived)
 
     @property
-    def change_data(self) -> type_of_changes:
+    def change_data(self) -> ChangeSource:
         """The source of the changes. Only valid for change data."""
         assert self.changes is not None, f"{self.prefix} has no change data"
         return self.changes

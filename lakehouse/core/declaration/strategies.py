@@ -59,4 +59,4 @@ class Chosen:
             )
 
 
-type_of_strategy = OptimizedWrite | AfterWrite | Scheduled | AutoCompaction | BySensor | Chosen
+Strategy = OptimizedWrite | AfterWrite | Scheduled | AutoCompaction | BySensor | Chosen

@@ -8,8 +8,8 @@ would set another value.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakehouse.core.declaration.compaction_policy import LiquidClustering, type_of_data_layout
-from lakehouse.core.declaration.strategies import AutoCompaction, OptimizedWrite, type_of_strategy
+from lakehouse.core.declaration.compaction_policy import DataLayout, LiquidClustering
+from lakehouse.core.declaration.strategies import AutoCompaction, OptimizedWrite, Strategy
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 
@@ -32,7 +32,7 @@ class PropertyChanges:
     left: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def desired_properties(strategy: type_of_strategy) -> dict[str, str]:
+def desired_properties(strategy: Strategy) -> dict[str, str]:
     """The properties that the strategy sets."""
     names: Mapping[type, str] = {OptimizedWrite: OPTIMIZE_WRITE, AutoCompaction: AUTO_COMPACT}
     return {names[type(strategy)]: "true"} if type(strategy) in names else {}
@@ -76,7 +76,7 @@ class ClusteringChange:
     mark: str | None
 
 
-def clustering_change(snapshot: Snapshot, data_layout: type_of_data_layout) -> ClusteringChange:
+def clustering_change(snapshot: Snapshot, data_layout: DataLayout) -> ClusteringChange:
     """The change that gives the table the clustering of its policy, or removes an earlier one.
 
     Clustering that a person has set is kept.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.archive import Archive, Ttl, check_archive, check_ttl
-from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, Dms, type_of_changes
+from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, ChangeSource, Dms
 from lakehouse.core.declaration.column_names import (
     check_columns,
     check_renamed,
@@ -27,7 +27,7 @@ from lakehouse.core.declaration.write_modes import (
     History,
     Merge,
     Overwrite,
-    type_of_write,
+    WriteMode,
 )
 from lakehouse.core.errors import Refused
 
@@ -53,7 +53,7 @@ class Table:
     """
 
     key: str
-    write: type_of_write
+    write: WriteMode
     source: Landing | None = None
     inputs: tuple["Table", ...] = ()
     transform: Callable[..., Any] | None = None
@@ -188,7 +188,7 @@ class Table:
                     f"all {len(columns)} columns are in partition_by. Leave at least one out."
                 )
 
-    def _check_changes(self, source: Landing, changes: type_of_changes) -> None:
+    def _check_changes(self, source: Landing, changes: ChangeSource) -> None:
         if not isinstance(self.write, Merge | History):
             raise self._refused(
                 "change data is written by Merge or History. Use one of them, or no changes=."
@@ -286,7 +286,7 @@ def check_key(what: str, key: str) -> None:
 
 
 def table(
-    *, key: str, inputs: Iterable[Table], write: type_of_write, **options: Any
+    *, key: str, inputs: Iterable[Table], write: WriteMode, **options: Any
 ) -> Callable[[Callable[..., Any]], Table]:
     """Decorates a transform of DataFrames as a `Table`. The docstring becomes its description."""
 

@@ -42,8 +42,8 @@ LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
 DEFAULT_LOG_DAYS = 30
 DEFAULT_LOG_RETENTION = f"interval {DEFAULT_LOG_DAYS} days"
-type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
-VACUUM_MODES: tuple[type_of_mode, ...] = get_args(type_of_mode)
+VacuumMode = Literal["LITE", "INVENTORY", "FULL"]
+VACUUM_MODES: tuple[VacuumMode, ...] = get_args(VacuumMode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

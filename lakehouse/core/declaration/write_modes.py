@@ -67,4 +67,4 @@ class History:
         check_columns("History.keys", self.keys)
 
 
-type_of_write = Append | Merge | History | Overwrite | Adopted
+WriteMode = Append | Merge | History | Overwrite | Adopted

@@ -17,9 +17,9 @@ from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from math import copysign, inf, isnan, nan
 
-from lakehouse.core.delta.snapshot import Column, type_of_partition
+from lakehouse.core.delta.snapshot import Column, PartitionValues
 
-type_of_typed_partition = tuple[object, ...]
+TypedPartition = tuple[object, ...]
 
 _TEXT_TYPES = frozenset({"string", "binary"})
 _FLOATING_TYPES = frozenset({"float", "double"})
@@ -56,9 +56,7 @@ _PLAIN = {
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
-def typed_partition(
-    partition: type_of_partition, columns: Mapping[str, Column]
-) -> type_of_typed_partition:
+def typed_partition(partition: PartitionValues, columns: Mapping[str, Column]) -> TypedPartition:
     """The partition as typed values; two are equal if no WHERE clause can distinguish them.
 
     `columns` are the table's columns by name.
@@ -66,7 +64,7 @@ def typed_partition(
     return tuple(_typed(value, _type_of(name, columns)) for name, value in partition)
 
 
-def grouping_key(partition: type_of_partition, columns: Mapping[str, Column]) -> object:
+def grouping_key(partition: PartitionValues, columns: Mapping[str, Column]) -> object:
     """The key by which OPTIMIZE separates files of one typed partition into different bins.
 
     OPTIMIZE groups by hashes, which differ for 0.0 and -0.0. If one of a file's values cannot be
@@ -81,7 +79,7 @@ def grouping_key(partition: type_of_partition, columns: Mapping[str, Column]) ->
     return tuple(isinstance(value, float) and copysign(1.0, value) < 0 for value in typed)
 
 
-def is_changed_by_rewrite(partition: type_of_partition, columns: Mapping[str, Column]) -> bool:
+def is_changed_by_rewrite(partition: PartitionValues, columns: Mapping[str, Column]) -> bool:
     """Whether OPTIMIZE would replace the value of a text column by null."""
     return any(
         value in _WRITTEN_AS_NULL and _type_of(name, columns) in _TEXT_TYPES

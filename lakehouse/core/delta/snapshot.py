@@ -9,7 +9,7 @@ from lakehouse.core.delta.commits import Commits
 
 _SIZE = attrgetter("size_bytes")
 
-type_of_partition = tuple[tuple[str, str | None], ...]
+PartitionValues = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class DataFile:
     path: str
     size_bytes: int
     modified_ms: int
-    partition: type_of_partition = ()
+    partition: PartitionValues = ()
     row_count: int | None = None
     deletion_vector: str | None = None
     deleted_row_count: int = 0

@@ -41,7 +41,7 @@ _PASSES = 2
 # properties. Measured on two cores.
 _STATEMENTS_SECONDS = 2.5
 
-type_of_source = Literal["rows", "inputs"]
+RebuildSource = Literal["rows", "inputs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class RebuildRequest:
     """
 
     table: Table
-    source: type_of_source
+    source: RebuildSource
     columns: tuple[ColumnSource, ...] = ()
 
 
@@ -81,7 +81,7 @@ class RebuildPlan:
 
     table: str
     version: int
-    source: type_of_source
+    source: RebuildSource
     columns: tuple[ColumnSource, ...]
     partition_by: tuple[str, ...]
     changes: tuple[str, ...]

@@ -17,7 +17,7 @@ loaded file, a fingerprint of its path is kept.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lakehouse.core.declaration.write_modes import Overwrite, type_of_write
+from lakehouse.core.declaration.write_modes import Overwrite, WriteMode
 from lakehouse.core.ingest.batches import FOREIGN, Batch, KnownFile, Ledger, SetAside, fingerprint
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
@@ -93,7 +93,7 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
 
 
 def find_unfinished(
-    ledger: Ledger, write: type_of_write, *, arrived: int, read: Callable[[int], Batch]
+    ledger: Ledger, write: WriteMode, *, arrived: int, read: Callable[[int], Batch]
 ) -> Batch | None:
     """The batch to repeat: the oldest one with files after `arrived`.
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 from operator import attrgetter
 
 from lakehouse.core.declaration.landing import Landing, is_public, is_retried, retried_folder
-from lakehouse.core.declaration.write_modes import Overwrite, type_of_write
+from lakehouse.core.declaration.write_modes import Overwrite, WriteMode
 from lakehouse.core.ingest.batches import (
     FOREIGN,
     Batch,
@@ -58,7 +58,7 @@ def choose_batch(
     listing: Sequence[LandedFile],
     ledger: Ledger,
     landing: Landing,
-    write: type_of_write,
+    write: WriteMode,
     *,
     now_ms: int | None = None,
 ) -> BatchPlan:
@@ -239,7 +239,7 @@ def describe_change(known: KnownFile, now: LandedFile) -> str:
 
 
 def _take(
-    good: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write
+    good: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: WriteMode
 ) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
     if not isinstance(write, Overwrite) or not good:
         sizes = accumulate(file.size_bytes for file in good[: landing.max_batch_files])

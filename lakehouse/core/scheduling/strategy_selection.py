@@ -29,7 +29,7 @@ from lakehouse.core.declaration.strategies import (
     BySensor,
     Chosen,
     OptimizedWrite,
-    type_of_strategy,
+    Strategy,
 )
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.delta.commits import Commits
@@ -66,7 +66,7 @@ class WriteFacts:
 class StrategyChoice(Explained):
     """The strategy in force, never `Chosen`, and why."""
 
-    strategy: type_of_strategy
+    strategy: Strategy
 
 
 def strategy_of(
@@ -173,5 +173,5 @@ def choose_strategy(
     return _choice(BySensor(), Reason.SENSOR_CHOSEN, **numbers)
 
 
-def _choice(strategy: type_of_strategy, reason: Reason, **numbers: object) -> StrategyChoice:
+def _choice(strategy: Strategy, reason: Reason, **numbers: object) -> StrategyChoice:
     return StrategyChoice(strategy=strategy, explanation=reason.explain(**numbers))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lakehouse.core.declaration.vacuum_policy import LOG_RETENTION, type_of_mode
+from lakehouse.core.declaration.vacuum_policy import LOG_RETENTION, VacuumMode
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.inventory.classify import OtherUses
@@ -166,7 +166,7 @@ def folders_above(name: str) -> list[str]:
     return ["/".join(parts[: end + 1]) for end in range(len(parts))]
 
 
-def folders_to_ask(facts: VacuumFacts, mode: type_of_mode, names: Iterable[str]) -> dict[str, bool]:
+def folders_to_ask(facts: VacuumFacts, mode: VacuumMode, names: Iterable[str]) -> dict[str, bool]:
     """The folders above these files, and whether a HEAD request suffices to find a table there.
 
     A HEAD of the first commit finds a new table. It suffices for partitions, which are many, and

@@ -7,7 +7,7 @@ from typing import Any
 
 from lakehouse.core.costs.compaction_estimate import price
 from lakehouse.core.declaration.prices import Prices
-from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, type_of_mode
+from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, VacuumMode
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import PAGE_KEYS
 from lakehouse.core.inventory.report_age import MAX_REPORT_AGE_HOURS
@@ -38,7 +38,7 @@ _EARLY = 0.9
 class Quote:
     """The expected cost of a vacuum by `mode`; `why_not` is empty if the mode is valid."""
 
-    mode: type_of_mode
+    mode: VacuumMode
     why_not: str
     list_requests: int
     get_requests: int
@@ -55,16 +55,16 @@ class Quote:
 class ModeChoice:
     """The mode of a vacuum, and the quotes of all modes."""
 
-    mode: type_of_mode
+    mode: VacuumMode
     quotes: tuple[Quote, ...]
 
-    def quote_of(self, mode: type_of_mode) -> Quote:
+    def quote_of(self, mode: VacuumMode) -> Quote:
         """The quote of one mode."""
         return next(quote for quote in self.quotes if quote.mode == mode)
 
 
 def choose_mode(
-    facts: VacuumFacts, *, prices: Prices, now_ms: int, wanted: type_of_mode | None = None
+    facts: VacuumFacts, *, prices: Prices, now_ms: int, wanted: VacuumMode | None = None
 ) -> ModeChoice:
     """The `wanted` mode, or else the cheapest valid mode (of equally cheap modes, the fastest).
 
@@ -109,7 +109,7 @@ def _why_not_lite(facts: VacuumFacts, removed_count: int) -> str:
     return ""
 
 
-def _quote(mode: type_of_mode, facts: VacuumFacts, prices: Prices, now_ms: int) -> Quote:
+def _quote(mode: VacuumMode, facts: VacuumFacts, prices: Prices, now_ms: int) -> Quote:
     table_files = facts.table_files
     known_count = len(table_files.live) + len(table_files.stones) + len(table_files.vectors)
     removed_count = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.stones)
@@ -134,7 +134,7 @@ def _quote(mode: type_of_mode, facts: VacuumFacts, prices: Prices, now_ms: int) 
     )
 
 
-def _why_not(mode: type_of_mode, facts: VacuumFacts, now_ms: int, removed_count: int) -> str:
+def _why_not(mode: VacuumMode, facts: VacuumFacts, now_ms: int, removed_count: int) -> str:
     if facts.log_only and mode != "LITE":
         return (
             "other programs write the table, so files that its log never named are kept, unless "

@@ -27,7 +27,7 @@ from lakehouse.core.declaration.vacuum_policy import (
     SAFE_RETENTION_HOURS,
     SHORT_RETENTION_RISK,
     Vacuum,
-    type_of_mode,
+    VacuumMode,
 )
 from lakehouse.core.delta.protocol import RETENTION, unknown_features
 from lakehouse.core.errors import Broken, Refused
@@ -57,7 +57,7 @@ class VacuumPlan(Explained):
 
     table: str
     version: int
-    mode: type_of_mode
+    mode: VacuumMode
     report: str
     retention_ms: int
     horizon_ms: int
@@ -207,7 +207,7 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
         )
 
 
-def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settled_ms: int) -> None:
+def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: VacuumMode, settled_ms: int) -> None:
     """Refuses a listing that lacks files of the newest version."""
     needed: Mapping[str, Reference] = {**facts.table_files.live, **facts.table_files.vectors}
     settled = [
@@ -233,7 +233,7 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settl
 
 
 def _explanation(
-    facts: VacuumFacts, candidates: Sequence[Candidate], mode: type_of_mode, horizon_ms: int
+    facts: VacuumFacts, candidates: Sequence[Candidate], mode: VacuumMode, horizon_ms: int
 ) -> Explanation:
     removed = facts.table_files.removed_vectors
     times_ms = [*facts.table_files.stones.values(), *removed.values()]
@@ -250,7 +250,7 @@ def _explanation(
 
 
 def _notes(
-    facts: VacuumFacts, selection: Selection, candidates: Sequence[Candidate], mode: type_of_mode
+    facts: VacuumFacts, selection: Selection, candidates: Sequence[Candidate], mode: VacuumMode
 ) -> Iterable[str]:
     """Notes on unneeded files that are kept, on the cost of deleting, and on a damaged log."""
     if facts.log.snapshot.log.note:

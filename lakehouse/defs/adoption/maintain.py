@@ -15,10 +15,10 @@ import dagster as dg
 from lakehouse.core.adoption.maintained import maintained_table, with_project_defaults
 from lakehouse.core.declaration.adopted import (
     Adopted,
+    Orphans,
+    Writers,
     key_of,
     parse_address,
-    type_of_orphans,
-    type_of_writers,
 )
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
@@ -62,8 +62,8 @@ def maintain(
     *,
     name: str = "maintenance",
     layer: str = "silver",
-    writers: type_of_writers = "unknown",
-    orphans: type_of_orphans = "keep",
+    writers: Writers = "unknown",
+    orphans: Orphans = "keep",
     compaction: Compaction | None = None,
     vacuum: Vacuum | None = None,
     vacuum_cron: str = NIGHTLY_CRON,

@@ -15,7 +15,7 @@ from lakehouse.defs.metadata.markdown import (
     markdown_value,
     stacked_picture,
 )
-from lakehouse.defs.metadata.table import type_of_metadata
+from lakehouse.defs.metadata.table import Metadata
 
 if TYPE_CHECKING:
     from lakehouse.engine.inventory.reports_table import InventoryOutcome
@@ -25,7 +25,7 @@ _TABLES_DRAWN = 12
 
 def inventory_metadata(
     outcome: "InventoryOutcome", declared: Iterable[Table], *, now_ms: int
-) -> type_of_metadata:
+) -> Metadata:
     """The totals of an inventory, by part and by storage class, with a picture.
 
     Tables that are not declared are named, with what to do about them.

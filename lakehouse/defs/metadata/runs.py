@@ -16,7 +16,7 @@ from lakehouse.defs.metadata.markdown import (
     markdown_table,
     markdown_value,
 )
-from lakehouse.defs.metadata.table import type_of_metadata
+from lakehouse.defs.metadata.table import Metadata
 
 _COMPACTION_NUMBERS = (
     *(
@@ -43,7 +43,7 @@ _VACUUM_NUMBERS = (
 _PATHS = 1_000
 
 
-def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
+def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> Metadata:
     """The plan and the outcome of a vacuum; at most a thousand files of each kind are named."""
     plan, record, document = outcome.plan, outcome.record, outcome.as_json()
     named = {"paths": document["paths"][:_PATHS]}
@@ -65,7 +65,7 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
     }
 
 
-def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
+def write_metadata(outcome: WriteOutcome) -> Metadata:
     """The outcome of one run of a table's write."""
     # A landing area may be full of foreign files. The journal names all of them, but Dagster's page
     # only the first 20.
@@ -93,7 +93,7 @@ def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
     }
 
 
-def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
+def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
     """Predicted and actual figures, and the durations; at most a thousand files are named."""
     plan, entry, document = outcome.plan, outcome.entry, outcome.as_json()
     named = islice(

@@ -41,7 +41,7 @@ from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, last_compaction_ms
 
-type_of_metadata = dict[str, Any]
+Metadata = dict[str, Any]
 
 # Numbers that Dagster plots: fields of the health, and of the TableState.
 _HEALTH_NUMBERS = (
@@ -61,7 +61,7 @@ _STATE_TIMES = ("oldest_small", "last_compaction")
 _DECLARED = ("table", "prices", "readers", "lost_openings", "on_s3")
 
 
-def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
+def declared_metadata(table: Table, lake: Lake) -> Metadata:
     """The metadata that follow from the declaration: the table's address, name and policy."""
     policy = policy_for(table.layer, table.compaction)
     knobs = {each.name: getattr(policy, each.name) for each in fields(policy)}
@@ -78,7 +78,7 @@ def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
     }
 
 
-def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
+def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     """The metadata of a table at one version, for materializations and observations.
 
     It includes the time of the last compaction, in case Dagster has lost older records.

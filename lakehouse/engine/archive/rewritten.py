@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.archive.archived_files import ArchivedNames, typed_in, values_in_folders
 from lakehouse.core.archive.plan import LeavingPartition
-from lakehouse.core.delta.partition_values import type_of_typed_partition
+from lakehouse.core.delta.partition_values import TypedPartition
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.engine.archive.copies import SourceFile
@@ -34,7 +34,7 @@ def stage_rewritten(
     snapshot: Snapshot,
     partitions: Sequence[LeavingPartition],
     names: ArchivedNames,
-) -> dict[type_of_typed_partition, list[SourceFile]]:
+) -> dict[TypedPartition, list[SourceFile]]:
     """Writes the rows of these partitions, compares them, and returns the files by partition.
 
     Raises:
@@ -54,7 +54,7 @@ def stage_rewritten(
             f" version {snapshot.version}. The table is unchanged. Check it, and try again"
         )
     by_partition = {typed_in(snapshot, each.values): each for each in partitions}
-    found: dict[type_of_typed_partition, list[SourceFile]] = {each: [] for each in by_partition}
+    found: dict[TypedPartition, list[SourceFile]] = {each: [] for each in by_partition}
     for file in session.lake.store.list(folder):
         *folders, last = file.name.removeprefix(f"{folder}/").split("/")
         if not folders or last.startswith(("_", ".")):

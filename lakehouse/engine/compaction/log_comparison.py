@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
+from lakehouse.core.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.engine.compaction.spark_content import Side
 from lakehouse.engine.delta_log.statistics import read_statistics
@@ -47,11 +47,11 @@ def equal_by_log(
 
 def _by_partition(
     snapshot: Snapshot, sides: Sequence[Side], statistics: Mapping[tuple[int, str], str | None]
-) -> Mapping[type_of_typed_partition, PartitionFacts] | None:
+) -> Mapping[TypedPartition, PartitionFacts] | None:
     """Row count and column facts by partition; `None` if a file's row count is unknown."""
     columns, files = (
         by_name(snapshot.columns),
-        dict[type_of_typed_partition, list[tuple[DataFile, Mapping[str, Any]]]](),
+        dict[TypedPartition, list[tuple[DataFile, Mapping[str, Any]]]](),
     )
     for side in sides:
         for file in side.files:
@@ -59,7 +59,7 @@ def _by_partition(
                 statistics.get((side.version, file.path)) or "{}", parse_float=Decimal
             )
             files.setdefault(typed_partition(file.partition, columns), []).append((file, parsed))
-    facts: dict[type_of_typed_partition, PartitionFacts] = {}
+    facts: dict[TypedPartition, PartitionFacts] = {}
     for partition, members in files.items():
         row_count = 0
         for file, _ in members:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lakehouse.core.compaction.outcome import CompactionOutcome, Probe, probe_from
-from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import PartitionValues, Snapshot
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import PROBES, Journal
 from lakehouse.engine.journal.records import damaged, names_by_table
@@ -109,7 +109,7 @@ def take_pairs(
 def _scanned(
     spark: "SparkSession",
     snapshot: Snapshot,
-    partitions: Sequence[type_of_partition] | None,
+    partitions: Sequence[PartitionValues] | None,
     versions: tuple[int, int],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Pairs of durations for the compacted partitions; empty if too few fit into the budget."""

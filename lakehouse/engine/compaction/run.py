@@ -38,7 +38,7 @@ from lakehouse.core.costs.compaction_speed import fit_rates
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.partition_values import type_of_typed_partition
+from lakehouse.core.delta.partition_values import TypedPartition
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.engine.clock import now_ms
@@ -236,7 +236,7 @@ def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -
     If no other partition is left to compact, these partitions are included again.
     """
     whole_plan = _whole_plan(lake, table, facts, cold_start=is_cold(lake.settings))
-    contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
+    contested = frozenset[TypedPartition]().union(*(loss.partitions for loss in losses))
     if not contested:
         return whole_plan
     engine = whole_plan.engine.engine

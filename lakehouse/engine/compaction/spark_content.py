@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
+from lakehouse.core.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.core.delta.paths import bare_uri, is_absolute
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Broken
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # A row count, and the sum of the hashes of these rows.
 RowSum = tuple[int, int]
-PartitionSums = Mapping[type_of_typed_partition, RowSum]
+PartitionSums = Mapping[TypedPartition, RowSum]
 
 # With these features, names and types of columns come from the log, not from the file.
 READ_THROUGH_LOG = frozenset({"columnMapping", "typeWidening", "typeWidening-preview"})
@@ -107,7 +107,7 @@ def sums_by_partition(
     side: Side, of_files: Iterable[RowSum], columns: Mapping[str, Column]
 ) -> PartitionSums:
     """The sums of a side, from those of its files. Partitions without rows are omitted."""
-    found: dict[type_of_typed_partition, RowSum] = {}
+    found: dict[TypedPartition, RowSum] = {}
     for file, (count, total) in zip(side.files, of_files, strict=True):
         if count:
             partition = typed_partition(file.partition, columns)

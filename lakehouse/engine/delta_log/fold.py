@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.partition_values import type_of_partition
+from lakehouse.core.delta.partition_values import PartitionValues
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone, last_removals
 from lakehouse.engine.delta_log.actions import (
     Actions,
@@ -29,8 +29,8 @@ from lakehouse.engine.delta_log.fields import TextPairs
 from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.delta_log.schema import shape_of
 
-type_of_made = TypeVar("type_of_made")
-type_of_later = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
+Made = TypeVar("Made")
+LaterActions = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
 
 
 class ReadCommit(NamedTuple):
@@ -138,7 +138,7 @@ def _as_texts(values: Any) -> dict[str, str]:
     }
 
 
-def last_actions(commits: Sequence[ReadCommit]) -> type_of_later:
+def last_actions(commits: Sequence[ReadCommit]) -> LaterActions:
     """The last action on each file that the commits touch.
 
     One commit never both adds and removes the same file with the same deletion vector.
@@ -166,7 +166,7 @@ def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
 
 def data_files(
     adds: AddedColumns,
-    partition_of: Callable[[TextPairs], type_of_partition],
+    partition_of: Callable[[TextPairs], PartitionValues],
     compacted: Set[str],
 ) -> list[DataFile]:
     """The files of these actions; `compacted` are the paths that compactions wrote."""
@@ -186,9 +186,7 @@ def data_files(
     )
 
 
-def made_of_columns(
-    kind: type[type_of_made], count: int, **columns: Iterable[object]
-) -> list[type_of_made]:
+def made_of_columns(kind: type[Made], count: int, **columns: Iterable[object]) -> list[Made]:
     """`count` values of a dataclass, with each field taken from its column.
 
     The class must have slots and no `__post_init__`, and every field must be given. The result is
@@ -203,7 +201,7 @@ def made_of_columns(
     return values
 
 
-def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedColumns]:
+def _untouched(checkpoint: Checkpoint, later: LaterActions) -> Iterator[AddedColumns]:
     """The checkpoint's files that no later commit touched. Removes them from the checkpoint."""
     touched = {path for path, _ in later}
     checkpoint.adds.reverse()
@@ -219,7 +217,7 @@ def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedCo
 
 
 def _tombstones(
-    checkpoint: Checkpoint, later: type_of_later, files: Sequence[DataFile]
+    checkpoint: Checkpoint, later: LaterActions, files: Sequence[DataFile]
 ) -> Sequence[Tombstone]:
     """One tombstone per removed path that no live file has, with its last deletion time.
 

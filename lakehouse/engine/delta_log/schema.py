@@ -8,8 +8,8 @@ from lakehouse.core.delta.protocol import CATALOG_FEATURES, COUNTABLE
 from lakehouse.core.delta.snapshot import (
     Column,
     LogTail,
+    PartitionValues,
     Snapshot,
-    type_of_partition,
 )
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log.actions import Actions
@@ -47,7 +47,7 @@ class Shape(NamedTuple):
     """
 
     snapshot: Snapshot
-    partition_of: Callable[[TextPairs], type_of_partition]
+    partition_of: Callable[[TextPairs], PartitionValues]
 
 
 def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
@@ -157,7 +157,7 @@ def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, .
 
 def _partitioner(
     shape: Snapshot, physical: Mapping[str, str]
-) -> Callable[[TextPairs], type_of_partition]:
+) -> Callable[[TextPairs], PartitionValues]:
     """A function that maps the partition values of an action to the partition of a `DataFile`.
 
     Under column mapping, actions name columns by their `physical` names. A missing value is null,
@@ -165,9 +165,9 @@ def _partitioner(
     Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization".
     """
     wanted = tuple((name, physical.get(name, name)) for name in shape.partition_columns)
-    known: dict[TextPairs, type_of_partition] = {}
+    known: dict[TextPairs, PartitionValues] = {}
 
-    def partition_of(pairs: TextPairs) -> type_of_partition:
+    def partition_of(pairs: TextPairs) -> PartitionValues:
         if pairs not in known:
             values = dict(pairs)
             if values.keys() - {physical_name for _, physical_name in wanted}:

@@ -13,8 +13,8 @@ from lakehouse.core.evolution.rebuild import (
     RebuildFacts,
     RebuildPlan,
     RebuildRequest,
+    RebuildSource,
     rebuild_plan,
-    type_of_source,
 )
 from lakehouse.core.evolution.rebuild_limits import refuse_impossible
 from lakehouse.core.ingest import increments
@@ -59,7 +59,7 @@ class PlannedRebuild:
         return confs_to_read(sizes)
 
 
-def declared_request(session: TableSession, source: type_of_source | None) -> RebuildRequest:
+def declared_request(session: TableSession, source: RebuildSource | None) -> RebuildRequest:
     """The rebuild that gives a table all that its declaration says.
 
     By default, a landed table is rebuilt from its own rows, any other from its inputs.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.archive.partition_times import partition_spans
 from lakehouse.core.archive.records import APP_ID
 from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import PartitionValues, Snapshot
 from lakehouse.engine.archive.records import archive_operations
 from lakehouse.engine.ingest.parse_lines import LATE, REASON
 from lakehouse.engine.lake import TableSession
@@ -51,7 +51,7 @@ def with_late_rows_refused(session: TableSession, rows: "DataFrame") -> "DataFra
 
 def _late_partitions(
     snapshot: Snapshot, rows: "DataFrame", *, cutoff_ms: int
-) -> list[type_of_partition]:
+) -> list[PartitionValues]:
     """The partitions of the rows that ended by the cutoff and are not in the table.
 
     A restored partition is in the table, and gets its late rows. The table's own partitions also

@@ -36,7 +36,7 @@ _KEPT = {TRIES: FAILURES_KEPT, PROBES: 20}
 # The circuit breaker opens after a few failures in a row; older tries would not change that.
 _TRIES_READ = 20
 
-type_of_tries = tuple[CompactionTry, ...]
+Tries = tuple[CompactionTry, ...]
 
 
 class JournalCache:
@@ -141,13 +141,13 @@ class Journal:
         """Records a probe of a compaction."""
         self._record(PROBES, table_key, name, probe)
 
-    def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> type_of_tries:
+    def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> Tries:
         """The newest tries of a table, oldest first; a damaged record counts as a failure."""
         return self.tries_since({}, under=table_key, newest=newest).get(table_key, ())
 
     def tries_since(
         self, succeeded_ms: Mapping[str, int], *, under: str = "", newest: int = _TRIES_READ
-    ) -> dict[str, type_of_tries]:
+    ) -> dict[str, Tries]:
         """The newest tries of each table after its time in `succeeded_ms`, or of one table only."""
         listed = names_by_table(self._records, TRIES, under)
         found = {

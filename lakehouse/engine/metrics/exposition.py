@@ -31,15 +31,15 @@ _WAIT_SECONDS = 8.0
 
 _LOG = logging.getLogger(__name__)
 
-type_of_samples = Sequence[Sample]
+Samples = Sequence[Sample]
 
 
 class LakeCollector(Collector):
     """The metrics of a lake, read when somebody asks and the last reading is too old."""
 
-    def __init__(self, read: Callable[[], type_of_samples], *, max_age_seconds: float) -> None:
+    def __init__(self, read: Callable[[], Samples], *, max_age_seconds: float) -> None:
         self._read, self._max_age_seconds = read, max_age_seconds
-        self._samples: type_of_samples = ()
+        self._samples: Samples = ()
         self._problem = ""
         self._due = 0.0
         self._lock = threading.Lock()

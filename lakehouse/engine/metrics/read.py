@@ -40,7 +40,7 @@ _OPERATIONS_MS = 7 * DAY_MS
 
 _LOG = logging.getLogger(__name__)
 
-type_of_value = TypeVar("type_of_value")
+Value = TypeVar("Value")
 
 
 def read_samples(lake: Lake, tables: Iterable[Table], *, dagster_home: Path | None) -> list[Sample]:
@@ -69,7 +69,7 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
     read_ms, since = now_ms(), time.monotonic()
     sources = dict[str, bool]()
 
-    def read(name: str, source: Callable[[], type_of_value]) -> type_of_value | None:
+    def read(name: str, source: Callable[[], Value]) -> Value | None:
         """What the source returns; `None` if it cannot be read."""
         try:
             value = source()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lakehouse.core.delta.partition_values import is_read_as_null
-from lakehouse.core.delta.snapshot import Column, type_of_partition
+from lakehouse.core.delta.snapshot import Column, PartitionValues
 from lakehouse.core.errors import Refused
 
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
@@ -42,7 +42,7 @@ def path_table(uri: str) -> str:
     return f"delta.{quote(uri)}"
 
 
-def partition_predicate(columns: Sequence[Column], partitions: Sequence[type_of_partition]) -> str:
+def partition_predicate(columns: Sequence[Column], partitions: Sequence[PartitionValues]) -> str:
     """A condition that holds in exactly these partitions; `columns` include the partition columns.
 
     The condition stays short, because it is nested by column: Spark plans 20,000 partitions of two
@@ -263,9 +263,9 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\{character}" if character in "\\'" else f"\\u{ord(character):04x}"
 
 
-def _any_of(rows: Sequence[type_of_partition], types: Mapping[str, str]) -> str:
+def _any_of(rows: Sequence[PartitionValues], types: Mapping[str, str]) -> str:
     column = rows[0][0][0]
-    groups: dict[str | None, list[type_of_partition]] = defaultdict(list)
+    groups: dict[str | None, list[PartitionValues]] = defaultdict(list)
     for row in rows:
         groups[row[0][1]].append(row[1:])
     if len(rows[0]) == 1:

@@ -6,7 +6,7 @@ from functools import cache
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.vacuum_policy import type_of_mode
+from lakehouse.core.declaration.vacuum_policy import VacuumMode
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.protocol import retention_ms_of
@@ -48,7 +48,7 @@ def plan(
     run: LakeFacts,
     table: Table,
     *,
-    mode: type_of_mode | None = None,
+    mode: VacuumMode | None = None,
     inputs: VacuumInputs | None = None,
 ) -> VacuumPlan | None:
     """The plan of a vacuum by `mode`, or by the cheapest valid mode; `None` if there is no table.
@@ -155,7 +155,7 @@ def _strays(run: LakeFacts, table: str) -> dict[str, str]:
     }
 
 
-def _objects(lake: Lake, inputs: VacuumInputs, mode: type_of_mode) -> Iterable[StoredObject]:
+def _objects(lake: Lake, inputs: VacuumInputs, mode: VacuumMode) -> Iterable[StoredObject]:
     """The objects that the mode considers: from a listing, from the report, or from the log."""
     store, facts = lake.store, inputs.facts
     match mode:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.vacuum_policy import type_of_mode
+from lakehouse.core.declaration.vacuum_policy import VacuumMode
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.core.vacuum.mode_choice import DELETE_KEYS
@@ -64,7 +64,7 @@ def vacuum(
     open_spark: "Callable[[], SparkSession]",
     table: Table,
     *,
-    mode: type_of_mode | None = None,
+    mode: VacuumMode | None = None,
     owner: str | None = None,
 ) -> VacuumOutcome:
     """Vacuums `table`. A Spark session is opened only for what deltalake cannot do.
@@ -108,7 +108,7 @@ def rehearse(
     open_spark: "Callable[[], SparkSession]",
     table: Table,
     *,
-    mode: type_of_mode | None = None,
+    mode: VacuumMode | None = None,
 ) -> VacuumPlan | None:
     """The plan, reduced to the files that Delta and the last check confirm; changes nothing.
 
@@ -132,7 +132,7 @@ def rehearse(
 
 
 def _planned(
-    run: LakeFacts, table: Table, mode: type_of_mode | None
+    run: LakeFacts, table: Table, mode: VacuumMode | None
 ) -> tuple[VacuumInputs, VacuumPlan]:
     inputs = gather(run, table)
     planned = inputs and plan(run, table, mode=mode, inputs=inputs)

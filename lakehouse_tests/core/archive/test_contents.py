@@ -9,11 +9,11 @@ from lakehouse.core.archive.contents import fold_archive, refuse_undone
 from lakehouse.core.archive.records import (
     APP_ID,
     ArchivedFile,
+    ArchiveKind,
     ArchiveOperation,
     RecordedPartition,
     decode_operation,
     encode_operation,
-    type_of_operation,
 )
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot
@@ -54,9 +54,7 @@ def partition(day: int, *names: str, rows: int = 10) -> RecordedPartition:
     )
 
 
-def operation(
-    number: int, kind: type_of_operation, *partitions: RecordedPartition
-) -> ArchiveOperation:
+def operation(number: int, kind: ArchiveKind, *partitions: RecordedPartition) -> ArchiveOperation:
     return ArchiveOperation(
         number=number,
         kind=kind,

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from lakehouse.core.archive.partition_times import partition_spans
-from lakehouse.core.delta.snapshot import Column, type_of_partition
+from lakehouse.core.delta.snapshot import Column, PartitionValues
 from lakehouse.core.errors import Refused
 
 
@@ -147,5 +147,5 @@ def test_partitions_without_one_time_are_refused(
 
 
 def test_a_table_without_partitions_has_no_spans() -> None:
-    empty: list[type_of_partition] = []
+    empty: list[PartitionValues] = []
     assert partition_spans("bronze/orders", [], empty) == {}

@@ -17,7 +17,7 @@ from lakehouse.core.archive.archived_files import (
 from lakehouse.core.archive.contents import ArchiveContents
 from lakehouse.core.archive.plan import ArchiveFacts, ArchivePlan, plan_archive
 from lakehouse.core.archive.records import ArchiveOperation
-from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, PartitionValues, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.tiers.break_even import ClassPrices
@@ -121,7 +121,7 @@ def test_late_rows_leave_only_if_declared(late: Any, leaves: bool) -> None:
 
 
 def test_restored_partitions_rest_in_the_table() -> None:
-    restored: dict[type_of_partition, int] = {
+    restored: dict[PartitionValues, int] = {
         (("day", "2026-01-05"),): NOW - 2 * DAY_MS,
         (("day", "2026-01-06"),): NOW - 4 * DAY_MS,
     }

@@ -10,7 +10,7 @@ from lakehouse.core.delta.partition_values import (
     is_changed_by_rewrite,
     typed_partition,
 )
-from lakehouse.core.delta.snapshot import Column, type_of_partition
+from lakehouse.core.delta.snapshot import Column, PartitionValues
 
 # As OPTIMIZE of Delta 4.4.0 put files together: for each type the spellings of one value, and those that are null to a reader.
 SPELLINGS: dict[str, tuple[Sequence[Sequence[str]], Sequence[str]]] = {
@@ -88,5 +88,5 @@ def test_texts_that_optimize_would_turn_into_null_are_known(
     value: str | None, is_changed: bool
 ) -> None:
     columns = by_name([Column(name="n", type="int"), Column(name="p", type="string")])
-    partition: type_of_partition = (("n", ""), ("p", value))
+    partition: PartitionValues = (("n", ""), ("p", value))
     assert is_changed_by_rewrite(partition, columns) is is_changed

@@ -18,8 +18,8 @@ from lakehouse.core.evolution.rebuild import (
     RebuildFacts,
     RebuildPlan,
     RebuildRequest,
+    RebuildSource,
     rebuild_plan,
-    type_of_source,
 )
 from lakehouse.core.evolution.rebuild_limits import refuse_impossible
 from lakehouse_tests.log_builder import LogBuilder
@@ -60,7 +60,7 @@ CHANGED = (
 
 def plan(
     table: Table,
-    source: type_of_source,
+    source: RebuildSource,
     columns: tuple[ColumnSource, ...] = (),
     readers: tuple[DownstreamReader, ...] = (),
     inexact: dict[str, int] | None = None,
@@ -113,7 +113,7 @@ def test_it_costs_more_to_compute_rows_of_large_inputs() -> None:
     ],
 )
 def test_a_plan_says_what_readers_do(
-    source: type_of_source, write: Append | Merge | Overwrite, sentence: str
+    source: RebuildSource, write: Append | Merge | Overwrite, sentence: str
 ) -> None:
     table = LANDED if source == "rows" else MERGED
     [found] = plan(table, source, readers=(reader(write),)).readers

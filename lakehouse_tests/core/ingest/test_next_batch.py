@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lakehouse.core.declaration.table import Landing
-from lakehouse.core.declaration.write_modes import Append, Overwrite, type_of_write
+from lakehouse.core.declaration.write_modes import Append, Overwrite, WriteMode
 from lakehouse.core.ingest.batches import (
     Batch,
     KnownFile,
@@ -55,7 +55,7 @@ class Story:
     newest: Batch | None = None
     seen: dict[str, int | KnownFile] = field(default_factory=dict[str, int | KnownFile])
     arrived: int = 0
-    write: type_of_write = APPEND
+    write: WriteMode = APPEND
     reason: Reason = Reason.BATCH_READY
     number: int | None = 1
     taken: list[str] = field(default_factory=list[str])

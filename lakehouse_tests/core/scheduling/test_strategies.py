@@ -20,7 +20,7 @@ from lakehouse.core.declaration.strategies import (
     Chosen,
     OptimizedWrite,
     Scheduled,
-    type_of_strategy,
+    Strategy,
 )
 from lakehouse.core.declaration.strategy_properties import (
     AUTO_COMPACT,
@@ -82,7 +82,7 @@ CHOICES = {
 
 @pytest.mark.parametrize(("latency", "facts", "strategy", "reason"), CHOICES.values(), ids=CHOICES)
 def test_before_or_after_the_write(
-    latency: float, facts: WriteFacts | None, strategy: type_of_strategy, reason: Reason
+    latency: float, facts: WriteFacts | None, strategy: Strategy, reason: Reason
 ) -> None:
     found = choose_strategy(chosen(latency), facts)
     assert (found.strategy, found.reason) == (strategy, reason)
@@ -116,7 +116,7 @@ def test_the_sentence_has_the_numbers() -> None:
     "strategy",
     [OptimizedWrite(), AfterWrite(), Scheduled(cron="0 3 * * *"), AutoCompaction(), BySensor()],
 )
-def test_a_declared_strategy_is_in_force_whatever_the_history(strategy: type_of_strategy) -> None:
+def test_a_declared_strategy_is_in_force_whatever_the_history(strategy: Strategy) -> None:
     found = choose_strategy(policy_for("bronze", Compaction(strategy=strategy)), SMALL)
     assert (found.strategy, found.reason) == (strategy, Reason.STRATEGY_DECLARED)
     assert found.sentence == f"its declaration says {type(strategy).__name__}"
@@ -189,7 +189,7 @@ def test_a_target_that_follows_the_table_is_the_one_that_batches_have_to_fill() 
 
 OURS = f"{OPTIMIZE_WRITE}=true"
 # The strategy, the table's properties, and what is done about them.
-PROPERTIES: dict[str, tuple[type_of_strategy, dict[str, str], dict[str, Any]]] = {
+PROPERTIES: dict[str, tuple[Strategy, dict[str, str], dict[str, Any]]] = {
     "nothing wanted, nothing there": (BySensor(), {"delta.appendOnly": "true"}, {}),
     "wanted": (OptimizedWrite(), {}, {"set": {OPTIMIZE_WRITE: "true", STRATEGY_MARK: OURS}}),
     "wanted and there": (OptimizedWrite(), {OPTIMIZE_WRITE: "true", STRATEGY_MARK: OURS}, {}),
@@ -216,7 +216,7 @@ PROPERTIES: dict[str, tuple[type_of_strategy, dict[str, str], dict[str, Any]]] =
 
 @pytest.mark.parametrize(("strategy", "current", "expected"), PROPERTIES.values(), ids=PROPERTIES)
 def test_only_what_was_set_here_is_taken_back(
-    strategy: type_of_strategy, current: dict[str, str], expected: dict[str, Any]
+    strategy: Strategy, current: dict[str, str], expected: dict[str, Any]
 ) -> None:
     found = property_changes(current, desired_properties(strategy))
     assert found == PropertyChanges(**expected)

@@ -10,9 +10,9 @@ from lakehouse.core.archive.partition_times import partition_spans
 from lakehouse.core.archive.records import (
     APP_ID,
     ArchivedFile,
+    ArchiveKind,
     ArchiveOperation,
     RecordedPartition,
-    type_of_operation,
 )
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.engine.archive.records import archive_operations, record_operation
@@ -70,7 +70,7 @@ def operation_of(
     lake: Lake,
     snapshot: Snapshot,
     files: Sequence[DataFile],
-    kind: type_of_operation,
+    kind: ArchiveKind,
     created_ms: int = 0,
 ) -> ArchiveOperation:
     """The record of the next operation, on these files of a table."""

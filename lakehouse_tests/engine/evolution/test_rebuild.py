@@ -12,7 +12,7 @@ from lakehouse import Append, Landing, Table
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.column_sources import ColumnSource, declared_sources
-from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildRequest, type_of_source
+from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildRequest, RebuildSource
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.evolution import rebuild
 from lakehouse.engine.evolution.rebuild import run_rebuild
@@ -61,7 +61,7 @@ def rebuilt(
     lake: Lake,
     spark: "SparkSession",
     table: Table,
-    source: type_of_source,
+    source: RebuildSource,
     columns: Iterable[ColumnSource] = (),
     readers: Iterable[Table] = (),
 ) -> RebuildOutcome:

@@ -10,7 +10,7 @@ import pytest
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.vacuum_policy import type_of_mode
+from lakehouse.core.declaration.vacuum_policy import VacuumMode
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
@@ -52,7 +52,7 @@ def warehouse(tmp_path: Path) -> Path:
     return tmp_path / "warehouse"
 
 
-def planned(home: Path, tables: Sequence[Table], mode: type_of_mode | None = None) -> VacuumPlan:
+def planned(home: Path, tables: Sequence[Table], mode: VacuumMode | None = None) -> VacuumPlan:
     """The plan for the first of the tables."""
     found = plan(
         LakeFacts(open_lake(own_settings(home), tables=tables), tables), tables[0], mode=mode
