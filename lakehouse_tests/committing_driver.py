@@ -1,6 +1,6 @@
 """A writer of one table in a process of its own: a Spark driver, or deltalake. Its output names each acknowledged commit.
 
-    python -m lakehouse_tests.committing_driver NAME COUNT ADDRESS [LOG_STORE]
+    python -m lakehouse_tests.committing_driver NAME COUNT ADDRESS
 
 It appends COUNT rows (NAME, 0), (NAME, 1), … in one commit each. What failed is repeated with the same transaction id, and
 so is the row at which an earlier process of this name was killed.
@@ -18,11 +18,11 @@ _TRIES = 40
 _COMPACTED_EVERY, _MERGED_EVERY = 12, 9
 
 
-def main(name: str, count: int, address: str, log_store: str = "") -> None:
+def main(name: str, count: int, address: str) -> None:
     """Writes what is left to write; the lines of `<home>/<name>` are the rows that were acknowledged."""
     acknowledged = Path(os.environ["LAKEHOUSE_HOME"]) / name
     done = len(acknowledged.read_text().splitlines()) if acknowledged.exists() else 0
-    append = _deltalake(name, address) if name == "deltalake" else _spark(name, address, log_store)
+    append = _deltalake(name, address) if name == "deltalake" else _spark(name, address)
     for number in range(done, count):
         _until_acknowledged(lambda number=number: append(number))
         with acknowledged.open("a") as file:
@@ -62,19 +62,15 @@ def _deltalake(name: str, address: str) -> Callable[[int], None]:
     return append
 
 
-def _spark(name: str, address: str, log_store: str) -> Callable[[int], None]:
+def _spark(name: str, address: str) -> Callable[[int], None]:
     from pyspark.sql import SparkSession
 
     from lakehouse.engine.spark.open_session import prepare, session_config
 
     settings = parse_settings(os.environ, base=Path.cwd())
     prepare(settings)
-    conf = session_config(settings)
-    if log_store:  # in place of ours
-        scheme = address.partition(":")[0] if ":" in address else "file"
-        conf[f"spark.delta.logStore.{scheme}.impl"] = log_store
     builder = SparkSession.builder
-    for setting, value in conf.items():
+    for setting, value in session_config(settings).items():
         builder = builder.config(setting, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -109,4 +105,4 @@ def _spark(name: str, address: str, log_store: str) -> Callable[[int], None]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

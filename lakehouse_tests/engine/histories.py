@@ -63,7 +63,8 @@ class Log:
                 if found := action.get("add"):
                     adds |= _files(found)
                 if found := action.get("remove"):
-                    removes |= dict.fromkeys(_files(found), found["deletionTimestamp"])
+                    removed_ms: int = found["deletionTimestamp"]
+                    removes |= dict.fromkeys(_files(found), removed_ms)
             self.adds.append(adds)
             self.removes.append(removes)
 
@@ -98,6 +99,7 @@ class FileHistory:
         self.table, self.oldest, self.deleted = statements.path_table(self.uri), 0, 0
         self.replay_steps: list[int] = []
         self.partitions = self.random.choice((1, 2, 3))
+        self.has_fresh_report = False
 
     def run(self, *, operations: int, vacuums: int) -> int:
         """Everything of it; how many files the vacuums deleted.
@@ -218,6 +220,7 @@ class FileHistory:
     def _scan(self) -> None:
         self._say("scan")
         scan(self.lake.store, now_ms=now_ms())
+        self.has_fresh_report = True
 
     def _vacuum(self) -> None:
         """One vacuum; then every version that its retention keeps is read, and storage looked through."""
@@ -233,12 +236,14 @@ class FileHistory:
                 LakeFacts(self.lake, [declared]), lambda: self.spark, declared, mode=mode
             )
         except Refused as error:
-            if "accepted: " not in str(error) or mode not in ("LITE", "INVENTORY"):
+            # Without a scan since the last vacuum, there is no report that INVENTORY may use.
+            if mode != "INVENTORY" or self.has_fresh_report:
                 raise
             self._say(f"refused: {error}; FULL then")
             outcome = vacuum(
                 LakeFacts(self.lake, [declared]), lambda: self.spark, declared, mode="FULL"
             )
+        self.has_fresh_report = False
         self._remember()
         self._check(outcome, before)
 

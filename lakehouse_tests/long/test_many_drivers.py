@@ -1,7 +1,8 @@
 """1,000 commits of two Spark drivers and deltalake to one table, with faults: none is lost, none is there twice.
 
-Each driver merges now and then, one compacts, both are killed in a commit, and the requests of both fail in every way. Next to
-it the same with the log stores that Delta comes with; what they lose is printed.
+Each driver merges now and then, one compacts, both are killed in a commit, and the requests of both fail in every way. Spark
+takes so long to prepare a commit that two drivers seldom meet. So two bare log stores then race on the same storage, first ours,
+then the one that Delta comes with: the same faults, no Spark. A table shows what each lost.
 """
 
 import os
@@ -11,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -19,7 +21,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lakehouse.runtime import log_store
 from lakehouse_tests.conftest import wait_until
+from lakehouse_tests.long.test_log_store_faults import race
 from lakehouse_tests.s3_servers import BUCKET, MINISTACK, s3_server
 from lakehouse_tests.silent_server import COMMIT_FAULTS, Fault, faulty_server
 
@@ -27,12 +31,30 @@ HOUSE = Path(__file__).resolve().parents[2]
 DRIVERS = ("one", "two")
 # Of a driver; deltalake commits as often. With its compactions, this makes 1,000 commits in all.
 COMMITS = {"moto": 110, "ministack": 110, "disk": 110}
-OF_DELTA = {
-    "moto": ("io.delta.storage.S3SingleDriverLogStore", 30),
-    "disk": ("org.apache.spark.sql.delta.storage.HDFSLogStore", 30),
-}
+# Of a log store in the race: ours, and Delta's own.
+RACED = {"moto": 100, "ministack": 100, "disk": 250}
+_ON_S3 = (log_store.ON_S3, "io.delta.storage.S3SingleDriverLogStore")
+_ON_DISK = (log_store.ON_DISK, "io.delta.storage.HDFSLogStore")
 _SHARE_OF_FAULTS = 0.12
 _KILLS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of the commits of all writers: a row of the table."""
+
+    storage: str
+    writers: str
+    store: str
+    acknowledged: int
+    lost: int
+    doubled: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.storage:10} {self.writers:27} {self.store:23} "
+            f"{self.acknowledged:12} {self.lost:5} {self.doubled:8}"
+        )
 
 
 class Driver:
@@ -122,34 +144,60 @@ def storage_at(
             yield f"s3a://{BUCKET}/lake/silver/t", start
 
 
-def committed(
-    name: str, home: Path, count: int, log_store: str = ""
-) -> tuple[Counter[tuple[str, int]], str]:
-    """How often each row is in the table in the end, and a sentence about what happened."""
+def committed(name: str, home: Path, count: int) -> tuple[Outcome, str]:
+    """What became of the commits of two drivers and deltalake, and a sentence about what happened."""
     home.mkdir()
     writers = (*DRIVERS, "deltalake")
-    kills = 0 if log_store else _KILLS
-    with storage_at(name, home, kills) as (address, start):
+    with storage_at(name, home, _KILLS) as (address, start):
         seen = address.replace("s3a://", "s3://")
         write_deltalake(seen, pa.table({"writer": ["none"], "number": pa.array([0], pa.int64())}))
         module = [sys.executable, "-m", "lakehouse_tests.committing_driver"]
-        drivers = {
-            writer: start([*module, writer, str(count), address, *filter(None, [log_store])])
-            for writer in writers
-        }
+        drivers = {writer: start([*module, writer, str(count), address]) for writer in writers}
         drivers["deltalake"].kills_left = 0
-        run_all(drivers, home, kills_on_disk=kills if name == "disk" else 0)
+        run_all(drivers, home, kills_on_disk=_KILLS if name == "disk" else 0)
         table = DeltaTable(seen)
         rows = table.to_pyarrow_table().to_pylist()
         operations = Counter(entry["operation"] for entry in table.history())
     found = Counter((row["writer"], row["number"]) for row in rows)
     del found["none", 0]
+    wanted = {(writer, number) for writer in writers for number in range(count)}
+    assert not found.keys() - wanted
     faults = sum((driver.faults for driver in drivers.values()), Counter[str]())
-    acknowledged = sum(len((home / each).read_text().splitlines()) for each in writers)
-    return found, (
-        f"{name}, {log_store or 'ours'}: {acknowledged} acknowledged, {table.version()} versions "
-        f"{dict(operations)}, faults {dict(faults)}"
+    outcome = Outcome(
+        storage=name,
+        writers="2 drivers and deltalake",
+        store=_class_name(log_store.ON_DISK if name == "disk" else log_store.ON_S3),
+        acknowledged=sum(len((home / each).read_text().splitlines()) for each in writers),
+        lost=len(wanted - found.keys()),
+        doubled=sum(times > 1 for times in found.values()),
     )
+    return outcome, f"{table.version()} versions {dict(operations)}, faults {dict(faults)}"
+
+
+def raced(name: str, home: Path, store: str) -> Outcome:
+    """What became of the commits of two bare log stores that write as fast as they can."""
+    place = home / "race"
+    with ExitStack() as held:
+        if name == "disk":
+            (place / "_delta_log").mkdir(parents=True)
+            writers, found = race(str(place), home, RACED[name], store, None)
+        else:
+            place.mkdir(parents=True)
+            there = held.enter_context(s3_server(name, place))["AWS_ENDPOINT_URL"]
+            writers, found = race(f"s3a://{BUCKET}/race", home, RACED[name], store, there)
+    acknowledged = {row: at for writer in writers for row, at in writer.acknowledged.items()}
+    return Outcome(
+        storage=name,
+        writers="2 bare log stores, racing",
+        store=_class_name(store),
+        acknowledged=len(acknowledged),
+        lost=sum(version not in found.get(row, ()) for row, version in acknowledged.items()),
+        doubled=sum(len(versions) > 1 for versions in found.values()),
+    )
+
+
+def _class_name(store: str) -> str:
+    return store.rpartition(".")[2]
 
 
 def run_all(drivers: dict[str, Driver], home: Path, *, kills_on_disk: int) -> None:
@@ -182,17 +230,12 @@ def test_no_commit_is_lost_and_none_is_there_twice(
 ) -> None:
     if name == "ministack" and not MINISTACK.is_dir():
         pytest.skip("make bench installs MiniStack")
-    count = COMMITS[name]
-    found, sentence = committed(name, tmp_path / "ours", count)
-    wanted = {(writer, number) for writer in (*DRIVERS, "deltalake") for number in range(count)}
-    lost, doubled = wanted - found.keys(), [row for row, times in found.items() if times > 1]
+    drivers, sentence = committed(name, tmp_path / "drivers", COMMITS[name])
+    stores = _ON_DISK if name == "disk" else _ON_S3
+    ours, of_delta = (raced(name, tmp_path / _class_name(store), store) for store in stores)
     with capsys.disabled():
-        print(f"\n{sentence}: {len(lost)} lost, {len(doubled)} doubled")
-    assert (lost, doubled, found.keys() - wanted) == (set(), [], set())
-    if name not in OF_DELTA:
-        return
-    log_store, count = OF_DELTA[name]
-    found, sentence = committed(name, tmp_path / "of_delta", count, log_store)
-    wanted = {(writer, number) for writer in (*DRIVERS, "deltalake") for number in range(count)}
-    with capsys.disabled():
-        print(f"{sentence}: {len(wanted - found.keys())} lost")
+        print(f"\n{name}: {sentence}")
+        print(f"{'storage':10} {'writers':27} {'store':23} acknowledged  lost  doubled")
+        print(drivers, ours, of_delta, sep="\n")
+    assert (drivers.acknowledged, drivers.lost, drivers.doubled) == (3 * COMMITS[name], 0, 0)
+    assert (ours.lost, ours.doubled) == (0, 0)
