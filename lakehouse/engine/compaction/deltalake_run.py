@@ -18,7 +18,8 @@ commits.
 - A commit never overwrites another one, and never removes a file that another writer has removed.
 - A commit spells the paths of removed files as the table's log does. With another spelling the
   files stay live, and their rows are doubled.
-- If it is certain that nothing was committed, the files of step 3 are deleted again.
+- If it is certain that nothing was committed, the files of step 3 are deleted again. They never
+  are if one of them is live, although the storage reported that another writer was faster.
 - A workshop that a killed run left is emptied by the table's next one.
 - An undo commits directly after the version that was found to be wrong, or not at all.
 """
@@ -34,7 +35,7 @@ from urllib.parse import unquote
 
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
-from lakehouse.core.errors import Broken
+from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.deltalake_tables import open_with_deltalake
 from lakehouse.engine.lake import Lake
@@ -211,6 +212,7 @@ def _commit(lake: Lake, before: Snapshot, planned: CompactionPlan, actions: Acti
     """Step 4."""
     store, prefix = _place_of(lake, before.table)
     paths = {file.path for bin_ in planned.bins for file in bin_.files}
+    added = {action["add"]["path"] for action in actions if "add" in action}
     content = _encoded(actions)
     version = before.version
     for _ in range(_VERSIONS_TRIED):
@@ -219,7 +221,12 @@ def _commit(lake: Lake, before: Snapshot, planned: CompactionPlan, actions: Acti
         facts = lake.facts(before.table)
         newest = before if facts is None else facts.snapshot
         if newest.version <= version:
-            raise CommitFailedError(f"version {version + 1} exists, but cannot be read")
+            raise Transient(
+                f"compaction of {before.table}: version {version + 1} exists, but the log does not "
+                "show it; try again"
+            )
+        if not added.isdisjoint(file.path for file in newest.files):
+            return  # the version that exists is ours, whatever the storage said
         if _shape(newest) != _shape(before):
             raise CommitFailedError("another writer changed the table's metadata or protocol")
         if gone := paths - _live_paths(newest.files):

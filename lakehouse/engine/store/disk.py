@@ -129,7 +129,9 @@ class DiskStore(Store):
             try:
                 os.link(unfinished, path)
             except FileExistsError:
-                return False
+                # NFS repeats requests, so it may be our own link. Source: link(2), "BUGS"
+                if not (path.exists() and path.samefile(unfinished)):
+                    return False
             _flush_folder(path.parent)
             return True
 

@@ -1,7 +1,7 @@
 """A store in an S3 bucket, or in a server that speaks its protocol.
 
 **Safety properties** (tests in `test_store.py`)
-- `put_if_absent` is S3's conditional write. A retry that finds the name taken checks whether an
+- `put_if_absent` is S3's conditional write. If the name is taken, the object shows whether an
   earlier try of the same call took it, so a lost answer is not mistaken for a lost race.
 - A server that ignores the condition, and so would overwrite, is refused before its first use.
 - `delete` reads the errors that S3 reports by key inside a successful answer.

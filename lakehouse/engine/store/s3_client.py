@@ -99,9 +99,10 @@ def answer_parts(error: Any) -> tuple[str, int, Mapping[str, Any]]:
 def put_conditionally(
     client: Any, place: tuple[str, str], data: bytes, *, writer: str
 ) -> bool | None:
-    """Whether this call wrote the key; `None` if another write of it is under way.
+    """Whether this call wrote the key; `None` if that is open, since the key is changing right now.
 
-    `place` is the bucket and the key. `writer` identifies this write among its retries.
+    `place` is the bucket and the key. `writer` identifies this write among its repetitions: by
+    botocore, by the caller after `None`, or by a proxy, which no answer shows.
     """
     from botocore.exceptions import ClientError
 
@@ -110,14 +111,17 @@ def put_conditionally(
         client.put_object(**target, Body=data, IfNoneMatch="*", Metadata={"writer": writer})
         return True
     except ClientError as error:
-        code, _, answer = answer_parts(error)
+        code, _, _ = answer_parts(error)
         if code == "ConditionalRequestConflict":
             return None
         if code not in _NOT_MET:
             raise
-        if not answer.get("RetryAttempts"):
-            return False
+    try:
         return client.head_object(**target)["Metadata"].get("writer") == writer
+    except ClientError as error:
+        if answer_parts(error)[0] == "404":  # it was deleted since
+            return None
+        raise
 
 
 def copy_unchanged(

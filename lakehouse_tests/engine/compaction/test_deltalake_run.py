@@ -18,6 +18,7 @@ from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.compaction.spark_content import Side, content_sums
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import DiskStore
 from lakehouse.engine.table_health import account_of
 from lakehouse_tests.deltalake_tables import (
     KEY,
@@ -128,6 +129,20 @@ def test_a_compaction_by_others_at_the_same_time_doubles_no_row(
     assert (outcome.version_after, outcome.conflicts) == (None, 1)
     assert len(contents(uri)) == 40
     assert len([*Path(uri).iterdir()]) == len(files) + 1  # theirs; ours is deleted again
+
+
+def test_files_of_a_commit_that_the_storage_denies_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, lake = orders(tmp_path)
+    kept, real = contents(uri), DiskStore.put_if_absent
+
+    def denied(store: DiskStore, name: str, data: bytes) -> bool:
+        return real(store, name, data) and "_delta_log" not in name
+
+    monkeypatch.setattr(DiskStore, "put_if_absent", denied)
+    outcome = compact(lake, no_spark, adopted(uri))
+    assert (outcome.version_after, outcome.conflicts, contents(uri)) == (4, 0, kept)
 
 
 def test_sixty_appends_and_sixty_compactions_at_once_lose_nothing(tmp_path: Path) -> None:

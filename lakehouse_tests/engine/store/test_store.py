@@ -206,6 +206,20 @@ def test_put_if_absent_writes_once(store: Store) -> None:
     assert names(store, "m") == ["m/1"]
 
 
+def test_a_link_that_nfs_made_and_then_denied_is_known_as_our_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, real = DiskStore(tmp_path), os.link
+
+    def denied(source: Path, target: Path) -> None:
+        real(source, target)
+        raise FileExistsError
+
+    monkeypatch.setattr(os, "link", denied)
+    assert store.put_if_absent("x", b"1") is True
+    assert store.put_if_absent("x", b"1") is False
+
+
 def test_of_many_put_if_absent_at_once_exactly_one_wins(store: Store) -> None:
     barrier = threading.Barrier(8)
 
@@ -467,6 +481,26 @@ def test_a_conditional_write_whose_answer_was_lost_knows_its_own_work(bucket: st
     assert store.put_if_absent("x", b"1") is False
 
 
+@pytest.mark.parametrize("by_proxy", [True, False])
+def test_a_write_that_was_repeated_unseen_knows_its_own_work(bucket: str, by_proxy: bool) -> None:
+    """A proxy repeats it; or the first request is still under way when its repetition gets 409."""
+    store, repeated = S3Store(bucket, ""), list[str]()
+    store.put_if_absent("before", b"")  # asks the server whether it heeds conditions
+
+    def write_first(request: Any, **_: Any) -> None:
+        if not repeated:
+            repeated.append(request.url)
+            metadata = {"writer": request.headers["x-amz-meta-writer"].decode()}
+            client = boto3.client("s3")
+            client.put_object(Bucket=bucket, Key="x", Body=b"1", Metadata=metadata)
+
+    store.client.meta.events.register("before-send.s3.PutObject", write_first)
+    if not by_proxy:
+        answering(store.client, "PutObject", (409, error_xml("ConditionalRequestConflict")))
+    assert store.put_if_absent("x", b"1") is True
+    assert store.put_if_absent("x", b"1") is False
+
+
 def test_a_conditional_write_that_was_tried_again_knows_another_s_work(bucket: str) -> None:
     store = S3Store(bucket, "")
     assert store.put_if_absent("x", b"another's") is True
@@ -491,12 +525,12 @@ def test_a_server_that_overwrites_what_is_taken_is_refused_before_it_can(bucket:
     assert store.read("m/1") == b"first"
 
 
-def test_that_a_server_keeps_what_is_taken_is_asked_once_and_costs_one_request(bucket: str) -> None:
+def test_that_a_server_keeps_what_is_taken_is_asked_once_by_two_requests(bucket: str) -> None:
     S3Store(bucket, "lake").put_if_absent("m/1", b"")
     store = S3Store(bucket, "lake")
     for number in range(2, 5):
         assert store.put_if_absent(f"m/{number}", b"") is True
-    assert store.requests == {"PutObject": 4}
+    assert store.requests == {"PutObject": 4, "HeadObject": 1}
 
 
 def test_keys_that_s3_fails_to_delete_are_asked_again_and_the_rest_is_named(bucket: str) -> None:
