@@ -21,7 +21,7 @@ from pathlib import Path
 
 import dagster as dg
 import yaml
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 import lakehouse.definitions
 from lakehouse.cli.app import commands
@@ -75,17 +75,28 @@ with dg.instance_for_test(overrides=settings) as instance:
     [request] = tick("maintenance_compaction").run_requests
     [key] = request.asset_selection
     assert key == dg.AssetKey(["compaction", "silver", "sales_orders"])
+    done = run(key.to_user_string())
+    [event] = done.asset_materializations_for_node(key.to_python_identifier())
+    removed = event.metadata["lakehouse/actual_files_removed"].value
+    assert removed == event.metadata["lakehouse/predicted_files_removed"].value > 2
+    assert DeltaTable(WAREHOUSE / "orders").to_pyarrow_table().num_rows == rows
     before = lost()
     past("customers")
     run("vacuum/silver/sales_customers")
     assert len(before) == 2 and len(lost()) == 1
     assert DeltaTable(WAREHOUSE / "customers").to_pyarrow_table().num_rows == 2
+for _ in range(8):
+    row = DeltaTable(WAREHOUSE / "orders").to_pyarrow_table().slice(0, 1)
+    write_deltalake(WAREHOUSE / "orders", row, mode="append")
+files = len(DeltaTable(WAREHOUSE / "orders").file_uris())
 for words in (
-    ("health",), ("plan",), ("history", "silver/sales_orders"), ("vacuum", "--dry-run"),
+    ("compact", "silver/sales_orders"), ("vacuum", "silver/sales_customers"), ("health",),
+    ("plan",), ("history", "silver/sales_orders"), ("vacuum", "--dry-run"),
     ("inventory", "scan"), ("adopt", "--prefix", str(WAREHOUSE), "--dry-run"),
     ("health", "./warehouse/orders"), ("plan", "./warehouse/orders"),
 ):
     command(*words)
+assert len(DeltaTable(WAREHOUSE / "orders").file_uris()) < files
 loaded = sorted({name.partition(".")[0] for name in sys.modules} & {*json.loads(sys.argv[2])})
 assert loaded == [], loaded
 print("done")

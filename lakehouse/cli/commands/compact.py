@@ -8,7 +8,7 @@ import click
 from lakehouse.cli.commands.plan import plan_document, print_plans
 from lakehouse.cli.context import complete_table, not_written, open_table
 from lakehouse.cli.output import json_option, print_figures, show, write_json
-from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.cli.spark_server import driver_on_demand
 from lakehouse.core.adoption.maintained import is_maintained
 from lakehouse.core.compaction.engine_choice import choose_engine
 from lakehouse.core.declaration.adopted import Adopted
@@ -50,7 +50,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     settings = opened.lake.settings
     _refuse_pool_of_its_project(opened.lake, wanted)
     tables = opened.tables.values()
-    with open_recorder(settings, tables) as recorder, driver_for_command(settings):
+    with open_recorder(settings, tables) as recorder, driver_on_demand(settings):
         config = {"anyway": anyway, "probe": probe}
         [done] = recorder.materialize([f"compaction/{table}"], config=config)
     if done.state == "skipped":
