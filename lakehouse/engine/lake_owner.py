@@ -227,7 +227,7 @@ def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table: Table, *, as
         setting = log_store_setting("s3a" if table.write.on_s3 else "file")
         if commits_conditionally(spark.conf.get(setting, "") or ""):
             return
-    risk = commits_at_risk(table.write)
+    risk = commits_at_risk(table.write, "spark", spark_is_conditional=False)
     if risk is not None:
         raise Refused(f"{asked}: {risk.sentence}")
     raise Refused(

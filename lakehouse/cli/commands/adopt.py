@@ -83,9 +83,9 @@ def adopt_command(
 
     Describes the table at ADDRESS (a folder, or s3://bucket/folder), and adds three lines to
     adopted.toml. From then on, the lake observes, checks, compacts and vacuums the table like its
-    own tables, but writes nothing else to it. A table whose writers are unknown is not compacted,
-    since a compaction could overwrite one of their commits. This command itself only reads logs and
-    listings of the storage.
+    own tables, but writes nothing else to it. While the writers of a table are unknown, it is not
+    compacted where that could overwrite one of their commits. This command itself only reads logs
+    and listings of the storage.
     """
     _check_options(address, key, prefix, top)
     opened = open_declared()

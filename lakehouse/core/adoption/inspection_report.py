@@ -8,7 +8,7 @@ from typing import Any
 from lakehouse.core.adoption.adopted_file import adopted_lines
 from lakehouse.core.costs.compaction_estimate import usd_per_opening
 from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
-from lakehouse.core.declaration.adopted import Adopted, commits_at_risk
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.protocol import notable_features
 from lakehouse.core.delta.snapshot import TableFacts
@@ -22,14 +22,16 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 class TableFinding:
     """One inspected table.
 
-    `vacuum` is the vacuum's plan, or the reason why no vacuum may run. `known_as` is the key of a
-    table that is already declared, or empty.
+    `vacuum` is the vacuum's plan, or the reason why no vacuum may run. `risk` is why the table is
+    not compacted as it is declared. `known_as` is the key of a table that is already declared, or
+    empty.
     """
 
     table: Table
     facts: TableFacts
     health: Health
     vacuum: VacuumPlan | str
+    risk: Explanation | None
     known_as: str = ""
 
     @property
@@ -49,12 +51,6 @@ class TableFinding:
                 commit.engine or "unknown" for commit in self.facts.history.commits
             ).most_common()
         )
-
-    @property
-    def risk(self) -> Explanation | None:
-        """Why the table is not compacted as it is declared; `None` if it is."""
-        is_conditional = self.health.plan.engine.engine == "deltalake"
-        return commits_at_risk(self.table.write, conditional=is_conditional)
 
     @property
     def openings_saved(self) -> int:

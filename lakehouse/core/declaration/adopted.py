@@ -142,7 +142,7 @@ class Adopted:
     - `uri`: an absolute folder, or `s3://bucket/folder`.
     - `writers`: what protects commits of other programs from a compaction. With `none`, no other
       program commits during a compaction. With `conditional`, all programs, including Spark, commit
-      with conditional writes. With `unknown`, the table is not compacted.
+      with conditional writes. With `unknown`, only a conditional commit compacts the table.
     - `orphans`: with `keep`, files that the log never named are kept, since they may belong to
       other programs.
     - `asset_key` and `pool`: key and pool of the asset that writes the table, if it belongs to the
@@ -184,15 +184,19 @@ def commits_conditionally(log_store: str) -> bool:
     return bool(log_store) and not log_store.startswith(_DELTAS_OWN_STORES)
 
 
-def commits_at_risk(write: object, *, conditional: bool = False) -> Explanation | None:
-    """Why a commit of ours could overwrite another one, or `None` if it cannot.
+def commits_at_risk(
+    write: object, engine: str | None, *, spark_is_conditional: bool
+) -> Explanation | None:
+    """Why a compaction by `engine` could overwrite a commit of others; `None` if it cannot.
 
-    `conditional`: our commit creates its version only if it does not exist. deltalake always
-    commits that way. With Delta's own log stores Spark does not.
+    A conditional commit creates its version only if it does not exist. deltalake always commits
+    that way, and Spark does not with Delta's own log stores. An unknown engine (`None`) counts as
+    Spark.
 
     Source: delta-io/delta v4.4.0, S3SingleDriverLogStore and HDFSLogStore: they check for the
     version, then write or rename over it.
     """
-    if conditional or not isinstance(write, Adopted) or write.writers != "unknown":
+    is_conditional = engine == "deltalake" or spark_is_conditional
+    if is_conditional or not isinstance(write, Adopted) or write.writers != "unknown":
         return None
     return Reason.WRITERS_UNKNOWN.explain(where="S3" if write.on_s3 else "a disk")

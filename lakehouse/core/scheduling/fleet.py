@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.journal_records import CompactionTry, Pause
@@ -118,12 +119,15 @@ def _candidate(known: FleetTable, readers: Readers, now_ms: int) -> CompactionCa
     table = known.table
     policy = policy_for(table.layer, table.compaction)
     breaker = assess_breaker(known.tries, known.rewrites, now_ms)
+    risk = commits_at_risk(
+        table.write, known.state.engine, spark_is_conditional=known.spark_is_conditional
+    )
     hold = find_hold(
         table,
         pause=known.pause,
         breaker=breaker,
         now_ms=now_ms,
-        conditional=known.state.engine == "deltalake" or known.spark_is_conditional,
+        risk=risk,
     )
     state = _without_future_times(known.state.at(now_ms), now_ms)
     state = with_readers(replace(state, prices=table.prices), readers, policy, now_ms=now_ms)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.windows_and_cron import is_open, next_opening, windows_text
@@ -17,17 +16,17 @@ def find_hold(
     pause: Pause | None,
     breaker: BreakerState | None,
     now_ms: int,
-    conditional: bool = False,
+    risk: Explanation | None = None,
 ) -> Explanation | None:
     """Why the sensor skips `table` at `now_ms`, or `None`.
 
-    A half-open or unknown (`None`) breaker allows one attempt. `conditional`: the compaction's
-    commit cannot overwrite another one.
+    A half-open or unknown (`None`) breaker allows one attempt. `risk` is the result of
+    `commits_at_risk`.
     """
     policy = policy_for(table.layer, table.compaction)
     breaker_hold = breaker.explanation if breaker and breaker.position == "open" else None
     return (
-        commits_at_risk(table.write, conditional=conditional)
+        risk
         or persons_hold(policy, pause, now_ms)
         or recommend_only(table.key, policy)
         or breaker_hold

@@ -13,7 +13,6 @@ import dagster as dg
 
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.compaction.plan import plan_once_cold
-from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
@@ -36,6 +35,7 @@ from lakehouse.defs.metadata.markdown import (
     markdown_value,
 )
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.holds import compaction_risk
 from lakehouse.engine.ingest.table_strategy import strategy_in_force
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
@@ -137,8 +137,7 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
     with suppress(LakehouseError):  # an unreadable journal must not hide what the log shows
         vacuums = vacuum_records(lake.store, table.key)
     last = vacuums[-1] if vacuums else None
-    is_conditional = health.plan.engine.engine == "deltalake"
-    risk = commits_at_risk(table.write, conditional=is_conditional)
+    risk = compaction_risk(lake, table, health.plan.engine.engine)
     numbers = {name: getattr(health, name) for name in _HEALTH_NUMBERS}
     return CheckResult(
         name="health",

@@ -9,6 +9,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClust
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.engine.compaction.holds import compaction_risk
 from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import health_of
@@ -41,10 +42,12 @@ def inspect_table(
             vacuum = plan(run, table) or "there is no table"
     except LakehouseError as error:
         vacuum = str(error)
+    health = health_of(run.lake, table, facts)
     return TableFinding(
         table=table,
         facts=facts,
-        health=health_of(run.lake, table, facts),
+        health=health,
         vacuum=vacuum,
+        risk=compaction_risk(run.lake, table, health.plan.engine.engine),
         known_as=known_as,
     )

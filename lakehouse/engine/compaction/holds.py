@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from lakehouse.core.compaction.engine_choice import is_by_deltalake
+from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
@@ -56,6 +57,7 @@ def hold_now(
     Without a `snapshot`, Spark would compact the table, as far as is known.
     """
     by_deltalake = snapshot is not None and is_by_deltalake(table, snapshot)
+    engine = "deltalake" if by_deltalake else "spark"
     pause = Journal(lake.store).pause_of(table.key)
     breaker = breaker_of(lake, table, history, failures=failures)
     return find_hold(
@@ -63,8 +65,14 @@ def hold_now(
         pause=pause,
         breaker=breaker,
         now_ms=now_ms(),
-        conditional=by_deltalake or spark_commits_conditionally(lake, table.key),
+        risk=compaction_risk(lake, table, engine),
     )
+
+
+def compaction_risk(lake: Lake, table: Table, engine: str | None) -> Explanation | None:
+    """Why a compaction of the table by `engine` could overwrite a commit of its other writers."""
+    is_conditional = spark_commits_conditionally(lake, table.key)
+    return commits_at_risk(table.write, engine, spark_is_conditional=is_conditional)
 
 
 def refuse_held(lake: Lake, table: Table) -> None:

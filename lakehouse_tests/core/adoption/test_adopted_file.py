@@ -109,12 +109,17 @@ def test_a_table_that_nobody_makes_is_refused_still() -> None:
 
 
 def test_commits_of_others_are_at_risk_until_a_person_says_why_they_are_not() -> None:
-    on_s3 = commits_at_risk(Adopted(uri="s3://bucket/t"))
+    def risk(write: object, engine: str | None = None, *, is_conditional: bool = False) -> object:
+        return commits_at_risk(write, engine, spark_is_conditional=is_conditional)
+
+    on_s3 = commits_at_risk(Adopted(uri="s3://bucket/t"), "spark", spark_is_conditional=False)
     assert (
         on_s3 is not None
         and "on S3 Spark may overwrite a commit that another program" in on_s3.sentence
     )
-    assert commits_at_risk(Adopted(uri="/data/t")) is not None
-    assert commits_at_risk(Adopted(uri="s3://bucket/t", writers="none")) is None
-    assert commits_at_risk(Adopted(uri="s3://bucket/t", writers="conditional")) is None
-    assert commits_at_risk(Overwrite()) is None
+    assert risk(Adopted(uri="/data/t")) is not None
+    assert risk(Adopted(uri="/data/t"), is_conditional=True) is None
+    assert risk(Adopted(uri="/data/t"), "deltalake") is None
+    assert risk(Adopted(uri="s3://bucket/t", writers="none")) is None
+    assert risk(Adopted(uri="s3://bucket/t", writers="conditional")) is None
+    assert risk(Overwrite()) is None
