@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
 from lakehouse.core.declaration.change_sources import Operation
+from lakehouse.core.ingest import next_batch
 from lakehouse.engine.ingest.changes import apply, deleted_keys
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
@@ -36,11 +37,12 @@ _ROW = "id BIGINT, v STRING"
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """The table that it is landed for, the source's changes in order, and the files in the order in which they are loaded."""
+    """The table that it is landed for, the source's changes in order, the files in the order in which they are loaded, and how many a batch takes."""
 
     table: Table
     changes: Sequence[Change]
     files: Sequence[tuple[str, str]]
+    batch_files: int
 
     def land(self, lake: Lake) -> None:
         """All of its files."""
@@ -76,9 +78,10 @@ def draw_stream(seed: int, source: str, write: str) -> Stream:
         changes=Dms(position=("seq",), committed_at="at")
         if source == "dms"
         else Debezium(unwrapped=source == "unwrapped"),
-        max_batch_files=random.randint(1, 3),
     )
+    batch_files = random.randint(1, 3)
     return Stream(
+        batch_files=batch_files,
         table=Table(key="bronze/people", source=landing, write=WRITES[write]),
         changes=changes,
         files=list(_files(random, source, arriving)),
@@ -97,6 +100,7 @@ def load_with_kills(lake: Lake, spark: "SparkSession", stream: Stream, random: R
         return run
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(next_batch, "MAX_BATCH_FILES", stream.batch_files)
         patch.setattr(apply, "remember", mortal(apply.remember))
         patch.setattr(apply, "_commit", mortal(apply._commit))  # pyright: ignore[reportPrivateUsage]  # the step after it
         patch.setattr(deleted_keys, "forget_replaced", mortal(deleted_keys.forget_replaced))

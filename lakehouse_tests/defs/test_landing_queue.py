@@ -18,9 +18,7 @@ from lakehouse_tests.defs.dagster_events import materialized, skip_text, tick_of
 from lakehouse_tests.defs.example import example_settings
 from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures
 
-LANDING = Landing(
-    prefix="landing/orders/", format="json", schema="id STRING", queue="landing", max_batch_files=2
-)
+LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING", queue="landing")
 orders = Table(key="bronze/orders", source=LANDING, write=Append())
 type_of_tick = Callable[[], SensorResult]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import History
+from lakehouse.core.ingest import next_batch
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.change_streams import (
@@ -27,8 +28,11 @@ KINDS = tuple(product(SOURCES, WRITES))
 
 
 @pytest.mark.parametrize("number", range(300))
-def test_a_random_stream_is_a_dictionary(lake: Lake, spark: "SparkSession", number: int) -> None:
+def test_a_random_stream_is_a_dictionary(
+    lake: Lake, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = draw_stream(number, *KINDS[number % len(KINDS)])
+    monkeypatch.setattr(next_batch, "MAX_BATCH_FILES", stream.batch_files)
     stream.land(lake)
     if number % 2:
         load_with_kills(lake, spark, stream, Random(number))  # nothing secret

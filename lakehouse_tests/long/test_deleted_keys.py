@@ -5,7 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lakehouse import Debezium, Merge
+from lakehouse.core.ingest import next_batch
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.engine.ingest.changes.deleted_keys import (
     REMEMBERED_AT,
@@ -24,12 +27,13 @@ from lakehouse_tests.engine.ingest.changes.test_read import KEY, PREFIX, _rememb
 
 
 def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_later(
-    lake: Lake, spark: "SparkSession", tmp_path: Path
+    lake: Lake, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory of a batch takes over what the one before it remembered, unless that is too old."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    table = people(Debezium(), Merge(keys=("id",)), max_batch_files=1)
+    table = people(Debezium(), Merge(keys=("id",)))
+    monkeypatch.setattr(next_batch, "MAX_BATCH_FILES", 1)
     land(lake, "1.json", [event("d", 9, 1), event("d", 9, 2), event("c", 3, 5)], prefix=PREFIX)
     land(
         lake,

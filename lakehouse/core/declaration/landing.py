@@ -111,16 +111,11 @@ class Landing:
         "utf-8", _ENCODING, "encoding of JSON and CSV files; a file in another one is set aside"
     )
     changes: ChangeSource | None = None
-    max_batch_files: int = knob(2_000, whole(1), "the most files in a batch")
-    max_batch_bytes: int = knob(
-        512 * MIB,
-        whole(1),
-        "the most bytes in a batch of several files; after decompression, four times as many",
-    )
     max_file_bytes: int = knob(
         256 * MIB,
         whole(1),
-        "a larger file, or one that unpacks to more than four times as much, is set aside",
+        "a larger file, or one that unpacks to more than four times as much, is set aside; a batch"
+        " of several files has at most twice as many bytes",
     )
 
     release_files: int = knob(
@@ -250,6 +245,11 @@ class Landing:
     def takes(self, name: str) -> bool:
         """Whether a file's name has one of the endings, ignoring case. Other files are foreign."""
         return name.lower().endswith(self.suffixes)
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The most bytes in a batch of several files. After decompression, four times as many."""
+        return 2 * self.max_file_bytes
 
     @property
     def records_are_csv(self) -> bool:

@@ -30,6 +30,9 @@ from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import names_in_parentheses, size_text
 from lakehouse.core.units import MINUTE_MS
 
+# A manifest names each file of its batch, and every listing reads the newest manifests.
+MAX_BATCH_FILES = 2_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan(Explained):
@@ -242,10 +245,9 @@ def _take(
     good: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: WriteMode
 ) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
     if not isinstance(write, Overwrite) or not good:
-        sizes = accumulate(file.size_bytes for file in good[: landing.max_batch_files])
-        return good[
-            : max(1, sum(size_bytes <= landing.max_batch_bytes for size_bytes in sizes))
-        ], []
+        totals = accumulate(file.size_bytes for file in good[:MAX_BATCH_FILES])
+        count = sum(total_bytes <= landing.max_batch_bytes for total_bytes in totals)
+        return good[:count], []
     before = (
         ledger.last_taken,
         *(path for path, known in ledger.seen.items() if known.is_taken and known.digest),

@@ -228,7 +228,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "like landing/local/",
     ),
     "no prefix": (lambda: landing(prefix=""), "like landing/"),
-    "batches of no file": (lambda: landing(max_batch_files=0), "Landing.max_batch_files is 0"),
     "a delimiter of two characters": (
         lambda: landing(format="csv", csv=Csv(delimiter="::")),
         "Csv.delimiter is '::'. Use one ASCII",

@@ -18,6 +18,7 @@ from pyspark.errors.exceptions.connect import UnknownException
 from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest import next_batch
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import batch_rows, staged_parts
@@ -534,19 +535,20 @@ def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_un
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planned_batches, "FOLD_EVERY", 2)
-    small = declared(max_batch_files=3, max_batch_bytes=2_000, max_file_bytes=20_000)
-    for number, count in enumerate((80, 80, 1, 1, 1, 1)):
+    monkeypatch.setattr(next_batch, "MAX_BATCH_FILES", 4)
+    small = declared(max_file_bytes=1_500)
+    for number, count in enumerate((80, 80, 80, 1, 1, 1, 1, 1)):
         lines = b"\n".join(
             json.dumps(event(number * 100 + each, 5, "x" * 20)).encode() for each in range(count)
         )
         lake.store.put(f"landing/events/{number}.json.gz", gzip.compress(lines))
     outcome = write_table(lake, spark, small)
-    assert (outcome.files_read, outcome.rows_written) == (6, 164)
-    assert outcome.sentence.startswith("batch 1 to 3 has 6 landed files (")
+    assert (outcome.files_read, outcome.rows_written) == (8, 245)
+    assert outcome.sentence.startswith("batch 1 to 3 has 8 landed files (")
     facts = lake.facts(events.key)
     assert facts is not None and [
         commit.metrics["numOutputRows"] for commit in facts.history.commits
-    ] == ["160", "3", "1"]
+    ] == ["240", "4", "1"]
     assert [
         file.name.rpartition("/")[2][:8]
         for file in lake.store.list(f"_lakehouse/ingest/{events.key}")
@@ -569,7 +571,8 @@ def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_th
     monkeypatch.setattr(delta_writes, "write_frame", lost_once)
     for name in "abc":
         land(lake, f"{name}.json", [event(1, 5, name)])
-    outcome = write_table(lake, spark, declared(max_batch_files=1))
+    monkeypatch.setattr(next_batch, "MAX_BATCH_FILES", 1)
+    outcome = write_table(lake, spark, events)
     assert (outcome.files_read, outcome.rows_written, outcome.reason) == (3, 3, Reason.BATCH_READY)
     assert outcome.sentence.startswith("batch 1 to 3 has 3 landed files (")
     assert (tries["commits"], rows_in(lake, events.key, "state")) == (4, [("a",), ("b",), ("c",)])
