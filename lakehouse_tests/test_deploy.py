@@ -16,8 +16,7 @@ from dagster._core.instance.ref import InstanceRef
 from lakehouse.core.settings import parse_settings
 from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.log_store import JAR, ON_S3, log_store_setting
-from lakehouse.runtime.spark_server_conf import STORED_TIMES, s3a_conf
-from lakehouse.runtime.spark_server_conf import _driver_conf as driver_conf
+from lakehouse.runtime.spark_server_conf import STORED_TIMES, s3a_conf, session_conf
 
 DEPLOY = ROOT / "deploy"
 FILES = [file for file in sorted(DEPLOY.rglob("*")) if file.suffix in {".yaml", ".yml"}]
@@ -203,8 +202,8 @@ def test_the_connect_server_has_the_tables_times_and_storage_of_the_lake_s_own(
 ) -> None:
     lines = (DEPLOY / "spark-defaults.conf").read_text().splitlines()
     conf = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
-    settings = parse_settings({"LAKEHOUSE_HOME": str(tmp_path)}, base=ROOT)
-    own = driver_conf(settings, [])
+    environ = {"LAKEHOUSE_HOME": str(tmp_path), "LAKEHOUSE_SPARK": "spark://spark-master:7077"}
+    own = session_conf(parse_settings(environ, base=ROOT), [])
     sized = {"spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"}
     sized.add("spark.sql.sources.parallelPartitionDiscovery.parallelism")
     same = conf.keys() & own.keys() - sized
