@@ -20,7 +20,7 @@ from lakehouse.engine.doctor.examination import Examination
 from lakehouse.engine.doctor.machine import nearest_folder
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, S3Store
-from lakehouse.engine.store.s3_client import PERMISSIONS, put_conditionally, translated_s3
+from lakehouse.engine.store.s3_client import PERMISSIONS, translated_s3
 
 _FOLDER = "_lakehouse/doctor"
 _DELETE_BATCH = 1_000
@@ -103,14 +103,10 @@ def _conditional(lake: Lake, folder: str) -> Verdict:
     store = lake.store
     name = f"{folder}/taken"
     if isinstance(store, S3Store):
-        place = (store.bucket, store.prefix + name)
-        with translated_s3(f"store: cannot write s3://{place[0]}/{place[1]}", "write"):
-            answers = [
-                put_conditionally(store.client, place, b"", writer=uuid4().hex) for _ in range(2)
-            ]
+        is_honoured = store.honours_conditions(name)
     else:
-        answers = [store.put_if_absent(name, b"") for _ in range(2)]
-    if answers[1] is True:
+        is_honoured = not all(store.put_if_absent(name, b"") for _ in range(2))
+    if not is_honoured:
         raise Refused(
             f"the storage of {lake.settings.root} overwrites a file that was to be created only if "
             "absent. Use AWS S3, or a server with conditional writes (PutObject with "

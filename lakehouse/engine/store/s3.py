@@ -251,11 +251,11 @@ class S3Store(Store):
     def _put_once(self, key: str, data: bytes, writer: str) -> bool | None:
         return put_conditionally(self.client, (self.bucket, key), data, writer=writer)
 
-    def honours_conditions(self) -> bool:
-        """Whether the server refuses to overwrite an existing key, asked once per store object."""
+    def honours_conditions(self, name: str = TAKEN) -> bool:
+        """Whether the server refuses to overwrite `name`. This store asks until it once did."""
         with self._asking:
             if not self._is_honoured:
-                key = self.prefix + TAKEN
+                key = self.prefix + name
                 with self._translated("write", key):
                     overwrites = all(self._put_once(key, b"", uuid4().hex) for _ in range(2))
                 self._is_honoured = not overwrites
