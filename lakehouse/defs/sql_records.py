@@ -8,9 +8,9 @@ sqlite/sqlite_event_log.py.
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -202,6 +202,32 @@ def open_records(instance: dg.DagsterInstance) -> SqlRecords | None:
     return SqlRecords(
         home=Path(instance.root_directory), events=events, run_storage=runs, schedules=schedules
     )
+
+
+@contextmanager
+def one_connection(instance: dg.DagsterInstance) -> Iterator[None]:
+    """Lets the event log's queries in the block share one connection; SQLite needs none.
+
+    In Postgres, Dagster opens one for each query outside of its web server: the newest
+    facts of 100 tables took 5.3 s, and 0.9 s over one connection.
+    """
+    storage: Any = instance.event_log_storage
+    if type(storage).__name__ != "PostgresEventLogStorage":  # an optional package
+        yield
+        return
+    unshared = storage._engine  # not public
+    storage.optimize_for_webserver(
+        statement_timeout=60_000,  # milliseconds; a tick may take no longer
+        pool_recycle=3600,
+        max_overflow=10,
+    )
+    shared = storage._engine
+    try:
+        yield
+    finally:
+        # Each tick opens an instance of its own, whose connection would stay until it is collected.
+        storage._engine = unshared
+        shared.dispose()
 
 
 def measured_records(instance: dg.DagsterInstance) -> DagsterRecords | None:

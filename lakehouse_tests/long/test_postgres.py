@@ -10,14 +10,17 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
+from sqlalchemy import TextClause, text
 
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import sql_records
-from lakehouse.defs.dagster_records import recent_runs
+from lakehouse.defs.dagster_records import newest_facts, recent_runs
 from lakehouse.defs.dagster_retention import prune
+from lakehouse.defs.keys import table_key
 from lakehouse.defs.sql_records import measured_records
 from lakehouse.runtime.checkout import ROOT
 from lakehouse_tests.conftest import free_port, wait_until
+from lakehouse_tests.defs.example import TABLES
 from lakehouse_tests.defs.test_dagster_retention import (
     OFTEN,
     compacted,
@@ -86,6 +89,29 @@ def instance(
     (tmp_path / "dagster.yaml").write_text(yaml.safe_dump(config))
     with dg.DagsterInstance.from_config(str(tmp_path)) as opened:
         yield opened
+
+
+def test_newest_facts_of_many_tables_are_read_over_one_connection_that_is_closed(
+    instance: dg.DagsterInstance,
+) -> None:
+    """Before, each query opened a connection of its own."""
+    for table in TABLES:
+        instance.report_runless_asset_event(dg.AssetObservation(table_key(table)))
+    opened = text("SELECT sessions FROM pg_stat_database WHERE datname = current_database()")
+    present = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+    newest_facts(instance, TABLES)
+    with instance.run_storage.connect() as runs:
+
+        def now(counter: TextClause) -> int:
+            runs.exec_driver_sql("SELECT pg_stat_clear_snapshot()")
+            return runs.scalar(counter) or 0
+
+        wait_until("earlier sessions have ended", lambda: now(present) == 1)
+        before = now(opened)
+        for _ in range(20):
+            assert newest_facts(instance, TABLES).keys() == {table.key for table in TABLES}
+        wait_until("these sessions have ended", lambda: now(present) == 1)
+        assert now(opened) - before <= 20
 
 
 def test_retention_in_postgres_keeps_the_newest_of_each_asset_and_the_page_reads_its_checks(
