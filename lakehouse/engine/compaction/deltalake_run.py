@@ -42,7 +42,7 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.deltalake_tables import open_with_deltalake
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MountedStore, Store
+from lakehouse.engine.store import MountedStore, S3Store, Store, store_at
 
 Actions = list[dict[str, Any]]
 _SPARK_VERSION = b"org.apache.spark.version"
@@ -70,11 +70,11 @@ def compact_in_log_order(
         actions = _rewritten(folder, planned, user_metadata)
         written = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         _refuse_misread(folder, planned, written)
-        store, prefix = _place_of(lake, snapshot.table)
+        store, prefix = place = _place_of(lake, snapshot.table)
         try:
             for name in written:
                 store.put(f"{prefix}{name}", (folder / name).read_bytes())
-            _commit(lake, snapshot, planned, actions)
+            _commit(lake, snapshot, planned, actions, place)
         except CommitFailedError:
             store.delete([f"{prefix}{name}" for name in written])
             raise
@@ -218,11 +218,8 @@ def _refuse_misread(folder: Path, planned: CompactionPlan, written: Sequence[str
     in_lower_case = {name.lower() for name in columns}
     for inside, file in _inputs(planned).items():
         footer = pq.read_metadata(folder / inside)
-        misread = [
-            name
-            for name in _columns_of(footer)
-            if name not in columns and name.lower() in in_lower_case
-        ]
+        others = {*_columns_of(footer)} - columns
+        misread = sorted(name for name in others if name.lower() in in_lower_case)
         keys: Mapping[bytes, bytes] = footer.metadata or {}
         is_julian = not _JULIAN.isdisjoint(keys) or keys.get(_SPARK_VERSION, b"9") < _GREGORIAN
         if misread or is_julian:
@@ -238,9 +235,15 @@ def _columns_of(footer: Any) -> list[str]:
     return [footer.schema.column(place).path for place in range(len(footer.schema))]
 
 
-def _commit(lake: Lake, before: Snapshot, planned: CompactionPlan, actions: Actions) -> None:
+def _commit(
+    lake: Lake,
+    before: Snapshot,
+    planned: CompactionPlan,
+    actions: Actions,
+    place: tuple[Store, str],
+) -> None:
     """Step 4."""
-    store, prefix = _place_of(lake, before.table)
+    store, prefix = place
     paths = {file.path for bin_ in planned.bins for file in bin_.files}
     added = {action["add"]["path"] for action in actions if "add" in action}
     content = _encoded(actions)
@@ -285,6 +288,9 @@ def _place_of(lake: Lake, key: str) -> tuple[Store, str]:
     mount = lake.store.mounts.get(key) if isinstance(lake.store, MountedStore) else None
     if mount is None:
         return lake.store, f"{key}/"
+    if isinstance(mount.store, S3Store):
+        # The rights may end at the table's folder, and the store writes below its own prefix.
+        return store_at(f"s3://{mount.store.bucket}/{mount.folder}"), ""
     return mount.store, f"{mount.folder}/" if mount.folder else ""
 
 

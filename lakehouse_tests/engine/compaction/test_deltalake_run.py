@@ -18,7 +18,7 @@ from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.compaction.spark_content import Side, content_sums
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore
+from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse.engine.table_health import account_of
 from lakehouse_tests.deltalake_tables import (
     KEY,
@@ -328,3 +328,5 @@ def test_a_table_on_s3_is_compacted_with_the_keys_that_boto3_finds(
     outcome = compact(lake, no_spark, adopted(uri))
     assert (outcome.files_removed, outcome.version_after, outcome.rows_verified) == (4, 5, 40)
     assert len(contents(uri, storage_options=options)) == 50
+    keys = [each.key for each in S3Store(bucket, "").walk("")]
+    assert all(key.startswith("warehouse/orders/") for key in keys)  # rights may end there
