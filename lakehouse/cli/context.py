@@ -38,7 +38,7 @@ _MOST_ADDRESSES = 4
 class LakeContext:
     """A lake and its declared tables, inputs first.
 
-    `by_address` are the keys of those that are not declared, but were named by their address.
+    `by_address` are the keys of undeclared tables that were named by their address.
     """
 
     lake: Lake
@@ -97,8 +97,8 @@ def not_written(table: str, *, asked: str) -> Refused:
 def settings_in_force() -> Settings:
     """The settings in the environment; relative folders are resolved against the project.
 
-    The project is the working folder, or the nearest one above it, whose tables `maintain`
-    maintains; nothing of the demo is declared there by default. Elsewhere, it is the checkout.
+    The project is the nearest folder, from the working folder upwards, whose tables `maintain`
+    maintains. By default, it has no tables of the demo. Without such a folder, it is the checkout.
     """
     here = Path.cwd()
     base = next((each for each in (here, *here.parents) if (each / _RECORDS).is_dir()), ROOT)

@@ -51,7 +51,7 @@ class AssetRun:
     run_id: str = ""
 
     def outcome(self) -> Mapping[str, Any]:
-        """The metadata of an asset of which each successful run records some.
+        """The metadata of an asset whose successful runs always record some.
 
         Raises:
             LakehouseError: the error of the run, or `Broken` if the run recorded nothing.

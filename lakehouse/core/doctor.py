@@ -46,7 +46,7 @@ def space_verdict(free_bytes: int, place: str) -> Verdict:
 
 
 def clock_verdict(off_ms: int) -> Verdict:
-    """Judges by how much this machine's clock is ahead of the storage's."""
+    """Judges the difference between this machine's clock and the storage's."""
     seconds = abs(off_ms) / 1_000
     direction = "ahead of" if off_ms > 0 else "behind"
     if abs(off_ms) <= _CLOCK_WARNED_MS:

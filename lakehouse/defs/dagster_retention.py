@@ -1,8 +1,8 @@
 """Retention of Dagster's own records: `maintenance/records`, every half hour.
 
 1. List the runs, with their end and whether they hold the newest events of an asset.
-2. Plan which runs to delete, and of which runs to delete only the events
-   (`core/dagster_retention.py`). A dry run stops here.
+2. Plan which runs to delete, and which runs lose only their events (`core/dagster_retention.py`). A
+   dry run stops here.
 3. For each of these runs, delete the printed output, the checks, the events and their file.
 4. Delete old evaluations of conditions, events without a run, and output of sensors. Dagster itself
    deletes old ticks (`dagster.yaml`).

@@ -1,7 +1,7 @@
 """One TTL asset per table whose rows expire. It runs daily, by the clock.
 
-It depends on nothing: rows reach their time while nothing happens. That rows are past their time is
-no change for tables downstream, so the table itself gets an observation, as after a compaction.
+It depends on nothing: rows reach their time while nothing happens. Expired rows are no change for
+tables downstream, so the table itself gets an observation, as after a compaction.
 """
 
 from collections.abc import Iterator

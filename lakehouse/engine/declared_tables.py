@@ -130,7 +130,7 @@ def other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]
 def with_maintained(
     declared: Mapping[str, Table], maintained: Mapping[str, Table], settings: Settings
 ) -> dict[str, Table]:
-    """The declared tables, and those that `maintain` maintains. Of one table, its call counts.
+    """The declared tables, and those of `maintain`, whose declaration takes precedence.
 
     Raises:
         Refused: a key is used by both for different tables, or two tables share files.

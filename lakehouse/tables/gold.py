@@ -22,7 +22,7 @@ _COLUMNS = {
     "average_dep_delay": "minutes",
     "average_arr_delay": "minutes",
     "observed_count": "departures whose hour has an observation of the weather",
-    "wet_count": "of these with precipitation",
+    "wet_count": "departures in an hour with precipitation",
     "average_wind": "miles per hour",
     "average_visibility": "miles",
 }
@@ -67,8 +67,9 @@ def carrier_daily(flights: DataFrame, airlines: DataFrame) -> DataFrame:
 def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
     """Delays per route and day, with the weather at the origin in the hour of each departure.
 
-    `observed_count` of the departures have an observation, `wet_count` of these with precipitation.
-    Delays are in minutes, early ones negative; wind is in miles per hour, visibility in miles.
+    `observed_count` counts departures with a weather observation, `wet_count` those with rain or
+    snow. Delays are in minutes, early ones negative; wind is in miles per hour, visibility in
+    miles.
     """
     seen = weather.select(
         "origin",

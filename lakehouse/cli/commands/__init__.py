@@ -1,1 +1,1 @@
-"""One command of the terminal a file: what it asks for, what it shows, and its JSON."""
+"""The commands of the terminal, one per file: options, output and JSON."""

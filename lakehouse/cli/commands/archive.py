@@ -90,8 +90,8 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
 def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> int:
     """Delete archived partitions of TABLE that are past Archive.keep_days.
 
-    Also deletes archived files of partitions that were restored into TABLE, once the table's
-    retention has passed since.
+    Also deletes the archived files of partitions that were restored into TABLE longer ago than the
+    table's retention.
     """
     opened, wanted = open_table(table)
     table = wanted.key
@@ -153,7 +153,7 @@ def list_command(table: str, as_json: bool) -> None:
 
 
 def list_document(table: Table, version: int, contents: ArchiveContents) -> dict[str, Any]:
-    """What the archive of a table has; a partition with late rows is there once per move."""
+    """The contents of a table's archive. A partition with late rows has an entry per move."""
     expires_ms = expiry_times(contents, None if table.archive is None else table.archive.keep_days)
     partitions = [
         {

@@ -90,7 +90,7 @@ def restore_request(opened: LakeContext, chosen: Mapping[str, Any]) -> RestoreRe
     """The request that the options make.
 
     Raises:
-        Refused: the options name no place or two, or a place that a table has.
+        Refused: the options name no place or both, or the place of an existing table.
     """
     place, into_source = chosen["place"], chosen["into_source"]
     if (place is None) != into_source:
@@ -134,7 +134,7 @@ def partition_text(values: Mapping[str, str | None]) -> str:
 
 
 def _report(opened: LakeContext, table: Table, sentence: str) -> None:
-    """Reports the table's new state to Dagster. The restore is done, so a failure is only told."""
+    """Reports the table's new state to Dagster. The restore is done, so a failure is only shown."""
     from lakehouse.cli.dagster_runs import open_recorder
 
     try:

@@ -19,7 +19,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.report.chart import Labels, Series, line_chart, text_chart
 from lakehouse.runtime.extras import require
 
-# Back-tests that are shown version by version. Of the strategies, only the sums are shown.
+# Back-tests that are shown version by version. For strategies, only the sums are shown.
 _DETAILED = ("given", "in_force", "really")
 
 

@@ -106,7 +106,7 @@ def _is_adopted(table: Table) -> bool:
 
 
 def _propose(opened: LakeContext, table: Table) -> Found[Proposal]:
-    """The proposal of one table. An error of it stops no other table."""
+    """The proposal for one table. Its error does not stop the other tables."""
     session = TableSession(lake=opened.lake, spark=connect(opened.lake.settings), table=table)
     try:
         return Found(table=table, value=propose(session, tuple(opened.tables.values())))

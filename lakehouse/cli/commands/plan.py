@@ -41,10 +41,9 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show what each compaction would do, and why; no JVM.
 
     Nothing is changed. Tables (default: all) come in the order in which the sensor would compact
-    them: by benefit for readers per day over cost. TABLE may also be the ADDRESS of a Delta table
-    that is not declared: a folder (/data/orders, ./orders) or s3://bucket/orders. Reads are counted
-    by the commits of downstream tables. Runs under way and waiting times are unknown to the
-    terminal.
+    them: by daily benefit for readers per cost. TABLE may also be the ADDRESS of a Delta table that
+    is not declared: a folder (/data/orders, ./orders) or s3://bucket/orders. Reads are counted by
+    the commits of downstream tables. Runs under way and waiting times are unknown to the terminal.
     """
     opened, chosen = open_tables(tables)
     reading = read_fleet(opened.lake, opened.tables, chosen)

@@ -78,7 +78,7 @@ def _print_plan(plan: RebuildPlan) -> None:
 
 
 def report_to_dagster(opened: LakeContext, table: Table, outcome: RebuildOutcome) -> None:
-    """Reports the table's new state to Dagster. The rebuild is done, so a failure is only told."""
+    """Reports the table's new state to Dagster. The rebuild is done, so a failure is only shown."""
     from lakehouse.cli.dagster_runs import open_recorder
 
     try:

@@ -1,4 +1,4 @@
-"""`lakehouse tables`: what is declared, and what there is of it."""
+"""`lakehouse tables`: the declared tables, and the state of each."""
 
 from typing import Any
 
@@ -38,10 +38,10 @@ ListedTable = tuple[Snapshot | None, Explanation | None]
 @click.command("tables", epilog="Example: lakehouse tables")
 @json_option
 def tables_command(as_json: bool) -> int:
-    """List what is declared, and what there is of it.
+    """List the declared tables, and the state of each.
 
-    It tells where rows come from, and which tables are left alone, and why. Tables in the folders
-    of the layers that are not declared come last.
+    Shows where rows come from, and which tables are left alone, and why. Tables in the folders of
+    the layers that are not declared come last.
     """
     opened = open_declared()
 

@@ -110,7 +110,7 @@ def apply_command(
 def _each(
     tables: Sequence[str], act: Callable[..., TierPlan | TierOutcome | None], to: str | None
 ) -> tuple[list[Found[TierPlan | TierOutcome]], Any]:
-    """The plan or outcome of each table; an error of one stops no other."""
+    """The plan or outcome of each table. An error does not stop the other tables."""
     opened = open_declared()
     lake = opened.lake
     if not lake.settings.on_s3:

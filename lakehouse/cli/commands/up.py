@@ -29,7 +29,7 @@ def up_command() -> int | None:
 
 
 def check_owner(settings: Settings) -> None:
-    """Refuses a lake of another writer. If storage does not answer, this is left to each run."""
+    """Refuses a lake of another driver. If storage does not answer, each run checks it instead."""
     try:
         claim(open_lake(settings), asked="lakehouse up")
     except Transient as error:

@@ -55,7 +55,7 @@ def is_maintained(table: Table) -> bool:
 def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]:
     """The record of these tables. Knobs that have their default are omitted.
 
-    `home` names the project for people.
+    `home` is the project's folder, for people who look for it.
     """
     entries = {
         table.key: {

@@ -111,11 +111,11 @@ def why_rewritten(files: Iterable[DataFile], snapshot: Snapshot, *, is_elsewhere
 def names_in_files(
     snapshot: Snapshot, recorded: Mapping[str, str], renamed: Mapping[str, str]
 ) -> dict[str, tuple[str, ...]]:
-    """The names that each column of the table may have in archived files, the surest first.
+    """The names that each column of the table may have in archived files, the likeliest first.
 
-    A column keeps its physical name when it is renamed. It is also its name in files that were
-    copied; files that Spark wrote again have the names of that time, which are `recorded` by
-    physical name. `renamed` has earlier names by declaration. Names of other columns do not count.
+    A renamed column keeps its physical name, which is its name in copied files. Files that Spark
+    wrote again have the names of that time, which `recorded` has by physical name. `renamed` has
+    earlier names by declaration. Names of other columns do not count.
     """
     physical = {
         each.name: snapshot.physical_names.get(each.name, each.name) for each in snapshot.columns

@@ -19,7 +19,7 @@ from lakehouse.core.text import first_names
 class ArchivedPartition:
     """The files that one operation archived of one partition.
 
-    A partition that got late rows has several of these. `number` is the operation. `created_ms` is
+    A partition that got late rows has several entries. `number` is the operation. `created_ms` is
     the time of its record, or of its commit if that is known and later. `names` are those of its
     columns by their physical names, under column mapping.
     """
@@ -138,7 +138,7 @@ def fold_archive(
 
 
 def refuse_undone(history: Commits) -> None:
-    """Refuses a table of which a RESTORE, by another program, undid an operation on its archive.
+    """Refuses a table if another program's RESTORE undid an operation on its archive.
 
     A RESTORE brings back files, and no transaction ids, so the operation still counts as applied.
     A later commit settles it if its userMetadata is that of the operation's own commit.

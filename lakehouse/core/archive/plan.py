@@ -1,8 +1,9 @@
 """Plans an archive run: which partitions leave the table, how, at what cost, and why.
 
 A partition leaves if it ended at the cutoff or before. The cutoff is `Archive.older_than_days`
-before now or before the newest row. For the newest row, the start of the newest partition counts
-that is not in the future: a row with a wrong time must not empty the table of a dead feed.
+before now or before the newest row. The newest row counts with the start of its partition, and
+partitions in the future do not count: a row with a wrong time must not empty the table of a dead
+feed.
 """
 
 from collections import defaultdict
@@ -37,7 +38,7 @@ from lakehouse.core.units import DAY_MS
 class ArchiveFacts:
     """A table and its archive, as of one version.
 
-    `read_whole_by` are the derived tables that each of their runs computes from all rows.
+    `read_whole_by` are the derived tables of which every run reads all rows of this table.
     `is_elsewhere`: the table lies outside the lake. `classes` are the prices of S3's storage
     classes, by name; there are none on a disk.
     """

@@ -16,8 +16,8 @@ ArchiveKind = Literal["archive", "restore", "expire"]
 class ArchivedFile:
     """A file of the archive.
 
-    - `source`: the path in the table's log of the file that it was copied from. If its rows were
-      written again by Spark, the name in the lake of the file that Spark wrote.
+    - `source`: the path, in the table's log, of the copied file. If Spark wrote the rows again, the
+      name in the lake of the file that Spark wrote.
     - `archived`: the name in the lake of the file in the archive.
     - `checksum`: of the content, by a method that its prefix names.
     """
@@ -67,7 +67,7 @@ class ArchiveOperation:
     `number` counts the operations of one table key from 1, without gaps. An `archive` or a
     `restore` is applied if the table's transaction id `APP_ID` is at least its number. An `expire`
     is applied as soon as its record is written. `names` are the columns of an `archive` by their
-    physical names, under column mapping: Spark then writes all rows again, under the former.
+    physical names, under column mapping. Spark then writes all rows again, under the logical names.
     """
 
     number: int

@@ -12,8 +12,8 @@
 
 **Safety properties** (tests in `test_ttl_plan.py`)
 - Rows at the cutoff or later, and rows without a time, are in no step.
-- A file without statistics is never taken to be past the cutoff, and never makes the newest row
-  newer. A time in the future does not, either.
+- A file without statistics is never taken to be past the cutoff. Neither such a file nor a time in
+  the future counts as the newest row.
 - An adopted table loses nothing by metadata alone, unless it is partitioned by the time column:
   another program may add new rows to a partition at the same moment.
 """

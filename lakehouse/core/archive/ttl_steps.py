@@ -34,7 +34,7 @@ class TtlStep:
 def files_by_age(
     facts: TtlFacts, cutoff_ms: int | None
 ) -> tuple[Sequence[DataFile], Sequence[DataFile]]:
-    """The files that are past the cutoff, and those that straddle it, perhaps."""
+    """The files past the cutoff, and those that may straddle it."""
     expired, straddling = list[DataFile](), list[DataFile]()
     for file in facts.snapshot.files if cutoff_ms is not None else ():
         bounds = facts.bounds_of(file)

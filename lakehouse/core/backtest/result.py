@@ -70,8 +70,8 @@ class Uncertainty:
     - `carried_bytes`: bytes that writers had to rewrite because a removed file also held rows that
       stay.
     - `modelled_files`: output files whose size is estimated with `shrink_ratio`.
-    - `unclear_compactions`: real compactions of which the log does not show which rows went into
-      which file.
+    - `unclear_compactions`: real compactions whose log does not show which rows went into which
+      file.
     """
 
     moved_removals: int = 0

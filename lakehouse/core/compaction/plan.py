@@ -172,7 +172,7 @@ def plan_or_refusal(
 def plan_once_cold(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> tuple[int, CompactionPlan] | None:
-    """When the whole table is cold if no writer commits, and the plan then; `None` if it is."""
+    """When the whole table will be cold, and the plan for then; `None` if it is cold already."""
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
         return None

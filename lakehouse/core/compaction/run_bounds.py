@@ -37,7 +37,7 @@ class BestGroup:
     """The partitions that one statement rewrites, under `target`; none if nothing is worth it.
 
     A rewrite of all partitions would remove `file_count` files. `counts` are for the sentences.
-    `kept_for_cores`: there were such partitions, but a rewrite would leave cores idle.
+    `kept_for_cores`: a rewrite would be worth it, but would leave cores idle.
     """
 
     plans: Sequence[PartitionPlan]

@@ -79,7 +79,7 @@ def allocated_rows(
 ) -> list[dict[str, Any]]:
     """The rows of a bill, each split by the bytes stored in its period.
 
-    `stored` are the charges of the ledger, of which only those for storage count.
+    `stored` are the charges of the ledger; only those for storage count.
 
     Raises:
         Refused: no inventory is known for the period of a row.

@@ -4,7 +4,7 @@ Sums are exact decimals and are rounded only for people.
 
 - Storage: bytes / 2^30 / days of the month = GB-months of one day, times the price of the class.
   The minimum sizes and days of colder classes are not counted.
-- An operation: its measured vCPU-seconds and its counted requests. What is not known is no charge.
+- An operation: its measured vCPU-seconds and its counted requests. Unknown work is not charged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -163,7 +163,7 @@ def corrections(written: Sequence[Charge], now: Sequence[Charge]) -> list[Charge
 
 
 def carried(charges: Sequence[Charge], day: date) -> list[Charge]:
-    """The charges for storage if a day stored what an earlier day did."""
+    """The storage charges of a day that stored the same as an earlier day."""
     sums = [each for each in _sums(charges).values() if (each.size_bytes or 0) > 0]
     return [
         replace(

@@ -92,7 +92,7 @@ def operation_row(operation: UpkeepOperation, *, lake: str, vcpus: float) -> dic
 def united_rows(
     written: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The rows known now, and those written earlier of operations that no log has any more."""
+    """The rows known now, and earlier rows of operations that have left every log."""
     rows = {_identity(row): dict(row) for row in (*written, *now)}
     return [rows[key] for key in sorted(rows)]
 

@@ -67,7 +67,7 @@ class UpkeepSum:
 def compactions_of(
     table: str, entries: Iterable[Entry], prices: Prices, *, since_ms: int
 ) -> list[UpkeepOperation]:
-    """The compactions in a table's log since a time; those of others have no prediction."""
+    """The compactions in a table's log since a time. Those by other programs are not predicted."""
     return [
         _compaction(table, each, prices)
         for each in entries

@@ -119,7 +119,7 @@ def parse_price_book(
 
 
 def _lent(prices: Mapping[str, Any], own: Any, lender: str) -> dict[str, Any]:
-    """The prices that another region lends to one of the user's. Their sources name it."""
+    """The prices that a region of the user takes from another one, which their sources name."""
     known = cast("Mapping[str, Any]", own if isinstance(own, Mapping) else {})
     lent = dict[str, Any]()
     for key, value in prices.items():
@@ -133,7 +133,7 @@ def _lent(prices: Mapping[str, Any], own: Any, lender: str) -> dict[str, Any]:
 
 
 def _merged(packaged: Any, own: Any, where: str) -> dict[str, Any]:
-    """Both tables; of an entry in both, the user's own one counts."""
+    """Both tables as one. Where both have an entry, the user's own takes precedence."""
     if not isinstance(own, Mapping):
         raise Refused(f"{where} is {own!r}. Use a table.")
     merged = dict[str, Any](packaged)

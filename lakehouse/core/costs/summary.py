@@ -32,7 +32,7 @@ class CostSummary:
     - `day_count`: the days of the present month whose charges are known.
     - `forecast_usd`: the month as it will be, if each day costs what the known days of the last
       week cost on average. `None` if the ledger knows none of them.
-    - `amounts`: dead bytes, and what others passed on.
+    - `amounts`: the cost of dead bytes, and the amounts that the caller passed.
     """
 
     today: date
@@ -61,18 +61,18 @@ class CostSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDays:
-    """How many of the last seven days a ledger knows, of storage and of operations."""
+    """For storage and operations: how many of the last seven days are in a ledger."""
 
     storage: int
     operations: int
 
     def of(self, charge: Charge) -> int:
-        """The days that are known of charges like this one."""
+        """The number of known days for charges of this kind."""
         return self.storage if charge.kind == "storage" else self.operations
 
 
 def known_days(ledger: Sequence[Charge], *, today: date) -> KnownDays:
-    """The days that all charges of a lake show to be known.
+    """The known days, as all charges of a lake show them.
 
     Storage is known on the days that have some. Operations are read from logs, so those of the
     whole week are known up to the newest day of the ledger; without an inventory, up to today.
@@ -94,7 +94,7 @@ def summarize(
 ) -> CostSummary:
     """The sums of the charges of this month and the last seven days.
 
-    `days` are those of the whole ledger, if the charges are a part of it.
+    If the charges are only a part of a ledger, `days` must be those of the whole ledger.
     """
     month = [each for each in charges if each.day >= today.replace(day=1)]
     week = _of_week(charges, today)

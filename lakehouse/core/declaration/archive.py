@@ -13,7 +13,7 @@ from lakehouse.core.errors import Refused
 # The types of a partition column that can hold a date. Texts can hold an ISO date.
 _TIMES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz", "string")
 # Objects in these classes of S3 can be read at once. The Glacier classes that need a restore would
-# make every read of the archive fail until somebody has restored its files.
+# make every read of the archive fail until its files have been restored.
 _CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
 
 

@@ -24,7 +24,7 @@ MARKS = (STRATEGY_MARK, CLUSTERING_MARK)
 class PropertyChanges:
     """Properties to set and to unset.
 
-    `left` has the properties that keep the value that a person set, with this value.
+    `left` has the properties, with their values, that a person set and that stay.
     """
 
     set: Mapping[str, str] = field(default_factory=dict[str, str])

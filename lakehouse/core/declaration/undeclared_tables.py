@@ -17,7 +17,7 @@ def undeclared_among(keys: Iterable[str], declared: Iterable[Table]) -> tuple[st
 
 
 def undeclared_sentence(keys: Sequence[str]) -> str:
-    """That these tables are not declared, and what to do; empty if there are none."""
+    """Says that these tables are not declared, and what to do; empty without tables."""
     if not keys:
         return ""
     if len(keys) == 1:

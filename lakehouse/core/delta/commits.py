@@ -13,18 +13,18 @@ _TOLD_ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
 # Source: delta-io/delta v4.4.0, RestoreTableCommand.scala, CloneTableBase.scala
 _BRING_FILES_BACK = ("RESTORE", "CLONE")
 _OWN_TRANSACTIONS = "lakehouse/"
-# The member of our overwrites' userMetadata that records, by key, the identity and version of each
-# input, and usually its commit time.
+# In the userMetadata of our overwrites: identity and version of each input by its key, and usually
+# its commit time.
 INPUTS = "inputs"
 # The prefix of transaction ids that record which version of an input a commit consumed.
 CONSUME = "lakehouse/consume/"
-# The member of the userMetadata of a move's commit that records the table's earlier key.
+# In the userMetadata of a move's commit: the table's earlier key.
 MOVED_FROM = "moved_from"
-# The member of a rebuild's userMetadata: the version `from` which it started, and whether its
-# `rows` are the "same" or "new".
+# In a rebuild's userMetadata: the version `from` which it started, and whether its `rows` are the
+# "same" or "new".
 REBUILD = "rebuild"
-# The member of the userMetadata of commits that move rows out of a table, or back into it, for
-# upkeep: "archive", "restore" or "ttl".
+# In the userMetadata of commits by which upkeep moves rows out of a table, or back into it:
+# "archive", "restore" or "ttl".
 ROWS_MOVED = "rows_moved"
 
 
@@ -186,7 +186,7 @@ def is_compaction(commit: Commit) -> bool:
 def brought_back_by(commit: Commit) -> int | None:
     """The version that our RESTORE brought back; `None` for any other commit.
 
-    Earlier commits have already reported all rows in the files of such a RESTORE.
+    Earlier commits have already reported all rows that such a RESTORE brings back.
     """
     version = written_in(commit).get("restored") if commit.operation == "RESTORE" else None
     return version if isinstance(version, int) and not isinstance(version, bool) else None

@@ -1,4 +1,4 @@
-"""Which code made the rows of a derived table, by the table's own commits.
+"""Which code made the rows of a derived table, according to the table's own commits.
 
 Each commit that derives rows records the hash of the transform (`CODE`). If the table keeps rows
 that other code made, it also records the newest version that holds such rows (`EARLIER_CODE`). So
@@ -70,7 +70,7 @@ def code_record(code: str | None, earlier: int | None = None) -> dict[str, Any]:
 
 
 def changed_code_sentence(table_key: str, since: int) -> str:
-    """That rows of earlier code are left since a version, and what to do."""
+    """Says that rows of earlier code remain since a version, and what to do."""
     return (
         f"its code has changed since version {since}, and existing rows were made by the earlier "
         f"code. Use lakehouse rebuild {table_key} to compute them again"

@@ -70,7 +70,7 @@ def compare(
 
 
 def change_keys_text(table: Table) -> str | None:
-    """The value of the property `CHANGE_KEYS` by the declaration; `None` without change data."""
+    """The declared value of the property `CHANGE_KEYS`; `None` without change data."""
     is_change_data = table.source is not None and table.source.changes is not None
     if not is_change_data or not isinstance(table.write, Merge | History):
         return None
@@ -194,7 +194,7 @@ def _changes_of(column: Column, known: Column) -> list[Change]:
 def _renamed_for(table: Table) -> dict[str, str]:
     """Earlier names of columns: the table's own ones, and those of its inputs.
 
-    A function that passes a renamed column of an input on gives it under its new name.
+    A function that passes on a renamed column of an input returns it under its new name.
     """
     of_inputs = {old: new for source in table.inputs for old, new in source.renamed.items()}
     return {**of_inputs, **table.renamed}

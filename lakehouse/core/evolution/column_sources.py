@@ -1,4 +1,4 @@
-"""Where a rebuild from a table's own rows takes the values of each column from."""
+"""Which present column has the values of each column after a rebuild from a table's own rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ def declared_sources(
 ) -> tuple[ColumnSource, ...]:
     """The declared columns with their sources, then present ones that are no longer declared.
 
-    An empty type is unknown, and stays as it is. A column may get another spelling.
+    An empty type is unknown and is kept. The spelling of a name may change.
     """
     existing = {column.name: column for column in snapshot.columns}
     spellings = {name.lower(): name for name in existing}

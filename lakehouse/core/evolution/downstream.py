@@ -10,7 +10,7 @@ from lakehouse.core.errors import Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownstreamReader:
-    """A table that reads the rebuilt one. `waits`: there are changes that it has not read."""
+    """A table that reads the rebuilt one. `waits`: it has yet to read some changes."""
 
     table: Table
     waits: bool = False
@@ -51,7 +51,7 @@ class RebuildEffect:
 
 
 def refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
-    """Refuses other columns while an `Append` has not read all rows under the present ones."""
+    """Refuses new columns while an `Append` has yet to read rows under the present ones."""
     waiting = [
         each.table.key
         for each in readers

@@ -27,7 +27,7 @@ _WIDENING_LOSES = (
 class InPlace:
     """The changes of a plan that metadata alone can make.
 
-    `properties` are to be set first, and `loses` are sentences on what they take from readers.
+    `properties` must be set first. `loses` are sentences that say which readers they exclude.
     """
 
     renamed: tuple[tuple[str, str], ...] = ()

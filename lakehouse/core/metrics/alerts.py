@@ -78,7 +78,7 @@ class _Judgement:
 
 
 def next_alerts(before: Sequence[Alert], facts: AlertFacts, *, now_ms: int) -> tuple[Alert, ...]:
-    """The alerts by these facts, the oldest first. What is not watched any more is over."""
+    """The alerts that follow from these facts, oldest first. Those no longer watched are over."""
     known = {alert.subject: alert for alert in before}
     firing = {alert.subject for alert in before if not alert.is_over}
     alerts = list[Alert]()
@@ -118,7 +118,7 @@ def trial_message(*, lake: str) -> str:
 
 
 def tried(alerts: Iterable[Alert], *, now_ms: int) -> tuple[Alert, ...]:
-    """The alerts once an attempt to send those that are due begins."""
+    """The alerts with a new attempt to send those that are due."""
     return tuple(
         replace(alert, tries=alert.tries + 1, tried_ms=now_ms) if alert.is_due(now_ms) else alert
         for alert in alerts
@@ -184,7 +184,7 @@ def _of_upkeep(asset: str, done_ms: int | None, waits_ms: int | None, now_ms: in
 
 
 def _safe(line: str) -> str:
-    """One line of a message, in which no name from outside makes a link or calls people.
+    """One line of a message, in which no name from outside becomes a link or a mention.
 
     Source: https://api.slack.com/reference/surfaces/formatting#escaping
     """

@@ -5,8 +5,8 @@ number of series grows with the number of tables only.
 
 Logs and journals forget old operations. So counters count since midnight UTC: every day they start
 again, as after a restart, which `rate` and `increase` allow for. A restart of this program changes
-nothing. Lost are the operations between the last reading before midnight and midnight, and those
-of today that a cleanup of logs removes.
+nothing. An operation is not counted if it ends after the last reading before midnight, or if a
+cleanup of logs removes it on the same day.
 Source: https://prometheus.io/docs/practices/naming/ and .../instrumenting/writing_exporters/
 """
 

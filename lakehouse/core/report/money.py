@@ -25,7 +25,7 @@ _NAMES = {
     "other": _OTHER,
 }
 _PART_NAMES = {part.name.lower(): _NAMES[kind] for kind, parts in KINDS.items() for part in parts}
-# A part is worth an advice from these shares of a table's cost on.
+# A part with at least this share of a table's cost gets advice.
 _WORTH_A_VACUUM, _WORTH_A_LOOK = 0.1, 0.25
 _DEAREST = 10
 _OUTSIDE = "(outside all tables)"
@@ -146,8 +146,8 @@ def attention_to_budgets(
 def forecast_by_table(charges: Sequence[Charge], *, today: date) -> dict[str, dict[str, float]]:
     """The cost of the present month by table and part.
 
-    For the days to come, each costs as much as a known day of the last week on average. So the sum
-    of all is `forecast_usd`.
+    Each day to come is assumed to cost as much as an average known day of the last week. So all
+    parts sum up to `forecast_usd`.
     """
     first, week_first = today.replace(day=1), today - timedelta(days=6)
     days = known_days(charges, today=today)

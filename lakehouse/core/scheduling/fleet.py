@@ -86,7 +86,8 @@ def within_budgets(tables: Sequence[FleetTable], left_usd: Mapping[str, float]) 
 def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
     """One line per request and per reason, best first; those beyond `lines` are counted by reason.
 
-    A reason that many tables share is told of its first table, and names the others.
+    A reason that many tables share takes one line: the first table's sentence, and the names of the
+    others.
     """
     shared = Counter(decision.reason for decision in decisions if not decision.request)
     groups = dict[object, list[Decision]]()

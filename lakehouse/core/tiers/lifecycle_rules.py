@@ -98,7 +98,7 @@ class Lifecycle:
 class LiveObjects:
     """The objects that a table's newest version needs, by names relative to its `folder`.
 
-    Also those that carry `TIER_TAG` and that another table borrows.
+    Objects with `TIER_TAG` that another table borrows are included.
 
     `folder` is a key that ends in `/`. An unknown size is `None`. `tagged` are the names of those
     that carry `TIER_TAG`, with the tag's value. `archive` is the folder of the table's archive, or

@@ -104,7 +104,7 @@ def _operation(facts: ExpireFacts, plan: ExpirePlan) -> ArchiveOperation:
 def _delete(
     lake: Lake, table: Table, outcome: ExpireOutcome, names: Sequence[str]
 ) -> ExpireOutcome:
-    """The outcome after a batch, of which only files are deleted that may still be deleted."""
+    """The outcome after a batch, whose files are deleted if they may still be deleted."""
     facts = _gather(lake, table)
     left = set[str]() if facts is None else files_that_left(facts, now_ms=now_ms())
     remaining = [name for name in names if name in left]

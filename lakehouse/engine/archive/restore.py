@@ -196,7 +196,7 @@ def _into_source(
 def _counted_rows(
     session: TableSession, facts: TableFacts, plan: RestorePlan, tell: Callable[[str], None]
 ) -> "DataFrame":
-    """The rows to restore, of files that have as many as their records say."""
+    """The rows to restore, after the row count of each file was compared with its record."""
     tell(f"{plan.table}: counting the rows of {plan.file_count} archived file(s)")
     found = rows_by_file(session, facts.snapshot, plan.partitions)
     expected = Counter[str]()
@@ -214,7 +214,7 @@ def _counted_rows(
 
 
 def _checked_version(facts: TableFacts, operation: ArchiveOperation) -> int:
-    """The version of the append, of which each partition has the rows of the record."""
+    """The version of the append, after its rows were compared with the record by partition."""
     table = facts.snapshot.table
     commits = [
         each for each in facts.history.commits if each.applications.get(APP_ID) == operation.number

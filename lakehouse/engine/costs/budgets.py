@@ -15,7 +15,7 @@ from lakehouse.engine.lake import Lake
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetReading:
-    """The check of all budgets, and what is left of each and forecast, by scope, in USD."""
+    """The check of all budgets; and what is left, and what is forecast, by scope in USD."""
 
     check: CheckResult
     left_usd: Mapping[str, float]

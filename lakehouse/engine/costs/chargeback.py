@@ -6,15 +6,15 @@
 3. One commit replaces the open days whose rows differ. For a closed day with a later report,
    another commit appends corrections.
 
-A day is open until a run after its end that could read all tables has written it. The days begin a
-week ago, or with the last written one if no run has come for longer.
+A day is open until it has been written, after its end, by a run that could read all tables. The
+days begin a week ago, or with the last written one if no run has come for longer.
 
 **Safety properties** (tests in `test_chargeback.py`)
 - A run that is repeated, or killed and run again, leaves the same rows.
 - Rows of a closed day are never replaced. No day is closed without the operations of a table that
   cannot be read. On an open day, operations that are no longer read stay.
 - A day without a report is charged as the day before it, and corrected when its report arrives.
-  Storage of which no report is known is not charged at all.
+  Storage without any known report is not charged at all.
 - A bill replaces only what the same file said of the same resource and days.
 """
 
@@ -216,7 +216,7 @@ class Estimates:
 
 
 def _last_day(lake: Lake) -> date | None:
-    """The newest day of which estimated rows are written."""
+    """The newest day with estimated rows in the table."""
     facts = lake.facts(CHARGEBACK)
     partitions = [dict(file.partition) for file in facts.snapshot.files] if facts else []
     days = [each["x_day"] or "" for each in partitions if each["x_mode"] == "estimated"]

@@ -19,7 +19,7 @@ from lakehouse.engine.each_table import look_at_each
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 
-# S3's GB-months count 30 days here, as everywhere where no month is named.
+# A GB-month has 30 days here, as in every figure that names no month.
 _DAYS_PER_MONTH = 30
 
 

@@ -129,7 +129,7 @@ def _delete(lake: Lake, folder: str) -> Verdict:
 
 
 def _delete_all(lake: Lake, folder: str) -> None:
-    """Deletes the folder, also what Spark marks folders with, and leftovers of an hour ago."""
+    """Deletes the folder with Spark's folder markers, and leftovers that are an hour old."""
     store = lake.store
     if not isinstance(store, S3Store):
         shutil.rmtree(Path(lake.settings.root, folder), ignore_errors=True)

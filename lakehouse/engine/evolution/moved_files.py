@@ -1,8 +1,8 @@
 """What a move takes along: every object that the lake keeps under a table's key.
 
 A log is copied in two parts, and deleted in the same two parts. Its `start` is what every reader
-needs first: the files of version 0, and the checkpoints. As long as either no start or every other
-file of the log is at a place, a reader finds the whole table there or no table, never an older one.
+needs first: the files of version 0, and the checkpoints. While a place has no start, or has every
+other file of the log, a reader finds either no table there or the whole one, never an older one.
 """
 
 import re

@@ -55,7 +55,7 @@ def refuse_unmoved(store: Store, table: Table) -> None:
 
 
 def why_unmoved(store: Store, table: Table) -> str:
-    """That the table has yet to move from its earlier key, and what to do; empty if it need not."""
+    """Says that the table has yet to move from its earlier key, and what to do; or empty."""
     if table.formerly is None:
         return ""
     record = move_record(store, table)

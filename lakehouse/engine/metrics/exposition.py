@@ -3,7 +3,7 @@
 **Safety properties**
 - A scrape never waits longer than `_WAIT_SECONDS`. It gets the values that were read last, whose
   age is a metric, too.
-- However many scrapes arrive, one reading runs at a time, and none while nobody asks.
+- However many scrapes arrive, one reading runs at a time, and none without a scrape.
 """
 
 import logging
@@ -35,7 +35,7 @@ Samples = Sequence[Sample]
 
 
 class LakeCollector(Collector):
-    """The metrics of a lake, read when somebody asks and the last reading is too old."""
+    """The metrics of a lake, read again if a scrape finds the last reading too old."""
 
     def __init__(self, read: Callable[[], Samples], *, max_age_seconds: float) -> None:
         self._read, self._max_age_seconds = read, max_age_seconds

@@ -1,6 +1,7 @@
 """Keeps the morning pages of the last days: `_lakehouse/reports/<date>.html` and `.json`.
 
-The newest page is also `_lakehouse/reports/report.html`. Of one day, the last page is kept.
+The newest page is also `_lakehouse/reports/report.html`. Each day, a newer page replaces the one
+before.
 """
 
 import json
@@ -20,7 +21,7 @@ _DATED = re.compile(r"(\d{4}-\d{2}-\d{2})\.(?:html|json)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierPage:
-    """What a page shows of the newest page of an earlier day. `None` and absent scores: unknown."""
+    """Values of the newest page of an earlier day. `None` and absent scores are unknown."""
 
     created_ms: int | None = None
     records_bytes: int | None = None
@@ -39,7 +40,7 @@ def store_page(store: Store, html: str, values: Mapping[str, Any], *, now_ms: in
 
 
 def earlier_page(store: Store, *, now_ms: int) -> EarlierPage:
-    """The newest page of an earlier day; all is unknown if there is none, or if it is damaged."""
+    """The newest page of an earlier day; without a readable one, all values are unknown."""
     today = _date(now_ms)
     dates = [date for date in sorted(_dated_files(store)) if date < today]
     try:

@@ -2,9 +2,9 @@
 
 **Safety properties**
 - The quarantine of a batch is one commit under the batch's number. If the table already has that
-  number, only missing entries are added. A repeated batch therefore adds nothing, and a batch that
-  is loaded again into a new table, perhaps by another declaration, may refuse other records
-  (`test_load.py`). An entry is removed if the repeated batch loads its record
+  number, only missing entries are added. A repeated batch therefore adds nothing. A batch that is
+  loaded again into a new table, perhaps under another declaration, adds only what was not refused
+  before (`test_load.py`). An entry is removed if the repeated batch loads its record
   (`long/test_renamed_columns.py`).
 - A poison file replaces its records in one commit. Otherwise a retry would load the records twice,
   by themselves and with the file (`test_poison_files.py`).
@@ -159,7 +159,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
 
 
 def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
-    """Replaces the records of the files that were last taken out of a batch by entries of files.
+    """Replaces the lines of the files that were last taken out of a batch by one entry per file.
 
     `quarantine` must have been called for the batch.
     """
@@ -182,7 +182,7 @@ def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
 
 
 def take_out_new_rows(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:
-    """Removes the entries of a repeated batch that are rows by the present declaration.
+    """Removes the entries of a repeated batch that the present declaration accepts as rows.
 
     `lines` are the lines that are still refused. A retry would load the others a second time.
     """
