@@ -51,7 +51,7 @@ def archive_asset(
         required_resource_keys={resource},
         automation_condition=condition.cron_tick_passed(ARCHIVE_CRON) & ~condition.in_progress(),
         description=f"Moves old partitions of {table.key} to its archive, and deletes archived ones"
-        " whose time is over. No table follows.",
+        " whose time is over. Tables downstream keep their rows.",
     )
     def archive(
         context: dg.AssetExecutionContext, config: ArchiveConfig

@@ -67,7 +67,8 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         kinds={"deltalake", "pyspark"},
         pool=pool_of(table),
         required_resource_keys={resource},
-        description=f"Merges the small files of {table.key}. Changes no row, so no table follows.",
+        description=f"Merges the small files of {table.key}. Changes no row, so downstream tables"
+        " are not updated.",
     )
     def compaction(
         context: dg.AssetExecutionContext, config: CompactionConfig

@@ -145,7 +145,7 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
         minimum_interval_seconds=_SECONDS_ON_S3 if lake.settings.on_s3 else _SECONDS_ON_DISK,
         description="Requests a load when a new inventory report of the bucket is complete.",
     )
-    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen = _seen(context.cursor)
         budget.begin()
         try:
@@ -166,7 +166,7 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
             cursor=cursor,
         )
 
-    return look
+    return tick
 
 
 def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:

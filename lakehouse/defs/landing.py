@@ -74,8 +74,8 @@ def landing_sensor(
         minimum_interval_seconds=_SECONDS_ON_S3 if lake.settings.on_s3 else _SECONDS_ON_DISK,
         description="Lists the landing prefixes, and starts a load for each table with new files.",
     )
-    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        table_states, queues = watch.look(context.instance, now=time.time())
+    def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        table_states, queues = watch.table_states(context.instance, now=time.time())
         due = [found for found in table_states if found.batch is not None]
         if due:
             request_server(lake.settings)
@@ -92,11 +92,11 @@ def landing_sensor(
         context.log.info(text)
         return dg.SensorResult(run_requests=[_request(due)])
 
-    return look
+    return tick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _TableState:
     """A table as one tick saw it. `batch` is the batch to request a run for, if any.
 
     `tries` are the ended runs that were requested for this batch, newest first.
@@ -122,9 +122,9 @@ class _Watch:
         # A person may evaluate a tick in the UI while the daemon evaluates one.
         self._one_tick = threading.Lock()
 
-    def look(
+    def table_states(
         self, instance: dg.DagsterInstance, *, now: float
-    ) -> tuple[list[_Look], Sequence[str]]:
+    ) -> tuple[list[_TableState], Sequence[str]]:
         """The state of each table, and a sentence per queue."""
         with self._one_tick:
             self._budget.begin()
@@ -139,17 +139,18 @@ class _Watch:
             )
             by_key = {table.key: table for table in self._tables}
             found = {
-                key: self._look_at(instance, by_key[key], facts.get(key), running[key], now=now)
+                key: self._state_of(instance, by_key[key], facts.get(key), running[key], now=now)
                 for key in self._turns.within(self._budget)
             }
             seconds = round(self._budget.spent_seconds)
             left = f"left for the next tick, since storage took {seconds} s in this one"
             seen = [
-                found.get(table.key) or _Look(table=table, sentence=left) for table in self._tables
+                found.get(table.key) or _TableState(table=table, sentence=left)
+                for table in self._tables
             ]
             return seen, self._discovery.settle()
 
-    def _look_at(
+    def _state_of(
         self,
         instance: dg.DagsterInstance,
         table: Table,
@@ -157,18 +158,18 @@ class _Watch:
         running: Sequence[str],
         *,
         now: float,
-    ) -> _Look:
+    ) -> _TableState:
         if running:
             self._ledgers.pop(table.key, None)
-            return _Look(
+            return _TableState(
                 table=table, sentence=Reason.RUN_IN_FLIGHT.explain(runs="; ".join(running)).sentence
             )
         try:
             plan = self._plan(table, facts, now=now)
         except LakehouseError as error:
-            return _Look(table=table, sentence=str(error))
+            return _TableState(table=table, sentence=str(error))
         if plan.batch is None:
-            return _Look(table=table, sentence=plan.sentence)
+            return _TableState(table=table, sentence=plan.sentence)
         number = plan.batch.number
         tries = tuple(
             ended_runs(instance, {_batch_tag(table): str(number)}, limit=_TRIES_LOOKED_AT)
@@ -180,14 +181,14 @@ class _Watch:
         ]
         pause = _seconds_left(failed, now=now)
         if pause > 0:
-            return _Look(
+            return _TableState(
                 table=table,
                 sentence=Reason.TRIED_BEFORE.explain(
                     batch=number, tries=len(failed), seconds=round(pause)
                 ).sentence,
             )
         self._ledgers.pop(table.key, None)
-        return _Look(table=table, sentence=plan.sentence, batch=number, tries=tries)
+        return _TableState(table=table, sentence=plan.sentence, batch=number, tries=tries)
 
     def _plan(self, table: Table, facts: NewestFacts | None, *, now: float) -> BatchPlan:
         event = facts.storage_id if facts else 0
@@ -208,7 +209,7 @@ class _Watch:
         _, ledger, unfinished = known
         if unfinished is not None:
             return repeat_batch(unfinished)
-        listing = self._discovery.look(table, ledger, refresh=is_stale, now=now)
+        listing = self._discovery.waiting_files(table, ledger, refresh=is_stale, now=now)
         now_ms = round(now * 1_000)
         return choose_batch(listing, ledger, table.landing, table.write, now_ms=now_ms)
 
@@ -222,18 +223,18 @@ def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
     return ended + pause - now
 
 
-def _request(due: Sequence[_Look]) -> dg.RunRequest:
+def _request(due: Sequence[_TableState]) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=" ".join(map(_run_key, due)),
-        asset_selection=[table_key(look.table) for look in due],
-        tags={_batch_tag(look.table): str(look.batch) for look in due},
+        asset_selection=[table_key(state.table) for state in due],
+        tags={_batch_tag(state.table): str(state.batch) for state in due},
     )
 
 
-def _run_key(look: _Look) -> str:
+def _run_key(state: _TableState) -> str:
     """The run key. It includes the last try: Dagster skips a known key, even of a failed run."""
-    last_try = look.tries[0].dagster_run.run_id if look.tries else "first"
-    return f"{look.table.key}:{look.batch}:{last_try}"
+    last_try = state.tries[0].dagster_run.run_id if state.tries else "first"
+    return f"{state.table.key}:{state.batch}:{last_try}"
 
 
 def _batch_tag(table: Table) -> str:

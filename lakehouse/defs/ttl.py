@@ -46,7 +46,8 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         output_required=False,
         required_resource_keys={resource},
         automation_condition=condition.cron_tick_passed(TTL_CRON) & ~condition.in_progress(),
-        description=f"Deletes the rows of {table.key} that are past their time. No table follows.",
+        description=f"Deletes the rows of {table.key} that are past their time. Tables downstream"
+        " keep their rows.",
     )
     def ttl(
         context: dg.AssetExecutionContext, config: TtlConfig

@@ -33,14 +33,14 @@ class Found(Generic[FoundValue]):
         return str(self.error) if self.error else "the table is declared, but does not exist yet"
 
 
-def look_at_each(
-    tables: Sequence[Table], look: Callable[[Table], FoundValue | None]
+def for_each_table(
+    tables: Sequence[Table], operation: Callable[[Table], FoundValue | None]
 ) -> list[Found[FoundValue]]:
-    """Calls `look` for each table; returns the results or errors in order."""
+    """Calls `operation` for each table; returns the results or errors in order."""
 
     def one(table: Table) -> Found[FoundValue]:
         try:
-            return Found(table=table, value=look(table))
+            return Found(table=table, value=operation(table))
         except LakehouseError as error:
             return Found(table=table, error=error)
 

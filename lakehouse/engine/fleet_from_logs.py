@@ -30,7 +30,7 @@ from lakehouse.core.scheduling.table_state import TableState, state_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.each_table import Found, look_at_each
+from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import spark_commits_conditionally
@@ -76,13 +76,13 @@ def read_fleet(
     declared: Mapping[str, Table],
     tables: Sequence[Table],
     *,
-    look: Callable[[Table, TableFacts], None] | None = None,
+    on_facts: Callable[[Table, TableFacts], None] | None = None,
 ) -> FleetReading:
     """Reads the tables and decides about them as the sensor would if no run were in progress.
 
     `declared` are all tables of the lake by key. Those derived from `tables` count as readers.
-    `look` receives the facts of each table, in any thread, so that a caller that needs more of them
-    reads no log again.
+    `on_facts` is called with the facts of each table, in any thread, so that a caller that needs
+    more of them reads no log again.
     """
     now = now_ms()
     read_whole = {source.key for table in declared.values() for source in table.read_whole}
@@ -91,11 +91,11 @@ def read_fleet(
         facts = facts_of(lake, table)
         if facts is None:
             return None
-        if look is not None:
-            look(table, facts)
+        if on_facts is not None:
+            on_facts(table, facts)
         return _reading(lake, table, facts, now, is_read_whole=table.key in read_whole)
 
-    readings = look_at_each(tables, read)
+    readings = for_each_table(tables, read)
     known = [
         each.value.known
         if each.value
@@ -136,7 +136,7 @@ def _readers(
         if table.key not in written_ms and written_ms.keys() & {each.key for each in table.inputs}
     ]
     times = dict(written_ms)
-    for each in look_at_each(unread, lambda table: lake.facts(table.key)):
+    for each in for_each_table(unread, lambda table: lake.facts(table.key)):
         times[each.table.key] = _write_times(each.value) if each.value else ()
     runs = [
         ReaderRun(tables=frozenset([key]), ended_ms=at_ms)

@@ -83,7 +83,7 @@ def test_a_look_at_the_landing_area_lists_it_and_with_a_queue_asks_that_alone(
             lake.store.requests.clear()
             queued = asked_of(discovery)
             discovery.receive()
-            found = discovery.look(table, ledger, refresh=False, now=now)
+            found = discovery.waiting_files(table, ledger, refresh=False, now=now)
             assert choose_batch(found, ledger, source, Append()).batch is None
             discovery.settle()
             asked.append({**lake.store.requests, **queued})

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehouse.core.backtest.result import Backtest, SimulatedStep
-from lakehouse.core.backtest.simulate import look, real_result, simulate_history
+from lakehouse.core.backtest.simulate import decide, real_result, simulate_history
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import (
     Compaction,
@@ -62,7 +62,7 @@ def _upkeep(lake: Lake, spark: "SparkSession", table: Table, policy: Compaction)
     now_ms = facts.snapshot.committed_ms
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms)
     state = replace(state_of(facts.snapshot, plan), prices=table.prices)
-    if look(state, plan, now_ms=now_ms).runs:
+    if decide(state, plan, now_ms=now_ms).runs:
         compact(lake, spark, table)
 
 

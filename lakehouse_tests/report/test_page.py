@@ -59,7 +59,7 @@ MONEY = Money(
             usd_per_month=9.0,
             parts=(),
             why="100% other files",
-            advice="Look which folders they are in",
+            advice="The report shows their folders",
             command="lakehouse inventory report",
             is_outside=True,
         ),

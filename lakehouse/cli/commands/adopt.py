@@ -35,7 +35,7 @@ from lakehouse.engine.adoption.find_tables import MOST_FOLDERS, find_tables, no_
 from lakehouse.engine.adoption.inspect_table import inspect_table
 from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.each_table import Found, look_at_each
+from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import real_address
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -90,7 +90,7 @@ def adopt_command(
     _check_options(address, key, prefix, top)
     opened = open_declared()
     asked = [real_place(address)] if address is not None else _below(prefix or "")
-    found = _look_at(opened, asked, key=key, writers=writers)
+    found = _inspected(opened, asked, key=key, writers=writers)
     alone = found[0].value if address is not None else None
     if address is not None and found[0].error:
         raise found[0].error
@@ -154,7 +154,7 @@ def _below(prefix: str) -> Sequence[str]:
     return [*dict.fromkeys(map(real_address, found.addresses))]
 
 
-def _look_at(
+def _inspected(
     opened: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str
 ) -> list[FoundTable]:
     """The finding at each address, in order. Tables that are known already keep their keys."""
@@ -184,14 +184,14 @@ def _look_at(
             raise no_table(address_of(table, settings))
         return facts
 
-    logs = {each.table.key: each for each in look_at_each(chosen, read)}
+    logs = {each.table.key: each for each in for_each_table(chosen, read)}
     # A table whose log cannot be read is not adopted, since it would prevent the others' vacuums.
     unread = {key for key, each in logs.items() if each.error and key not in opened.tables}
     run = LakeFacts(
         lake, [table for key, table in tables.items() if key not in unread], wanted=logs.keys()
     )
 
-    def look(table: Table) -> TableFinding:
+    def inspect(table: Table) -> TableFinding:
         log = logs[table.key]
         if log.error:
             raise log.error
@@ -200,7 +200,7 @@ def _look_at(
             run, table, log.value, known_as=table.key if table.key in opened.tables else ""
         )
 
-    return look_at_each(chosen, look)
+    return for_each_table(chosen, inspect)
 
 
 def _document(found: FoundTable) -> dict[str, Any]:

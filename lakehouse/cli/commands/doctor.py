@@ -36,7 +36,7 @@ def doctor_command(with_spark: bool, as_json: bool) -> int:
 
     Test files are written to the lake and deleted again. Exit code 2 if a check failed.
     """
-    examination = Examination(show=tell_nothing if as_json else show_finding)
+    examination = Examination(show=show_nothing if as_json else show_finding)
     settings = _settings(examination)
     if settings is not None:
         _examine(examination, settings, with_spark=with_spark)
@@ -65,18 +65,18 @@ def show_finding(finding: Finding) -> None:
     show(f"{finding.state:<8}{finding.name:<20}{finding.sentence}", style=_STYLES[finding.state])
 
 
-def tell_nothing(_: Finding) -> None:
+def show_nothing(_: Finding) -> None:
     """With `--json`, all findings are printed at the end."""
 
 
 def _settings(examination: Examination) -> Settings | None:
     found = list[Settings]()
 
-    def look() -> Verdict:
+    def parse() -> Verdict:
         found.append(settings_in_force())
         return f"the lake is {found[0].root}, Spark is {found[0].spark.partition(';')[0]}"
 
-    examination.check("settings", look)
+    examination.check("settings", parse)
     return found[0] if found else None
 
 

@@ -21,7 +21,7 @@ from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.ingest.outcome import quarantine_sentence
 from lakehouse.core.scheduling.health import Health
 from lakehouse.engine.adoption.find_tables import facts_of
-from lakehouse.engine.each_table import Found, look_at_each
+from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.ingest.quarantine.entries import quarantined_count
 from lakehouse.engine.table_health import health_of
 
@@ -44,13 +44,13 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     """
     opened, chosen = open_tables(tables)
 
-    def look(table: Table) -> Health | None:
+    def read(table: Table) -> Health | None:
         facts = facts_of(opened.lake, table)
         return None if facts is None else health_of(opened.lake, table, facts)
 
-    found = look_at_each(chosen, look)
+    found = for_each_table(chosen, read)
     landed = [each.table for each in found if each.table.source and not each.error]
-    refused = look_at_each(landed, lambda table: quarantined_count(opened.lake, table.key))
+    refused = for_each_table(landed, lambda table: quarantined_count(opened.lake, table.key))
     quarantine_rows: dict[str, int | None] = {
         each.table.key: None if each.error else 0 for each in found
     }

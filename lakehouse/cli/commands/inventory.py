@@ -163,7 +163,7 @@ def _problem_of(table: TableShares) -> str:
     if not table.missing:
         return ""
     where = (
-        "no other file of the table is in the report either: is it another prefix's?"
+        "no file of the table is in the report. Does the report cover another prefix?"
         if not table.shares
         else "restore them from a backup"
     )

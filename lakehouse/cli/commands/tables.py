@@ -27,7 +27,7 @@ from lakehouse.core.declaration.write_modes import Append, History, Merge, Overw
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.compaction.holds import hold_now
-from lakehouse.engine.each_table import Found, look_at_each
+from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.journal.moves import why_unmoved
 
 # A table's snapshot (`None`: there is no table yet), and the reason to leave the table alone, if
@@ -45,19 +45,19 @@ def tables_command(as_json: bool) -> int:
     """
     opened = open_declared()
 
-    def look(table: Table) -> ListedTable:
+    def read(table: Table) -> ListedTable:
         facts = opened.lake.facts(table.key)
         if facts is None:
             return None, hold_now(opened.lake, table, None)
         return facts.snapshot, hold_now(opened.lake, table, facts.history, snapshot=facts.snapshot)
 
-    def look_at_undeclared(table: Table) -> ListedTable:
+    def read_undeclared(table: Table) -> ListedTable:
         facts = opened.lake.facts(table.key)
         return facts and facts.snapshot, None
 
-    found = look_at_each(opened.choose(()), look)
+    found = for_each_table(opened.choose(()), read)
     undeclared = find_undeclared(opened, found)
-    rest = look_at_each(undeclared, look_at_undeclared)
+    rest = for_each_table(undeclared, read_undeclared)
     if as_json:
         write_json(
             [

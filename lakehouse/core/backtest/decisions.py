@@ -30,13 +30,13 @@ from lakehouse.core.units import DAY_MS, HOUR_MS
 
 # After a commit, a table is evaluated every hour: for a day, in which its files grow old enough,
 # and for a week, in which a window opens. After that, it is evaluated again at the next commit.
-_HOURS_LOOKED_AT = 8 * 24
+_HOURS_EVALUATED = 8 * 24
 # No evaluation is planned further ahead, since with very few reads the time would overflow.
 _DAYS_AHEAD = 365_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look(Explained):
+class PolicyDecision(Explained):
     """One decision about a table, and why.
 
     `again_ms`: when readers will have lost as much as a compaction costs, if no writer commits.
@@ -46,7 +46,7 @@ class Look(Explained):
     again_ms: int | None = None
 
 
-def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
+def evaluation_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
     """The times at which the table is evaluated from a commit to the next one, at `until_ms`.
 
     `until_ms` is `None` if there is no next commit.
@@ -65,7 +65,7 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
             )
             if until_ms is not None and waits_for_time:
                 hours = range(committed_ms + HOUR_MS, until_ms, HOUR_MS)
-                yield from hours[:_HOURS_LOOKED_AT]
+                yield from hours[:_HOURS_EVALUATED]
         case Scheduled(cron=cron):
             yield from cron_times(cron, committed_ms, until_ms) if until_ms is not None else ()
         case AfterWrite():
@@ -88,10 +88,10 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
             assert_never(policy.strategy)
 
 
-def look(state: TableState, plan: CompactionPlan, *, now_ms: int) -> Look:
+def decide(state: TableState, plan: CompactionPlan, *, now_ms: int) -> PolicyDecision:
     """The decision at `now_ms`: by the sensor's rules, or by the plan for other strategies."""
     if not isinstance(plan.policy.strategy, BySensor):
-        return Look(runs=bool(plan.bins), explanation=plan.explanation)
+        return PolicyDecision(runs=bool(plan.bins), explanation=plan.explanation)
     state = with_readers(state, Readers(reads_per_day=0), plan.policy, now_ms=now_ms)
     [decision] = choose_compactions(
         [CompactionCandidate(state=state, policy=plan.policy)],
@@ -99,7 +99,7 @@ def look(state: TableState, plan: CompactionPlan, *, now_ms: int) -> Look:
         bounds=Bounds(slots=1),
         now_ms=now_ms,
     )
-    return Look(
+    return PolicyDecision(
         runs=decision.request and bool(plan.bins),
         explanation=decision.explanation,
         again_ms=_enough_lost_ms(state, now_ms=now_ms),

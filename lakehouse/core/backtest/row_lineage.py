@@ -59,18 +59,18 @@ class Lineage:
     """A table's history as grains.
 
     - `start`: the grains at the beginning of the history.
-    - `deeds`: the effects of the writers' commits.
+    - `effects`: the effects of the writers' commits.
     - `grains`: each grain's file, as the writer wrote it.
-    - `made`: the outputs of real compactions, by content.
-    - `guesses`: the number of compactions whose outputs the log does not match to grains.
+    - `outputs`: the outputs of real compactions, by content.
+    - `unclear_count`: the number of compactions whose outputs the log does not match to grains.
     """
 
     def __init__(self, file_history: FileHistory) -> None:
         """Replays the history. `_live` has the real table's files as of the current commit."""
-        self.deeds: list[CommitEffect] = []
+        self.effects: list[CommitEffect] = []
         self.grains: dict[int, DataFile] = {}
-        self.made: dict[GrainContent, DataFile] = {}
-        self.guesses = 0
+        self.outputs: dict[GrainContent, DataFile] = {}
+        self.unclear_count = 0
         self._bytes_in, self._bytes_out = 0.0, 0
         self._live: dict[str, SimulatedFile] = {}
         self._deleted: dict[int, int] = {}
@@ -104,7 +104,7 @@ class Lineage:
         marks = tuple(self._mark(file) for path, file in added.items() if path in self._live)
         marked = {mark.file.path for mark in marks}
         new = tuple(self._add(file) for path, file in added.items() if path not in marked)
-        self.deeds.append(CommitEffect(commit=commit, gone=gone, marks=marks, added=new))
+        self.effects.append(CommitEffect(commit=commit, gone=gone, marks=marks, added=new))
 
     def _compact(self, commit: FileCommit) -> None:
         columns = by_name(commit.shape.columns)
@@ -123,11 +123,11 @@ class Lineage:
 
     def _put_together(self, inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]) -> None:
         dealt = _deal(inputs, outputs)
-        self.guesses += dealt is None
+        self.unclear_count += dealt is None
         for file, grains in _fill(inputs, outputs) if dealt is None else dealt.items():
             self._live[file.path] = SimulatedFile(file, grains)
             if dealt is not None:
-                self.made[content(grains, self._deleted)] = file
+                self.outputs[content(grains, self._deleted)] = file
         self._bytes_in += sum(live_bytes(held.file) for held in inputs)
         self._bytes_out += sum(file.size_bytes for file in outputs)
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from lakehouse.core.backtest.decisions import Look, look, look_times
+from lakehouse.core.backtest.decisions import PolicyDecision, decide, evaluation_times
 from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep, Uncertainty
 from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, live_rows
 from lakehouse.core.backtest.simulated_table import SimulatedTable, sum_known
@@ -62,9 +62,9 @@ def simulate_history(
     table = SimulatedTable(lineage)
     simulation = _Simulation(table, policy, rates)
     steps = [
-        simulation.advance(deed, following)
-        for deed, following in pairwise([*lineage.deeds, None])
-        if deed
+        simulation.advance(effect, following)
+        for effect, following in pairwise([*lineage.effects, None])
+        if effect
     ]
     return Backtest(history=file_history, steps=tuple(steps), uncertainty=table.uncertainty)
 
@@ -121,10 +121,10 @@ class _Simulation:
         self._cooled_ms = 0
         self._openings: list[tuple[int, int]] | None = None if policy.reads_per_day is None else []
 
-    def advance(self, deed: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
+    def advance(self, effect: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
         """Simulates a commit of a writer, and the time until the next one."""
-        self._table.apply(deed)
-        commit = deed.commit
+        self._table.apply(effect)
+        commit = effect.commit
         added = [file.path for file in commit.added]
         self._remember(commit.committed_ms, added=added)
         if self._openings and is_made_anew(
@@ -133,18 +133,15 @@ class _Simulation:
             self._openings = []
         until_ms = following.commit.committed_ms if following else None
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
-        seen, runs, plan = (
-            Look(
-                runs=False,
-                explanation=Reason.OTHER_STRATEGY.explain(strategy=f"scheduled ({cron})"),
-            ),
-            list[SimulatedCompaction](),
-            None,
+        seen = PolicyDecision(
+            runs=False, explanation=Reason.OTHER_STRATEGY.explain(strategy=f"scheduled ({cron})")
         )
+        runs = list[SimulatedCompaction]()
+        plan = None
         # The table is evaluated at least once, even if the next commit has the same or an earlier
         # time.
         cooled = _in_order([self._cooled_ms], commit.committed_ms, until_ms)
-        times = sorted({*look_times(self._policy, commit.committed_ms, until_ms), *cooled})
+        times = sorted({*evaluation_times(self._policy, commit.committed_ms, until_ms), *cooled})
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
             held = (
@@ -152,30 +149,25 @@ class _Simulation:
                 or recommend_only(commit.shape.table, self._policy)
                 or closed_window(self._policy, now_ms)
             )
-            found = Look(runs=False, explanation=held) if held else None
+            found = PolicyDecision(runs=False, explanation=held) if held else None
             if found is None or self._openings is not None:
                 snapshot = replace(commit.shape, files=self._table.files)
-                plan = (
-                    self._plan(snapshot, now_ms)
-                    if plan is None or self._policy.cold_hours
-                    else plan
-                )
+                if plan is None or self._policy.cold_hours:
+                    plan = self._plan(snapshot, now_ms)
                 state = replace(
                     state_of(snapshot, plan),
                     last_compaction_ms=self._last_run_ms,
                     openings=self._openings_with(plan, now_ms),
                     prices=self._rates.prices,
                 )
-                found = found or look(state, plan, now_ms=now_ms)
+                found = found or decide(state, plan, now_ms=now_ms)
                 if found.again_ms and until_ms:
                     times = _in_order((*times, found.again_ms), now_ms, until_ms)
             seen = seen if runs else found
             if plan is not None and found.runs:
                 runs.append(self._run(plan, found, now_ms))
-                times, plan = (
-                    _in_order((*times, self._cooled_ms), runs[-1].ended_ms, until_ms),
-                    None,
-                )
+                times = _in_order((*times, self._cooled_ms), runs[-1].ended_ms, until_ms)
+                plan = None
         return _simulated_step(
             commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs)
         )
@@ -223,7 +215,7 @@ class _Simulation:
         )
         self._logged_compactions.append(logged_commit)
 
-    def _run(self, plan: CompactionPlan, found: Look, now_ms: int) -> SimulatedCompaction:
+    def _run(self, plan: CompactionPlan, found: PolicyDecision, now_ms: int) -> SimulatedCompaction:
         removed = [file for bin_ in plan.bins for file in bin_.files]
         added = [
             file

@@ -22,7 +22,7 @@ class SimulatedTable:
     def __init__(self, lineage: Lineage) -> None:
         """Holds the files that existed at the beginning of the history."""
         self.uncertainty = Uncertainty(
-            unclear_compactions=lineage.guesses, shrink_ratio=lineage.shrink_ratio
+            unclear_compactions=lineage.unclear_count, shrink_ratio=lineage.shrink_ratio
         )
         self._lineage = lineage
         self._live: dict[str, SimulatedFile] = {}
@@ -37,12 +37,12 @@ class SimulatedTable:
         """The live files."""
         return tuple(held.file for held in self._live.values())
 
-    def apply(self, deed: CommitEffect) -> None:
+    def apply(self, effect: CommitEffect) -> None:
         """Applies a writer's commit to the files of the simulation."""
-        rests = self._remove(deed)
-        for mark in deed.marks:
-            self._mark(mark, deed.commit.version)
-        paths = [self._add(grain, file) for grain, file in deed.added]
+        rests = self._remove(effect)
+        for mark in effect.marks:
+            self._mark(mark, effect.commit.version)
+        paths = [self._add(grain, file) for grain, file in effect.added]
         for rest in rests:
             self._carry(rest, paths)
 
@@ -50,7 +50,7 @@ class SimulatedTable:
         """Merges a bin, and returns the new files: one, or about `into` for an ordered rewrite."""
         held = [self._live.pop(file.path) for file in bin_.files]
         grains = frozenset[int]().union(*(each.grains for each in held))
-        made = self._lineage.made.get(content(grains, self._deleted))
+        made = self._lineage.outputs.get(content(grains, self._deleted))
         if into == 1 and made is not None and made.path not in self._live:
             self._hold(made, grains)
             return [made]
@@ -102,13 +102,13 @@ class SimulatedTable:
             compacted=what == "merged",
         )
 
-    def _remove(self, deed: CommitEffect) -> list[SimulatedFile]:
+    def _remove(self, effect: CommitEffect) -> list[SimulatedFile]:
         """Removes the files with rows that a writer removed, and returns their other rows.
 
         The writer's commit has to write these other rows again.
         """
-        gone = frozenset[int]().union(*(grains for _, grains in deed.gone))
-        for path, grains in deed.gone:
+        gone = frozenset[int]().union(*(grains for _, grains in effect.gone))
+        for path, grains in effect.gone:
             self.uncertainty.moved_removals += (
                 path not in self._live or self._live[path].grains != grains
             )
@@ -125,7 +125,7 @@ class SimulatedTable:
                     size_bytes,
                     "rest",
                     partition=partition,
-                    modified_ms=deed.commit.committed_ms,
+                    modified_ms=effect.commit.committed_ms,
                 )
                 rests.append(SimulatedFile(file, rest))
         for grain in gone:

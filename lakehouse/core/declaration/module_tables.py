@@ -38,7 +38,7 @@ def _check_shared_landings(found: dict[str, Table]) -> None:
         if overlaps and source.after_load != "keep":
             raise Refused(
                 f"Table {key}: after_load is {source.after_load!r}, but {other_key} also reads"
-                f" {other.prefix}. Either use 'keep', or prefixes of which none contains another."
+                f" {other.prefix}. Either use 'keep', or prefixes that do not contain each other."
             )
 
 

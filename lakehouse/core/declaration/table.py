@@ -132,7 +132,7 @@ class Table:
                     " holds, so that they are loaded again. Leave it out."
                 )
         strategy = self.compaction.strategy
-        of_vacuum = self.vacuum.properties_beside(self.properties)
+        of_vacuum = self.vacuum.retention_properties(self.properties)
         for setter, wanted in (
             ("Vacuum.retention_hours", of_vacuum),
             (type(strategy).__name__, desired_properties(strategy)),

@@ -93,7 +93,7 @@ class Vacuum:
                 f" accepts_short_retention={SHORT_RETENTION_RISK!r}."
             )
 
-    def properties_beside(self, properties: Mapping[str, str]) -> dict[str, str]:
+    def retention_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The properties to set for the retention on a table that now has these `properties`.
 
         They include the log's retention if the table's current one is shorter or unknown.

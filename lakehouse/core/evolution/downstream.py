@@ -31,7 +31,7 @@ class RebuildEffect:
         if self.has_same_rows:
             if self.has_other_columns and reader.waits and isinstance(write, Merge) and is_first:
                 return f"{key} (Merge) reads all of {self.table.key} once, under its new columns"
-            return f"{key} ({type(write).__name__}) passes over it, since the rows are the same"
+            return f"{key} ({type(write).__name__}) skips it, since the rows are the same"
         if isinstance(write, Overwrite):
             return f"{key} (Overwrite) computes all its rows again"
         if not is_first:

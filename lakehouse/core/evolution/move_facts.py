@@ -119,8 +119,8 @@ def _why_not_begun(facts: MoveFacts) -> str:
         return f"{new} has a table already. Use a key without a table, or leave formerly= out"
     if facts.new_count:
         return (
-            f"{count_of(facts.new_count, 'object')} of no move are at {new}. Use a key without"
-            " files, or leave formerly= out"
+            f"{count_of(facts.new_count, 'object')} that no move has copied are at {new}. Use a key"
+            " without files, or leave formerly= out"
         )
     if facts.problem:
         return facts.problem

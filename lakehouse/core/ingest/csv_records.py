@@ -40,7 +40,7 @@ def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     header = next(found, None)
     if header is None:
         wanted = landing.csv.delimiter.join(columns)
-        raise Unreadable(f"it has no header; the header {wanted} is wanted")
+        raise Unreadable(f"it has no header; land it again with the header {wanted}")
     names = csv_names(header.content, landing)
     if names == [*columns]:
         return found
@@ -76,7 +76,9 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
             break
     if rest:
         why = _why_endless(rest, number, landing)
-        raise Unreadable(f"{why}, so that what follows is no record; land it again, corrected")
+        raise Unreadable(
+            f"{why}, so the records after it are unknown; correct the file and land it again"
+        )
 
 
 def csv_names(header: bytes, landing: Landing) -> list[str]:

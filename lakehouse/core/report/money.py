@@ -188,7 +188,7 @@ def _dear_table(key: str, parts: Mapping[str, float], table: Table | None) -> De
 def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple[str, str]:
     """What makes a table cheaper, and the command that shows or does it."""
     if not key:
-        return "These files belong to no table. Look which folders they are in", (
+        return "These files belong to no table. The report shows their folders", (
             "lakehouse inventory report"
         )
     if shares.get(_DEAD, 0) >= _WORTH_A_VACUUM:

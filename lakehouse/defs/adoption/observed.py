@@ -132,7 +132,7 @@ def observation_sensor(
         else _SECONDS_ON_DISK,
         description="Reads the changed logs of tables that others write.",
     )
-    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         budget.begin()
         seen = _read_cursor(context.cursor)
         known = [
@@ -174,7 +174,7 @@ def observation_sensor(
         text = "; ".join(sentences) or f"nothing new in {len(tables)} tables"
         return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=text)
 
-    return look
+    return tick
 
 
 def _assessed(table: Table, lake: Lake) -> Assessment | None:

@@ -15,7 +15,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.costs.chargeback import Estimates, KnownFacts, read_charges
 from lakehouse.engine.costs.price_book import load_price_book
-from lakehouse.engine.each_table import look_at_each
+from lakehouse.engine.each_table import for_each_table
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 
@@ -121,7 +121,7 @@ def _saved_by_inventory(
         records = vacuum_records(lake.store, table.key)
         return sum(each.lists_saved for each in records if each.ended_ms >= since_ms)
 
-    saved = sum(each.value or 0 for each in look_at_each(list(tables.values()), lists_saved))
+    saved = sum(each.value or 0 for each in for_each_table(list(tables.values()), lists_saved))
     return FormulaCost(
         name="saved by inventory",
         usd=decimal_of(book.usd_per_1000_puts) * saved / 1_000,

@@ -13,7 +13,7 @@ from lakehouse.core.costs.operations import (
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.engine.adoption.find_tables import facts_of
-from lakehouse.engine.each_table import Found, look_at_each
+from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
@@ -27,14 +27,14 @@ def read_operations(
     A table that cannot be read has its error instead.
     """
 
-    def look(table: Table) -> list[UpkeepOperation]:
+    def read(table: Table) -> list[UpkeepOperation]:
         facts, key, prices = facts_of(lake, table), table.key, table.prices
         found = [] if facts is None else operations_in_log(table, facts, since_ms=since_ms)
         found += failed_compactions(key, Journal(lake.store).tries(key), prices, since_ms=since_ms)
         found += vacuums_of(key, vacuum_records(lake.store, key), prices, since_ms=since_ms)
         return sorted(found, key=lambda each: each.ended_ms)
 
-    return look_at_each(tables, look)
+    return for_each_table(tables, read)
 
 
 def operations_in_log(table: Table, facts: TableFacts, *, since_ms: int) -> list[UpkeepOperation]:

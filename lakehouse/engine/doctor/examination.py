@@ -19,7 +19,7 @@ class Examination:
         self._show = show
 
     def check(
-        self, name: str, look: Callable[[], Verdict], *, after: str = "", limited: bool = False
+        self, name: str, run_check: Callable[[], Verdict], *, after: str = "", limited: bool = False
     ) -> bool:
         """Runs a check; returns whether it passed.
 
@@ -29,7 +29,7 @@ class Examination:
         if after and self.state_of(after) not in ("ok", "warning"):
             return self.note(name, "skipped", f"needs {after}, which did not pass")
         try:
-            verdict = _within(_MOST_SECONDS, look) if limited else look()
+            verdict = _within(_MOST_SECONDS, run_check) if limited else run_check()
         except LakehouseError as error:
             return self.note(name, "failed", str(error))
         except Exception as error:
@@ -54,14 +54,14 @@ class Examination:
         return "skipped"
 
 
-def _within(seconds: float, look: Callable[[], Verdict]) -> Verdict:
-    """Calls `look` in a thread of its own, which is abandoned when the time is over."""
+def _within(seconds: float, run_check: Callable[[], Verdict]) -> Verdict:
+    """Calls `run_check` in a thread of its own, which is abandoned when the time is over."""
     results = list[Verdict]()
     errors = list[BaseException]()
 
     def work() -> None:
         try:
-            results.append(look())
+            results.append(run_check())
         except BaseException as error:
             errors.append(error)
 

@@ -41,11 +41,11 @@ def check_spark(examination: Examination, lake: Lake, folder: str) -> None:
     """Checks what a run needs from Spark; `folder` is a folder of the lake for test files."""
     sessions = list["SparkSession"]()
 
-    def limited(name: str, look: Callable[["SparkSession"], Verdict], *, after: str) -> bool:
+    def limited(name: str, run_check: Callable[["SparkSession"], Verdict], *, after: str) -> bool:
         def translate() -> Verdict:
             with translated():
                 try:
-                    return look(sessions[0])
+                    return run_check(sessions[0])
                 except Exception as error:
                     if type(error).__module__.startswith(("pyspark.", "py4j.")):
                         raise Broken(_cause(error)) from error

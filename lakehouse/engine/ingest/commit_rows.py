@@ -92,7 +92,7 @@ def declared_properties(table: Table) -> dict[str, str]:
         )
     return {
         **base,
-        **table.vacuum.properties_beside({**base, **table.properties}),
+        **table.vacuum.retention_properties({**base, **table.properties}),
         **table.properties,
     }
 

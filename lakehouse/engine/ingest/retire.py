@@ -52,7 +52,7 @@ class _Landed(NamedTuple):
     present: Mapping[str, LandedFile]
 
 
-class _Look(NamedTuple):
+class _PlanNow(NamedTuple):
     """A plan and the state of the logs that it was made from.
 
     `logs` has the newest file of each log, or `None` if there is no log. `read_older` is whether
@@ -68,7 +68,7 @@ def plan_landed(
     lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> RetirementPlan:
     """The files that would be deleted from a table's landing area now."""
-    return _look(lake, table, _landed(lake, table, batches), facts, reads_older=True).plan
+    return _plan_now(lake, table, _landed(lake, table, batches), facts, reads_older=True).plan
 
 
 def retire(
@@ -86,18 +86,18 @@ def retire(
     landed = _landed(lake, table, batches)
     marker = f"_lakehouse/retired/{table.key}"
     reads_older = _is_a_day_old(lake, marker)
-    look = _look(lake, table, landed, facts, reads_older=reads_older)
-    plan, planned, failed_count = look.plan, {*look.plan.files}, 0
+    current = _plan_now(lake, table, landed, facts, reads_older=reads_older)
+    plan, planned, failed_count = current.plan, {*current.plan.files}, 0
     for batch in plan.batches:
-        if any(lake.has_moved_on(key, newest) for key, newest in look.logs.items()):
+        if any(lake.has_moved_on(key, newest) for key, newest in current.logs.items()):
             newest_facts = lake.facts(table.key)
-            look = _look(lake, table, landed, newest_facts, reads_older=reads_older)
-            planned = {*look.plan.files}
+            current = _plan_now(lake, table, landed, newest_facts, reads_older=reads_older)
+            planned = {*current.plan.files}
         wanted = [file for file in batch.files if file in planned]
         going = _still_as_loaded(lake, table.key, batch.prefix, wanted)
         paths = [f"{batch.prefix}{file.name}" for file in going]
         failed_count += len(lake.store.delete_each(paths))
-    if look.read_older:
+    if current.read_older:
         lake.store.put(marker, str(now_ms()).encode())
     return plan, failed_count
 
@@ -140,14 +140,14 @@ def _landed(lake: Lake, table: Table, batches: PlannedBatches) -> _Landed:
     return _Landed(batches.known(), present)
 
 
-def _look(
+def _plan_now(
     lake: Lake,
     table: Table,
     landed: _Landed,
     facts: TableFacts | None,
     *,
     reads_older: bool,
-) -> _Look:
+) -> _PlanNow:
     """Makes a plan from the table's `facts` and its quarantine.
 
     With `reads_older`, commits older than the facts are also read if the plan needs them.
@@ -178,7 +178,7 @@ def _look(
         table.key: facts and facts.newest,
         quarantine_key(table.key): quarantine and quarantine.newest,
     }
-    return _Look(plan, logs, read_older)
+    return _PlanNow(plan, logs, read_older)
 
 
 def _still_as_loaded(

@@ -108,7 +108,7 @@ class Discovery:
                 inbox.sentence += f"; {len(new)} not from S3 stay in it, the first is {new[0]}"
             inbox.unreadable.update(new)
 
-    def look(
+    def waiting_files(
         self, table: Table, ledger: Ledger, *, refresh: bool, now: float
     ) -> Sequence[LandedFile]:
         """The files that may be loaded next.
@@ -180,7 +180,7 @@ class Discovery:
         return True
 
     def _sweep(self, inbox: _Inbox) -> None:
-        """Makes `look` list the prefixes of a queue's tables next: some messages are unknown."""
+        """Makes the next tick list the prefixes of a queue's tables: some messages are unknown."""
         for waiting in self._waiting.values():
             if waiting.landing.queue == inbox.queue.address:
                 waiting.swept = float("-inf")

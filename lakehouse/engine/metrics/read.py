@@ -28,7 +28,7 @@ from lakehouse.core.units import DAY_MS
 from lakehouse.engine.archive.records import archive_contents
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.read_operations import operations_in_log
-from lakehouse.engine.each_table import Found, look_at_each
+from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key, quarantined_count
 from lakehouse.engine.journal.vacuums import recent_vacuums
@@ -80,9 +80,11 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
         return value
 
     facts = _Facts(read_ms - _OPERATIONS_MS)
-    fleet = read_fleet(lake, declared, [*declared.values()], look=partial(_look, lake, facts))
+    fleet = read_fleet(
+        lake, declared, [*declared.values()], on_facts=partial(_note_facts, lake, facts)
+    )
     landed = [table for table in declared.values() if table.source is not None]
-    quarantines = look_at_each(landed, lambda table: quarantined_count(lake, table.key))
+    quarantines = for_each_table(landed, lambda table: quarantined_count(lake, table.key))
     facts.quarantined_rows = {each.table.key: each.value for each in quarantines}
     facts.decisions = {each.table: each.reason.name for each in fleet.decisions}
     facts.vacuums = read("vacuums", lambda: recent_vacuums(lake.store, since_ms=facts.since_ms))
@@ -105,7 +107,7 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
     )
 
 
-def _look(lake: Lake, facts: _Facts, table: Table, of_log: TableFacts) -> None:
+def _note_facts(lake: Lake, facts: _Facts, table: Table, of_log: TableFacts) -> None:
     """Takes what the metrics need of a table's log."""
     facts.in_log[table.key] = operations_in_log(table, of_log, since_ms=facts.since_ms)
     if of_log.snapshot.transactions.get(ARCHIVE_APP_ID):

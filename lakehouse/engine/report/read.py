@@ -34,7 +34,7 @@ from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.chargeback import KnownFacts
 from lakehouse.engine.costs.read_operations import operations_in_log
-from lakehouse.engine.each_table import Found, look_at_each
+from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key
 from lakehouse.engine.journal.vacuums import vacuum_records
@@ -81,13 +81,13 @@ def read_page(
     since_ms = operations_start_ms(now)
     in_log = dict[str, list[UpkeepOperation]]()
 
-    def look(table: Table, facts: TableFacts) -> None:
+    def note_facts(table: Table, facts: TableFacts) -> None:
         inventory.take(table.key, facts)
         archives.take(table, facts)
         in_log[table.key] = operations_in_log(table, facts, since_ms=since_ms)
         figures[table.key] = _figures(facts, journal.last_vacuum(table.key), now=now)
 
-    fleet = read_fleet(lake, declared, tables, look=look)
+    fleet = read_fleet(lake, declared, tables, on_facts=note_facts)
     decisions = {each.table: each for each in fleet.decisions}
     ranks = {key: rank for rank, key in enumerate(decisions)}
     reported = [
@@ -159,9 +159,9 @@ def _read_journal(lake: Lake, tables: Sequence[Table], inventory: InventoryOfPag
         inventory.take(key, facts)
         return 0 if facts is None else facts.snapshot.row_count
 
-    vacuums = look_at_each(tables, lambda table: vacuum_records(lake.store, table.key))
+    vacuums = for_each_table(tables, lambda table: vacuum_records(lake.store, table.key))
     landed = [table for table in tables if table.source is not None]
-    quarantined = look_at_each(landed, quarantined_rows)
+    quarantined = for_each_table(landed, quarantined_rows)
     return _Journal(
         vacuums={each.table.key: each.value or () for each in vacuums if not each.error},
         quarantined={each.table.key: each.value for each in quarantined if not each.error},

@@ -10,7 +10,7 @@ from lakehouse.core.errors import LakehouseError
 from lakehouse.core.report.retention import RetainedTable, attention_to_archive, retained_table
 from lakehouse.core.report.values import Attention, Concern
 from lakehouse.engine.archive.records import archive_contents
-from lakehouse.engine.each_table import look_at_each
+from lakehouse.engine.each_table import for_each_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.kept_versions import pins
 
@@ -37,7 +37,7 @@ class ArchivesOfPage:
     ) -> tuple[list[RetainedTable], list[Attention]]:
         """The tables with an archive, a TTL or kept versions, and what needs a person there."""
         pinned = [table for table in tables if table.vacuum.readers]
-        found = look_at_each(pinned, lambda table: pins(self._lake.store, table.key))
+        found = for_each_table(pinned, lambda table: pins(self._lake.store, table.key))
         unread_pins = {each.table.key: str(each.error) for each in found if each.error}
         of_readers = {each.table.key: each.value or () for each in found}
         retained = list[RetainedTable]()

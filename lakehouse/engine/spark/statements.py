@@ -264,11 +264,11 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _any_of(rows: Sequence[PartitionValues], types: Mapping[str, str]) -> str:
-    column = rows[0][0][0]
+    (column, _), *other_columns = rows[0]
     groups: dict[str | None, list[PartitionValues]] = defaultdict(list)
-    for row in rows:
-        groups[row[0][1]].append(row[1:])
-    if len(rows[0]) == 1:
+    for (_, value), *rest in rows:
+        groups[value].append(tuple(rest))
+    if not other_columns:
         return _one_of(column, list(groups), types)
     branches = [
         f"({_one_of(column, [value], types)} AND {_any_of(rest, types)})"

@@ -94,10 +94,13 @@ class MountedStore(Store):
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
-        found = [self._find(name) for name in names]
-        if any(store is not found[0][1] for _, store, _ in found):
+        places = [self.place_of(name) for name in names]
+        if not places:
+            return iter(())
+        first, _ = places[0]
+        if any(store is not first for store, _ in places):
             return map(self.read, names)
-        return found[0][1].read_many([there for *_, there in found]) if found else iter(())
+        return first.read_many([there for _, there in places])
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
@@ -129,18 +132,17 @@ class MountedStore(Store):
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`. All names of one call must be in one place."""
+        if not names:
+            return {}
         found = [self._find(name) for name in names]
-        if any(mount is not found[0][0] for mount, _, _ in found):
+        first_mount, store, _ = found[0]
+        if any(mount is not first_mount for mount, _, _ in found):
             raise Refused(
                 f"store: files of several places in one deletion, like {names[0]!r} and "
                 f"{names[-1]!r}. Use names of one place"
             )
         own = {there: name for (*_, there), name in zip(found, names, strict=True)}
-        return (
-            {own[there]: why for there, why in found[0][1].delete_each([*own]).items()}
-            if found
-            else {}
-        )
+        return {own[there]: why for there, why in store.delete_each([*own]).items()}
 
     def remove_empty_folders(self, prefix: str) -> None:
         """See `Store.remove_empty_folders`; refused in a mounted folder."""

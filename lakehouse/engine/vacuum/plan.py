@@ -93,7 +93,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
     rows, problem = run.report_of(table)
     # A vacuum sets the declared retention first, so the plan already uses that retention.
     properties = log.facts.snapshot.properties
-    properties = {**properties, **table.vacuum.properties_beside(properties)}
+    properties = {**properties, **table.vacuum.retention_properties(properties)}
     held_ms, held = _held(run, table, log)
     kept = KeptVersions(run.lake, table)
     is_adopted = isinstance(table.write, Adopted)

@@ -227,7 +227,7 @@ def _retention_to_set(inputs: VacuumInputs, table: Table) -> dict[str, str]:
     Others are not set again, because every ALTER TABLE aborts concurrent writers.
     """
     current = inputs.facts.log.snapshot.properties
-    declared = table.vacuum.properties_beside(current)
+    declared = table.vacuum.retention_properties(current)
     return {name: value for name, value in declared.items() if current.get(name) != value}
 
 

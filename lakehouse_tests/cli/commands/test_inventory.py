@@ -79,7 +79,7 @@ def test_a_report_that_does_not_cover_a_table_says_so(
     stored.run("inventory", "scan")
     story("silver/orders").create().append([("old", 1)])
     result = stored.run("inventory", "report", "silver/orders")
-    assert result.exit_code == 1 and "is it another prefix's?" in result.stderr
+    assert result.exit_code == 1 and "Does the report cover another prefix?" in result.stderr
 
 
 def test_a_log_that_cannot_be_read_hides_no_other_table(

@@ -102,7 +102,7 @@ REFUSALS: dict[str, tuple[MoveFacts, str]] = {
     "files": (
         replace(FACTS, new_count=3),
         (
-            "3 objects of no move are at bronze/orders. Use a key without files, or leave formerly="
+            "3 objects that no move has copied are at bronze/orders. Use a key without files, or leave formerly="
             " out"
         ),
     ),

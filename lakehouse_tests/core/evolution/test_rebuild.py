@@ -101,8 +101,8 @@ def test_it_costs_more_to_compute_rows_of_large_inputs() -> None:
 @pytest.mark.parametrize(
     ("source", "write", "sentence"),
     [
-        ("rows", Append(), "gold/x (Append) passes over it"),
-        ("rows", Overwrite(), "gold/x (Overwrite) passes over it"),
+        ("rows", Append(), "gold/x (Append) skips it"),
+        ("rows", Overwrite(), "gold/x (Overwrite) skips it"),
         ("inputs", Overwrite(), "gold/x (Overwrite) computes all its rows again"),
         ("inputs", Append(), "gold/x (Append) stops, since it would append rows twice"),
         (
@@ -128,7 +128,7 @@ def test_readers_that_have_not_read_all_rows() -> None:
     with pytest.raises(Refused, match="Use `lakehouse materialize gold/x` first"):
         plan(LANDED, "rows", CHANGED, (reader(Append(), waits=True),))
     unchanged = plan(LANDED, "rows", readers=(reader(Append(), waits=True),))
-    assert unchanged.readers[0].startswith("gold/x (Append) passes over it")
+    assert unchanged.readers[0].startswith("gold/x (Append) skips it")
 
 
 def test_a_cast_that_changes_values_is_refused_with_the_count() -> None:

@@ -163,7 +163,7 @@ def test_a_field_in_quotes_is_never_split() -> None:
 
 
 DOUBLED = "before other text, and a quote inside quotes is doubled"
-BEHIND = "so that what follows is no record; land it again, corrected"
+BEHIND = "so the records after it are unknown; correct the file and land it again"
 STRAY = {
     "never closed": (
         b'B,2,"not closed\nC,3,lost\n',
@@ -227,7 +227,7 @@ def test_a_header_is_known_by_its_names(header: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "it has no header; the header code,n,comment is wanted"),
+        (b"", "it has no header; land it again with the header code,n,comment"),
         (b"\n\n", "it has no header"),
         (b"code,comment,n\nA,x,1\n", "its header is 'code,comment,n' and not code,n,comment"),
         (b'code,n,"comment\nA,1,x\n', "the quote that opens in line 1 is never closed"),

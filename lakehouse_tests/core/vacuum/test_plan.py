@@ -566,20 +566,20 @@ def test_a_knob_that_cannot_be_is_refused(knobs: dict[str, Any], why: str) -> No
 
 
 def test_the_retention_is_a_property_and_contradicts_no_other() -> None:
-    assert Vacuum().properties_beside({}) == {}
-    assert Vacuum(retention_hours=200).properties_beside({}) == {
+    assert Vacuum().retention_properties({}) == {}
+    assert Vacuum(retention_hours=200).retention_properties({}) == {
         "delta.deletedFileRetentionDuration": "interval 12000 minutes"
     }
     longer = {
         "delta.deletedFileRetentionDuration": "interval 48000 minutes",
         "delta.logRetentionDuration": "interval 48000 minutes",
     }
-    assert Vacuum(retention_hours=800).properties_beside({}) == longer
-    assert "delta.logRetentionDuration" not in Vacuum(retention_hours=200).properties_beside({})
-    assert "delta.logRetentionDuration" not in Vacuum(retention_hours=800).properties_beside(
+    assert Vacuum(retention_hours=800).retention_properties({}) == longer
+    assert "delta.logRetentionDuration" not in Vacuum(retention_hours=200).retention_properties({})
+    assert "delta.logRetentionDuration" not in Vacuum(retention_hours=800).retention_properties(
         {"delta.logRetentionDuration": "interval 365 days"}
     )
-    assert "delta.logRetentionDuration" in Vacuum(retention_hours=200).properties_beside(
+    assert "delta.logRetentionDuration" in Vacuum(retention_hours=200).retention_properties(
         {"delta.logRetentionDuration": "interval 3 days"}
     )
     with pytest.raises(

@@ -379,7 +379,7 @@ def test_keys_with_something_of_their_own_are_not_moved_to(tmp_path: Path) -> No
     lake = open_lake(own_settings(tmp_path))
     old_table(lake)
     lake.store.put(f"{NEW}/stray", b"1")
-    assert f"1 object of no move are at {NEW}" in planned(lake).refusal
+    assert f"1 object that no move has copied are at {NEW}" in planned(lake).refusal
     LogBuilder(lake.store, NEW, table_id="other").create()
     assert f"{NEW} has a table already" in planned(lake).refusal
     old = replace(TABLE, key=OLD, formerly=None)

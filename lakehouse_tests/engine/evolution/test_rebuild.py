@@ -117,9 +117,7 @@ def test_own_rows_get_other_names_types_and_partitions_and_landed_files_and_read
 
     done = rebuilt(lake, spark, TOWNS, "rows", towns(lake), [LATER])
     assert done.row_count == 4
-    assert done.plan.readers == (
-        "silver/shops (Append) passes over it, since the rows are the same",
-    )
+    assert done.plan.readers == ("silver/shops (Append) skips it, since the rows are the same",)
     assert done.plan.changes == (
         "city becomes town",
         "price becomes decimal(10,3) (now decimal(6,2))",

@@ -512,15 +512,15 @@ def test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look(
     real = retiring._is_a_day_old
 
     def happens_after_the_plan(*arguments: Any) -> bool:
-        real_look = retiring._look
+        real_plan = retiring._plan_now
 
-        def look(*of: Any, **options: Any) -> Any:
-            found = real_look(*of, **options)
-            monkeypatch.setattr(retiring, "_look", real_look)
+        def plan(*of: Any, **options: Any) -> Any:
+            found = real_plan(*of, **options)
+            monkeypatch.setattr(retiring, "_plan_now", real_plan)
             to_files(lake) if to_files else to_the_log(log)
             return found
 
-        monkeypatch.setattr(retiring, "_look", look)
+        monkeypatch.setattr(retiring, "_plan_now", plan)
         return real(*arguments)
 
     monkeypatch.setattr(retiring, "_is_a_day_old", happens_after_the_plan)

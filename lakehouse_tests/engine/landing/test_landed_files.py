@@ -125,7 +125,7 @@ class World:
         self.discovery.receive()
         found: Sequence[LandedFile] = ()
         if unfinished is None:
-            found = self.discovery.look(self.table, ledger, refresh=anew, now=self.now)
+            found = self.discovery.waiting_files(self.table, ledger, refresh=anew, now=self.now)
         self.said = "; ".join(self.discovery.settle())
         return sorted(file.name for file in found)
 
@@ -353,12 +353,12 @@ def test_two_tables_of_one_queue_each_have_their_files_and_a_message_waits_for_b
     swept.begin_anew(twin)
     swept.tick()
     ledger = PlannedBatches(swept.lake.store, twin.key, prefix=swept.source.prefix).ledger()
-    swept.discovery.look(twin, ledger, refresh=False, now=swept.now)
+    swept.discovery.waiting_files(twin, ledger, refresh=False, now=swept.now)
     swept.land("1.json")
     swept.tick()
     swept.load("1.json")
     assert swept.tick(anew=True) == [] and swept.left() == 1
-    [file] = swept.discovery.look(twin, ledger, refresh=False, now=swept.now)
+    [file] = swept.discovery.waiting_files(twin, ledger, refresh=False, now=swept.now)
     assert isinstance(file, LandedFile) and file.name == "1.json"
 
 
@@ -403,5 +403,7 @@ def test_a_lake_on_disk_lists_and_asks_no_queue(tmp_path: Path) -> None:
     discovery = Discovery(lake, [table])
     discovery.receive()
     ledger = PlannedBatches(lake.store, table.key, prefix="landing/orders/").ledger()
-    assert [file.name for file in discovery.look(table, ledger, refresh=False, now=0)] == ["1.json"]
+    assert [file.name for file in discovery.waiting_files(table, ledger, refresh=False, now=0)] == [
+        "1.json"
+    ]
     assert discovery.settle() == []

@@ -151,7 +151,7 @@ def _why_left(session: TableSession) -> "Column":
     if not isinstance(table.write, Append):
         return F.lit("the table is not written by Append. Use a new landed file for them")
     declared = F.lit(csv_fields_text(table.landing)).cast("string")
-    other_fields = F.concat(F.lit("the declaration of their time had the fields "), F.col("fields"))
+    other_fields = F.concat(F.lit("they were read with other fields: "), F.col("fields"))
     has_declared = _present_fields(table.landing).eqNullSafe(declared)
     return F.when(~has_declared, other_fields).when(
         ~is_of_the_declaration(F.col("reason")), F.col("reason")
@@ -197,7 +197,7 @@ def _read_again(
         SetAside(
             name=file.name.removeprefix(prefix),
             size_bytes=file.size_bytes,
-            why="it is to be read again",
+            why="a person chose to read it again",
             modified_ms=-1,
         )
         for file in files
