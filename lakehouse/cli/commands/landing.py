@@ -22,6 +22,11 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_file
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.open_session import connect
 
+# On a cluster, people ask which work stays on the machine of the run.
+_READ_HERE = (
+    "; this process reads the files and stages them in parts of 16 MiB, Spark does the rest"
+)
+
 
 @click.command(
     "landing",
@@ -96,6 +101,8 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
         else:
             plan = repeat_batch(unfinished)
         following = plan.sentence
+        if plan.batch and opened.lake.settings.spark.startswith(("sc://", "spark://")):
+            following += _READ_HERE
     except (Broken, Refused) as error:
         following = str(error)  # the error that will stop the next load
     known = sum(each.is_taken for each in ledger.seen.values())

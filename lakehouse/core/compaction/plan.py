@@ -89,14 +89,15 @@ class CompactionPlan(Explained):
 
     @property
     def verify_sentence(self) -> str:
-        """How the rows are verified after the commit, and what comparing every row costs."""
-        seconds = f"{self.estimate.comparison_seconds:.1f} s"
-        usd = f"{self.estimate.comparison_usd:.6f} USD"
+        """How and by whom rows are verified after the commit, and what comparing all costs."""
+        reader = "this process" if self.engine.engine == "deltalake" else "Spark"
+        price = self.estimate
+        cost = f"{price.comparison_seconds:.1f} s and {price.comparison_usd:.6f} USD"
         if self.policy.verify == "content":
-            return f"every row is compared after the commit, which takes about {seconds} and {usd}"
+            return f"{reader} compares every row after the commit, which takes about {cost}"
         return (
-            "row counts and column statistics in the log are compared; comparing every row takes "
-            f'about {seconds} and {usd} (verify="content")'
+            "this process compares row counts and column statistics in the log; comparing every "
+            f'row by {reader} takes about {cost} (verify="content")'
         )
 
     @property

@@ -1,5 +1,7 @@
 """`lakehouse landing`: what comes next for a landed table, or what the next load stops with."""
 
+import pytest
+
 from lakehouse.core.ingest.batches import FOREIGN, Batch, SetAside
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.store import DiskStore
@@ -32,4 +34,21 @@ def test_files_that_were_set_aside_are_named_without_asking(told: Terminal) -> N
     assert found.endswith(
         ": landing/orders/a.tmp, landing/orders/b.tmp, landing/orders/c.tmp and 1 more; "
         "1 file set aside for other reasons: landing/orders/e.json"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spark", "end"),
+    [
+        ("server", " set aside"),
+        ("sc://spark-connect:15002", " stages them in parts of 16 MiB, Spark does the rest"),
+    ],
+)
+def test_on_a_cluster_the_next_batch_says_what_this_process_reads(
+    terminal: Terminal, spark: str, end: str
+) -> None:
+    DiskStore(terminal.root).put("landing/orders/a.json", b"{}")
+    document = terminal.json("landing", "bronze/orders", LAKEHOUSE_SPARK=spark)
+    assert document["next"].startswith("batch 1 has 1 landed file") and document["next"].endswith(
+        end
     )

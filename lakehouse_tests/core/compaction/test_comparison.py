@@ -17,8 +17,11 @@ MB = 1_000_000
 @pytest.mark.parametrize(
     ("verify", "sentence"),
     [
-        ("content", "every row is compared after the commit, which takes about "),
-        ("rows", "row counts and column statistics in the log are compared; comparing every row "),
+        ("content", "Spark compares every row after the commit, which takes about "),
+        (
+            "rows",
+            "this process compares row counts and column statistics in the log; comparing every row ",
+        ),
     ],
 )
 def test_the_plan_says_what_is_compared_and_what_comparing_every_row_costs(
