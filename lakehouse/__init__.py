@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.windows_and_cron import Window
     from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
-    from lakehouse.defs.adoption.maintain import MaintainedTables, maintain, maintained_metrics
+    from lakehouse.defs.adoption.component import MaintainedTables
+    from lakehouse.defs.adoption.maintain import maintain, maintained_metrics
     from lakehouse.engine.archive.read import read
 
 _HOMES = {
@@ -57,9 +58,8 @@ _HOMES = {
     # For programs that read tables: this loads PySpark.
     "read": "engine.archive.read",
     # For other Dagster projects: these load Dagster.
-    **dict.fromkeys(
-        ("MaintainedTables", "maintain", "maintained_metrics"), "defs.adoption.maintain"
-    ),
+    "MaintainedTables": "defs.adoption.component",
+    **dict.fromkeys(("maintain", "maintained_metrics"), "defs.adoption.maintain"),
 }
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 

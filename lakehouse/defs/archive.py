@@ -19,8 +19,8 @@ from lakehouse.defs.keys import archive_key, pool_of, table_key
 from lakehouse.defs.metadata.runs import figures_table
 from lakehouse.defs.metadata.table import Metadata
 from lakehouse.defs.resources import open_session
-from lakehouse.defs.ttl import why_left_alone
 from lakehouse.defs.upkeep_times import ARCHIVE_CRON
+from lakehouse.defs.vacuum import why_left_alone
 from lakehouse.engine.lake import Lake, TableSession
 
 
@@ -63,7 +63,10 @@ def archive_asset(
         moved: ArchiveOutcome | None = None
         expired: ExpireOutcome | None = None
         with dagster_words(context):
-            if why := why_left_alone(context, table, lake, "archive", anyway=config.anyway):
+            exists = lake.facts(table.key) is not None
+            if why := why_left_alone(
+                context, (lake, table), "archive run", exists=exists, anyway=config.anyway
+            ):
                 context.log.info(why)
                 return
             if config.only != "expire":

@@ -12,7 +12,6 @@ import dagster as dg
 
 from lakehouse.core.archive.ttl_outcome import TtlOutcome
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import Refused
 from lakehouse.defs.compaction import report_table
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import pool_of, table_key, ttl_key
@@ -20,9 +19,7 @@ from lakehouse.defs.metadata.runs import figures_table
 from lakehouse.defs.metadata.table import Metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.defs.upkeep_times import TTL_CRON
-from lakehouse.defs.vacuum import BY_ITSELF
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.defs.vacuum import why_left_alone
 from lakehouse.engine.lake import Lake
 
 
@@ -55,7 +52,10 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         from lakehouse.engine.archive.ttl_run import run
 
         with dagster_words(context):
-            if why := why_left_alone(context, table, lake, "ttl", anyway=config.anyway):
+            exists = lake.facts(table.key) is not None
+            if why := why_left_alone(
+                context, (lake, table), "ttl run", exists=exists, anyway=config.anyway
+            ):
                 context.log.info(why)
                 return
             session = partial(open_session, context, getattr(context.resources, resource))
@@ -67,27 +67,6 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         yield dg.MaterializeResult(metadata=_metadata(outcome))
 
     return ttl
-
-
-def why_left_alone(
-    context: dg.AssetExecutionContext, table: Table, lake: Lake, operation: str, *, anyway: bool
-) -> str:
-    """Why a run of `operation`, which is also a command, does nothing; or an empty string.
-
-    If the table is paused, a run that Dagster requested skips it, and any other run raises
-    `Refused`, except with `anyway`.
-    """
-    if lake.facts(table.key) is None:
-        return f"{table.key}: there is no table yet"
-    pause = Journal(lake.store).pause_of(table.key)
-    if anyway or pause is None or not pause.holds(now_ms()):
-        return ""
-    if BY_ITSELF in context.run.tags:
-        return f"{table.key}: {pause.explanation.sentence}"
-    raise Refused(
-        f"{operation} of {table.key}: {pause.explanation.sentence}. To run it all the same, use "
-        f"lakehouse {operation} run {table.key} --anyway"
-    )
 
 
 def _metadata(outcome: TtlOutcome) -> Metadata:

@@ -18,7 +18,7 @@ from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
 from lakehouse.defs.metadata.runs import vacuum_metadata
 from lakehouse.defs.resources import open_session
-from lakehouse.engine.compaction.holds import refuse_vacuum
+from lakehouse.engine.compaction.holds import refuse_upkeep
 from lakehouse.engine.journal.vacuums import vacuum_records
 from lakehouse.engine.lake import Lake
 
@@ -91,7 +91,10 @@ def vacuum_asset(
         session = partial(open_session, context, getattr(context.resources, resource))
         with dagster_words(context):
             facts, mode = _facts_of_run(context, lake, everything), config.mode or None
-            if why := _left_alone(context, table, facts, config):
+            exists = facts.log(table.key) is not None
+            if why := why_left_alone(
+                context, (lake, table), "vacuum", exists=exists, anyway=config.anyway
+            ):
                 context.log.info(why)
                 yield _deleted(table, next(reversed(vacuum_records(lake.store, table.key)), None))
                 return
@@ -132,19 +135,25 @@ def _facts_of_run(
     return _FACTS[key]
 
 
-def _left_alone(
-    context: dg.AssetExecutionContext, table: Table, facts: "LakeFacts", config: VacuumConfig
+def why_left_alone(
+    context: dg.AssetExecutionContext,
+    table_in: tuple[Lake, Table],
+    command: str,
+    *,
+    exists: bool,
+    anyway: bool,
 ) -> str:
-    """Why the table is not vacuumed, or an empty string if it is.
+    """Why a run of `command` does nothing, or an empty string if it does something.
 
     If the table is paused, a run that Dagster requested skips it, and any other run raises
-    `Refused`.
+    `Refused`, except with `anyway`.
     """
-    if facts.log(table.key) is None:
+    lake, table = table_in
+    if not exists:
         return f"{table.key}: there is no table yet"
     try:
-        if not config.anyway:
-            refuse_vacuum(facts.lake, table)
+        if not anyway:
+            refuse_upkeep(lake, table, command)
     except Refused as held:
         if BY_ITSELF in context.run.tags:
             return str(held)

@@ -4,7 +4,8 @@ import inspect
 from pathlib import Path
 
 from lakehouse.core.declaration.windows_and_cron import read_cron
-from lakehouse.defs.adoption.maintain import MaintainedTables, maintain
+from lakehouse.defs.adoption.component import MaintainedTables
+from lakehouse.defs.adoption.maintain import maintain
 from lakehouse.defs.dagster_retention import records_schedule
 from lakehouse.defs.inventory import daily_and_once_soon
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON, RECORDS_CRON, REPORT_CRON

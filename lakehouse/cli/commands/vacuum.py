@@ -28,7 +28,7 @@ from lakehouse.cli.spark_server import driver_on_demand
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.core.errors import Broken, LakehouseError
-from lakehouse.engine.compaction.holds import refuse_vacuum
+from lakehouse.engine.compaction.holds import refuse_upkeep
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -107,7 +107,7 @@ def _vacuum(
     from lakehouse.cli.dagster_runs import open_recorder
 
     if len(tables) == 1 and not anyway:
-        refuse_vacuum(opened.lake, tables[0])
+        refuse_upkeep(opened.lake, tables[0], "vacuum")
     keys = {f"vacuum/{table.key}": table for table in tables if _is_there(opened.lake, table)}
     found = {table.key: _nothing(table) for table in tables}
     if keys:

@@ -5,10 +5,11 @@ not load.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, cast
 
 from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import (
     BinPacking,
     Compaction,
@@ -36,13 +37,25 @@ _KINDS = {
 }
 
 
-def maintained_table(key: str, write: Adopted, *, compaction: Compaction, vacuum: Vacuum) -> Table:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """What a call of `maintain` declares for each of its tables."""
+
+    compaction: Compaction = field(default_factory=Compaction)
+    vacuum: Vacuum = field(default_factory=Vacuum)
+    archive: Archive | None = None
+    ttl: Ttl | None = None
+
+
+def maintained_table(key: str, write: Adopted, upkeep: Upkeep) -> Table:
     """The declaration of a table that `maintain` maintains."""
     return Table(
         key=key,
         write=write,
-        compaction=compaction,
-        vacuum=vacuum,
+        compaction=upkeep.compaction,
+        vacuum=upkeep.vacuum,
+        archive=upkeep.archive,
+        ttl=upkeep.ttl,
         description=f"The table of {'/'.join(write.asset_key)}, at {write.uri}.",
     )
 
@@ -62,6 +75,8 @@ def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]
             "write": asdict(cast("Any", table.write)),
             "compaction": _knobs(table.compaction),
             "vacuum": _knobs(table.vacuum),
+            **({"archive": _knobs(table.archive)} if table.archive else {}),
+            **({"ttl": _knobs(table.ttl)} if table.ttl else {}),
         }
         for table in tables
     }
@@ -78,12 +93,13 @@ def parse_maintained(document: Any, *, name: str) -> dict[str, Table]:
     key = "the record"
     try:
         for key, entry in document["tables"].items():
-            found[key] = maintained_table(
-                key,
-                Adopted(**_values(entry["write"])),
+            upkeep = Upkeep(
                 compaction=Compaction(**_values(entry["compaction"])),
                 vacuum=Vacuum(**_values(entry["vacuum"])),
+                archive=Archive(**_values(entry["archive"])) if "archive" in entry else None,
+                ttl=Ttl(**_values(entry["ttl"])) if "ttl" in entry else None,
             )
+            found[key] = maintained_table(key, Adopted(**_values(entry["write"])), upkeep)
     except (Refused, KeyError, TypeError, AttributeError) as error:
         problem = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
         raise Refused(
@@ -101,7 +117,7 @@ def with_project_defaults(environ: Mapping[str, str]) -> dict[str, str]:
     return {**_PROJECT_DEFAULTS, **given}
 
 
-def _knobs(declared: Compaction | Vacuum) -> dict[str, Any]:
+def _knobs(declared: Compaction | Vacuum | Archive | Ttl) -> dict[str, Any]:
     values = {each.name: getattr(declared, each.name) for each in fields(declared)}
     defaults = {each.name: each.default for each in fields(declared)}
     return {name: _plain(value) for name, value in values.items() if value != defaults[name]}

@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.adoption.maintained import maintained_table, with_project_defaults
+from lakehouse.core.adoption.maintained import Upkeep, maintained_table, with_project_defaults
 from lakehouse.core.declaration.adopted import (
     Adopted,
     Orphans,
@@ -20,6 +20,7 @@ from lakehouse.core.declaration.adopted import (
     key_of,
     parse_address,
 )
+from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
@@ -28,13 +29,22 @@ from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.text import count_of
 from lakehouse.defs.adoption.observed import observation_sensor
 from lakehouse.defs.alerts import alert_sensors
+from lakehouse.defs.archive import archive_asset
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
 from lakehouse.defs.health import health_check
-from lakehouse.defs.keys import compaction_key, report_key, table_key, vacuum_key
+from lakehouse.defs.keys import (
+    archive_key,
+    compaction_key,
+    report_key,
+    table_key,
+    ttl_key,
+    vacuum_key,
+)
 from lakehouse.defs.report import report_asset
 from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
 from lakehouse.defs.table_assets import automation_sensor
+from lakehouse.defs.ttl import ttl_asset
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.engine.declared_tables import checked, other_adopted
@@ -66,6 +76,8 @@ def maintain(
     orphans: Orphans = "keep",
     compaction: Compaction | None = None,
     vacuum: Vacuum | None = None,
+    archive: Archive | None = None,
+    ttl: Ttl | None = None,
     vacuum_cron: str = NIGHTLY_CRON,
     base: str | Path | None = None,
 ) -> dg.Definitions:
@@ -74,12 +86,12 @@ def maintain(
     `tables` are either assets, of which those with `dagster/uri` or `uri` in their metadata are
     used, or asset keys (`sales/orders`) with the addresses of their tables. The layer's defaults
     apply to all fields that `compaction` does not set. docs/adopt.md explains `writers` and
-    `orphans`. Sensor names begin with `name`, so a project can call this several times. Relative
-    addresses are resolved against `base`.
+    `orphans`. `archive` and `ttl` apply to each of the tables. Sensor names begin with `name`, so a
+    project can call this several times. Relative addresses are resolved against `base`.
 
     Raises:
-        Refused: no asset has an address, an address is invalid, two assets are the same table, or a
-            setting is not accepted.
+        Refused: no asset has an address, an address is invalid, two assets are the same table, a
+            setting is not accepted, or archived rows would leave S3 for a disk.
     """
     start = str(Path(base or Path.cwd()).resolve())
     settings = parse_settings(with_project_defaults(os.environ), base=Path(start))
@@ -88,6 +100,12 @@ def maintain(
     if writers == "none" and by_spark:
         _refuse_without_pool({key: uri for key, uri, pool in written if pool is None})
     found = dict[str, Table]()
+    upkeep = Upkeep(
+        compaction=compaction or Compaction(),
+        vacuum=vacuum or Vacuum(),
+        archive=archive,
+        ttl=ttl,
+    )
     for asset_key, uri, pool in written:
         shown = asset_key.to_user_string()
         adopted = Adopted(
@@ -104,9 +122,12 @@ def maintain(
             raise Refused(
                 f"maintain: {both}. Pass one of them to a separate call, with another layer"
             )
-        found[key] = maintained_table(
-            key, adopted, compaction=compaction or Compaction(), vacuum=vacuum or Vacuum()
-        )
+        if archive is not None and adopted.uri.startswith("s3") and not settings.on_s3:
+            raise Refused(
+                f"maintain: the archive of {shown} would be on this machine's disk, in"
+                f" {settings.root}. Use LAKEHOUSE_ROOT=s3://… for the upkeep's own files"
+            )
+        found[key] = maintained_table(key, adopted, upkeep)
     if not found:
         raise Refused(
             f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata. Use such "
@@ -135,45 +156,6 @@ def maintained_metrics() -> str:
         for lake, tables in lakes
         for sample in read_samples(lake, tables, dagster_home=Path(home) if home else None)
     ).decode()
-
-
-class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
-    """Writes a `defs.yaml` in which the user changes one line."""
-
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Writes the file for a new component."""
-        dg.scaffold_component(
-            request,
-            {"tables": {"sales/orders": "s3://warehouse/sales/orders"}, "writers": "unknown"},
-        )
-
-
-@dg.scaffold_with(MaintainedTablesScaffolder)
-class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
-    """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
-
-    `tables` are asset keys with addresses, resolved against the project's root. `min_small_files`,
-    `target_file_bytes` and `engine` are knobs of `Compaction`; 0 keeps the layer's default. Other
-    fields are as in `lakehouse.maintain`.
-    """
-
-    tables: dict[str, str]
-    name: str = "maintenance"
-    layer: str = "silver"
-    writers: str = "unknown"
-    orphans: str = "keep"
-    min_small_files: int = 0
-    target_file_bytes: int = 0
-    engine: str = "auto"
-    vacuum_cron: str = NIGHTLY_CRON
-
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The definitions of the tables' upkeep."""
-        knobs = self.model_dump(include={"min_small_files", "target_file_bytes", "engine"})
-        words = self.model_dump(include={"name", "layer", "writers", "orphans", "vacuum_cron"})
-        return maintain(
-            self.tables, compaction=Compaction(**knobs), base=context.project_root, **words
-        )
 
 
 def _address_of(asset_key: dg.AssetKey, uri: str, *, base: str) -> str:
@@ -223,12 +205,17 @@ def _definitions(
 
     _LAKES[settings.root] = everything
     vacuums = [vacuum_key(table) for table in tables]
+    archived = [table for table in tables if table.archive is not None]
+    expiring = [table for table in tables if table.ttl is not None]
+    daily = [*vacuums, *map(archive_key, archived), *map(ttl_key, expiring)]
     made = [
         *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
         *(
             vacuum_asset(table, lake, everything, cron=vacuum_cron, resource=_SPARK)
             for table in tables
         ),
+        *(archive_asset(table, lake, tables, resource=_SPARK) for table in archived),
+        *(ttl_asset(table, lake, resource=_SPARK) for table in expiring),
         report_asset(everything, name=name),
     ]
     return dg.Definitions(
@@ -239,7 +226,7 @@ def _definitions(
                 tables, lake, name=f"{name}_observation", assets_are_known=assets_are_known
             ),
             compaction_sensor(tables, lake, name=f"{name}_compaction", report=report_key(name)),
-            automation_sensor([*vacuums, report_key(name)], name=f"{name}_vacuum"),
+            automation_sensor([*daily, report_key(name)], name=f"{name}_vacuum"),
             *alert_sensors(
                 tables,
                 lake,

@@ -90,17 +90,17 @@ def refuse_held(lake: Lake, table: Table) -> None:
         )
 
 
-def refuse_vacuum(lake: Lake, table: Table) -> None:
-    """Refuses a vacuum of a table that a person paused, or whose declaration opts out."""
+def refuse_upkeep(lake: Lake, table: Table, command: str) -> None:
+    """Refuses a `vacuum`, `archive run` or `ttl run` of a table that a person paused.
+
+    A vacuum is also refused if the declaration opts out.
+    """
     pause = Journal(lake.store).pause_of(table.key)
-    held = pause.explanation.sentence if pause is not None and pause.holds(now_ms()) else ""
-    why = (
-        f"its declaration says Vacuum(mode={table.vacuum.mode!r})"
-        if table.vacuum.mode == "off"
-        else held
-    )
+    why = pause.explanation.sentence if pause is not None and pause.holds(now_ms()) else ""
+    if command == "vacuum" and table.vacuum.mode == "off":
+        why = "its declaration says Vacuum(mode='off')"
     if why:
         raise Refused(
-            f"vacuum {table.key}: {why}. To vacuum it all the same, use: "
-            f"lakehouse vacuum {table.key} --anyway"
+            f"{command} of {table.key}: {why}. To run it all the same, use "
+            f"lakehouse {command} {table.key} --anyway"
         )

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from lakehouse.core.adoption.maintained import (
+    Upkeep,
     maintained_document,
     maintained_table,
     parse_maintained,
 )
 from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction, ZOrder
 from lakehouse.core.declaration.strategies import Scheduled
 from lakehouse.core.declaration.vacuum_policy import Vacuum
@@ -20,8 +22,7 @@ from lakehouse.core.errors import Refused
 PLAIN = maintained_table(
     "silver/plain",
     Adopted(uri="/w/plain", asset_key=("plain",)),
-    compaction=Compaction(),
-    vacuum=Vacuum(),
+    Upkeep(),
 )
 FULL = maintained_table(
     "gold/full",
@@ -32,14 +33,18 @@ FULL = maintained_table(
         asset_key=("a", "full"),
         pool="full",
     ),
-    compaction=Compaction(
-        strategy=Scheduled(cron="0 3 * * *"),
-        min_small_files=7,
-        windows=(Window(start="22:00", end="04:00", days=("sat", "sun")),),
-        data_layout=ZOrder(columns=("id", "day")),
-        reads_per_day=2.5,
+    Upkeep(
+        compaction=Compaction(
+            strategy=Scheduled(cron="0 3 * * *"),
+            min_small_files=7,
+            windows=(Window(start="22:00", end="04:00", days=("sat", "sun")),),
+            data_layout=ZOrder(columns=("id", "day")),
+            reads_per_day=2.5,
+        ),
+        vacuum=Vacuum(keep_versions=(3, 4), readers=("bi",)),
+        archive=Archive(older_than_days=62, storage_class="GLACIER_IR"),
+        ttl=Ttl(column="at", days=365, clock="newest_row"),
     ),
-    vacuum=Vacuum(keep_versions=(3, 4), readers=("bi",)),
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 from dagster.components.core.package_entry import get_package_objects_in_module
 
 import lakehouse
-from lakehouse import Compaction, MaintainedTables, Vacuum, maintain
+from lakehouse import Archive, Compaction, MaintainedTables, Ttl, Vacuum, maintain
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
@@ -361,6 +361,8 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
         orphans="delete",
         compaction=compaction,
         vacuum=vacuum,
+        archive=Archive(older_than_days=62),
+        ttl=Ttl(column="at", days=365),
         vacuum_cron="15 3 * * *",
         base=project / "elsewhere",
         name="nightly",
@@ -383,6 +385,13 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
         .automation_condition
     )
     assert "15 3 * * *" in str(condition)
+    assert (table.archive, table.ttl) == (
+        Archive(older_than_days=62),
+        Ttl(column="at", days=365),
+    )
+    assert {"archive/bronze/sales_orders", "ttl/bronze/sales_orders"} < assets_of(made)
+    with pytest.raises(Refused, match=r"the archive of sales/orders would be on this machine's"):
+        maintain({"sales/orders": "s3://warehouse/orders"}, archive=Archive(), base=project)
     assert sensors_of(made) == {"nightly_observation", "nightly_compaction", "nightly_vacuum"}
 
 
