@@ -16,6 +16,7 @@ class MeasuredTable:
     - `decision`: the name of the reason why it would, or would not, be compacted now.
     - `last_vacuum_ms`: when its newest vacuum began.
     - `archived_bytes`: the size of its archive.
+    - `other_bytes`: the bytes of the parts that its log does not have, as far as they are known.
     - `operations`: its upkeep that ended within the last days, oldest first.
     - `budget_usd_per_month`: the declared budget.
     """
@@ -29,6 +30,7 @@ class MeasuredTable:
     last_vacuum_ms: int | None = None
     quarantined_rows: int | None = None
     archived_bytes: int | None = None
+    other_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
     operations: tuple[UpkeepOperation, ...] | None = None
     is_paused: bool | None = None
     budget_usd_per_month: float | None = None

@@ -49,7 +49,8 @@ MERGEABLE_FILES = Metric("lakehouse_table_mergeable_files", "Files a compaction 
 ROWS = Metric("lakehouse_table_rows", "Rows, if the log counts them.")
 BYTES = Metric(
     "lakehouse_table_bytes",
-    "Bytes by part: live, tombstoned (removed, while the log still lists them), archived.",
+    "Bytes by part: live, tombstoned (removed, while the log still lists them), archived; orphaned,"
+    " noncurrent and log by the newest inventory; multipart (unfinished uploads, on S3).",
     (*_TABLE, "part"),
 )
 HEALTH_SCORE = Metric("lakehouse_table_health_score", "Health, from 0 (bad) to 100.")
@@ -158,6 +159,8 @@ def _of_table(table: MeasuredTable) -> Iterator[Sample]:
     yield from _known(QUARANTINED_ROWS, labels, table.quarantined_rows)
     yield from _known(PAUSED, labels, table.is_paused)
     yield from _known(BYTES, (*labels, "archived"), table.archived_bytes)
+    for part, size_bytes in table.other_bytes.items():
+        yield Sample(BYTES, (*labels, part), size_bytes)
     if table.decision:
         yield Sample(DECISION, (*labels, "compaction", table.decision), 1.0)
     health = table.health

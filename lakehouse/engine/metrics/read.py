@@ -15,28 +15,42 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lakehouse.core.archive.records import APP_ID as ARCHIVE_APP_ID
+from lakehouse.core.costs.exact_amounts import day_of
+from lakehouse.core.costs.focus import charge_of
 from lakehouse.core.costs.operations import UpkeepOperation, failed_compactions, vacuums_of
 from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.inventory.checks import loads_of
+from lakehouse.core.inventory.objects import KINDS
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
 from lakehouse.core.metrics.families import Sample, samples_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.archive.records import archive_contents
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.costs.chargeback import read_charges
 from lakehouse.engine.costs.read_operations import operations_in_log
 from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key, quarantined_count
 from lakehouse.engine.journal.vacuums import recent_vacuums
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import S3Store
+from lakehouse.engine.store.s3_objects import open_uploads, s3_place
 from lakehouse.runtime.dagster_files import read_dagster_records
 
 # Counters count today's operations. Older ones show predictions, and the kinds to expect.
 _OPERATIONS_MS = 7 * DAY_MS
+
+# The metrics' names for parts of the inventory, which the tables' logs do not have.
+_PARTS = {
+    "orphaned_young": "orphaned",
+    "orphaned_old": "orphaned",
+    "noncurrent": "noncurrent",
+    **dict.fromkeys((part.name.lower() for part in KINDS["log"]), "log"),
+}
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,6 +68,8 @@ class _Facts:
     """Facts about the tables by key, next to what `read_fleet` reads. Unknown ones are absent.
 
     - `archived`: bytes of each archive, `None` if it cannot be read.
+    - `inventory`: bytes by part, of tables in the newest inventory.
+    - `uploads`: bytes of unfinished uploads, `None` if unknown for all, or for the one.
     - `vacuums`: when the newest one began, and the newest records; `None` if unknown for all.
     """
 
@@ -62,6 +78,8 @@ class _Facts:
     archived: dict[str, int | None] = field(default_factory=dict[str, Any])
     quarantined_rows: dict[str, int | None] = field(default_factory=dict[str, Any])
     decisions: dict[str, str] = field(default_factory=dict[str, Any])
+    inventory: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Any])
+    uploads: Mapping[str, int | None] | None = None
     vacuums: Mapping[str, tuple[int, tuple[VacuumRecord, ...]]] | None = None
 
 
@@ -88,6 +106,9 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
     facts.quarantined_rows = {each.table.key: each.value for each in quarantines}
     facts.decisions = {each.table: each.reason.name for each in fleet.decisions}
     facts.vacuums = read("vacuums", lambda: recent_vacuums(lake.store, since_ms=facts.since_ms))
+    facts.inventory = read("costs", lambda: _bytes_in_inventory(lake, read_ms)) or {}
+    if (bucket := s3_place(lake.store, "")) is not None:
+        facts.uploads = read("uploads", lambda: _bytes_in_uploads(bucket[0]))
     unreadable = [quarantine_key(each.table.key) for each in quarantines if each.error]
     unreadable += [f"archive/{key}" for key, size in facts.archived.items() if size is None]
     records = None
@@ -149,10 +170,47 @@ def _existing(table: Table, reading: TableReading, facts: _Facts, *, now_ms: int
         last_vacuum_ms=last_vacuum_ms if table.vacuum.mode == "automatic" else None,
         quarantined_rows=facts.quarantined_rows.get(key),
         archived_bytes=facts.archived.get(key),
+        other_bytes=_other_bytes(key, facts),
         operations=operations,
         budget_usd_per_month=table.budget_usd_per_month,
         is_paused=pause is not None and pause.holds(now_ms),
     )
+
+
+def _other_bytes(key: str, facts: _Facts) -> dict[str, int]:
+    found = dict(facts.inventory.get(key, {}))
+    if facts.uploads is not None and (multipart := facts.uploads.get(key, 0)) is not None:
+        found["multipart"] = multipart
+    return found
+
+
+def _bytes_in_inventory(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
+    """Bytes by table and part, as `costs/chargeback` has them of its newest day.
+
+    Empty if neither today nor yesterday is charged yet.
+    """
+    days = read_charges(lake, since=day_of(read_ms - DAY_MS))
+    sums = dict[str, dict[str, int]]()
+    for row in days[max(days)] if days else ():
+        charge = charge_of(row)
+        part = _PARTS.get(charge.part)
+        if charge.size_bytes is None or not charge.table:
+            continue
+        of_table = sums.setdefault(charge.table, dict.fromkeys(_PARTS.values(), 0))
+        if part is not None:
+            of_table[part] += charge.size_bytes
+    return sums
+
+
+def _bytes_in_uploads(store: S3Store) -> dict[str, int | None]:
+    """Bytes of the unfinished uploads of each table's folder that has some."""
+    sums = dict[str, int | None]()
+    for upload in open_uploads(store):
+        key = "/".join(upload.key.removeprefix(store.prefix).split("/")[:2])
+        before = sums.get(key, 0)
+        size_bytes = upload.size_bytes
+        sums[key] = None if before is None or size_bytes is None else before + size_bytes
+    return sums
 
 
 def _last_inventory_ms(lake: Lake) -> int | None:

@@ -1,0 +1,83 @@
+"""Bytes that no table's log has: what the newest inventory saw, and unfinished uploads."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import boto3
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from lakehouse import Append, Landing, Table
+from lakehouse.core.costs.charges import Charge
+from lakehouse.core.costs.focus import COLUMNS, LakeAccount, estimated_row
+from lakehouse.core.metrics.families import BYTES, SOURCE_READABLE
+from lakehouse.engine.costs.chargeback import CHARGEBACK
+from lakehouse.engine.costs.cost_tables import arrow_schema
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.metrics.read import read_samples
+from lakehouse.engine.store import DiskStore, S3Store
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.log_builder import LogBuilder
+
+A = Table(
+    key="bronze/a",
+    source=Landing(prefix="landing/a/", format="json", schema="id BIGINT"),
+    write=Append(),
+)
+ACCOUNT = LakeAccount(address="/lake", region="us-east-1", prices_as_of="2026-11-01")
+
+
+def bytes_by_part(lake: Lake) -> dict[str, float]:
+    """The bytes of the table by part, without those of its log."""
+    samples = read_samples(lake, [A], dagster_home=None)
+    assert all(each.value for each in samples if each.metric is SOURCE_READABLE)
+    found = {each.labels[2]: each.value for each in samples if each.metric is BYTES}
+    return {part: size for part, size in found.items() if part not in ("live", "tombstoned")}
+
+
+def charge(part: str, size_bytes: int, storage_class: str = "STANDARD") -> Charge:
+    return Charge(
+        day=datetime.now(UTC).date(),
+        table=A.key,
+        owner="",
+        kind="storage",
+        part=part,
+        sku=f"storage/{storage_class}",
+        quantity=Decimal(1),
+        unit="GB-Months",
+        unit_price=Decimal(1),
+        storage_class=storage_class,
+        size_bytes=size_bytes,
+    )
+
+
+def test_orphaned_noncurrent_and_log_bytes_are_those_of_the_newest_inventory(
+    tmp_path: Path,
+) -> None:
+    lake = Lake(settings=own_settings(tmp_path), store=DiskStore(tmp_path / "lake"))
+    LogBuilder(lake.store, A.key).create().append([("a", 1_000)])
+    assert bytes_by_part(lake) == {}
+    charges = [
+        charge("live", 1_000),
+        charge("orphaned_young", 3),
+        charge("orphaned_old", 4),
+        charge("orphaned_old", 5, "STANDARD_IA"),
+        charge("log_commits", 7),
+    ]
+    rows = [estimated_row(each, ACCOUNT, is_closed=False) for each in charges]
+    table = pa.Table.from_pylist(rows, schema=arrow_schema(COLUMNS))
+    write_deltalake(tmp_path / "lake" / CHARGEBACK, table, partition_by=["x_mode", "x_day"])
+    assert bytes_by_part(lake) == {"orphaned": 12, "noncurrent": 0, "log": 7}
+
+
+def test_the_parts_of_unfinished_uploads_are_counted(bucket: str, tmp_path: Path) -> None:
+    lake = Lake(settings=own_settings(tmp_path), store=S3Store(bucket, "some/lake"))
+    LogBuilder(lake.store, A.key).create().append([("a", 1_000)])
+    assert bytes_by_part(lake) == {"multipart": 0}
+    client = boto3.client("s3")
+    for name, size in (("x", 5), ("y", 6)):
+        target = {"Bucket": bucket, "Key": f"some/lake/{A.key}/{name}"}
+        upload = client.create_multipart_upload(**target)["UploadId"]
+        client.upload_part(**target, UploadId=upload, PartNumber=1, Body=b"x" * size)
+    assert bytes_by_part(lake) == {"multipart": 11}
