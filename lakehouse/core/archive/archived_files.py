@@ -18,7 +18,7 @@ from lakehouse.core.delta.partition_values import (
     typed_partition,
 )
 from lakehouse.core.delta.paths import name_in_table
-from lakehouse.core.delta.snapshot import DataFile, PartitionValues, Snapshot
+from lakehouse.core.delta.snapshot import DataFile, FieldPath, PartitionValues, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import first_names
 
@@ -133,6 +133,20 @@ def names_in_files(
         others = [each for each in (name, *earlier) if each.lower() not in in_files]
         names[name] = (surest, *others)
     return names
+
+
+def field_names_in_files(
+    snapshot: Snapshot, recorded: Mapping[FieldPath, str]
+) -> dict[FieldPath, str]:
+    """The names that fields inside structs have in archived files, by their paths in the table.
+
+    Names are found by physical path, as in `names_in_files`. Without column mapping, all fields
+    have their own names, and none is listed.
+    """
+    return {
+        path: recorded.get(physical, physical[-1])
+        for path, physical in snapshot.physical_fields.items()
+    }
 
 
 def partition_folder(values: PartitionValues) -> str:

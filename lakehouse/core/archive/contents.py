@@ -10,7 +10,7 @@ from lakehouse.core.archive.records import (
     RecordedPartition,
 )
 from lakehouse.core.delta.commits import Commits, moves_rows, written_in
-from lakehouse.core.delta.snapshot import PartitionValues, Snapshot
+from lakehouse.core.delta.snapshot import FieldPath, PartitionValues, Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.core.text import first_names
 
@@ -20,8 +20,8 @@ class ArchivedPartition:
     """The files that one operation archived of one partition.
 
     A partition that got late rows has several entries. `number` is the operation. `created_ms` is
-    the time of its record, or of its commit if that is known and later. `names` are those of its
-    columns by their physical names, under column mapping.
+    the time of its record, or of its commit if that is known and later. `names` and `field_names`
+    are those of the operation.
     """
 
     number: int
@@ -32,6 +32,7 @@ class ArchivedPartition:
     end_ms: int
     files: tuple[ArchivedFile, ...]
     names: Mapping[str, str] = field(default_factory=dict[str, str])
+    field_names: Mapping[FieldPath, str] = field(default_factory=dict[FieldPath, str])
 
     @property
     def recorded(self) -> RecordedPartition:
@@ -185,6 +186,7 @@ def _archived(operation: ArchiveOperation, since_ms: int) -> Iterable[ArchivedPa
             end_ms=each.end_ms,
             files=each.files,
             names=operation.names,
+            field_names=operation.field_names,
         )
 
 

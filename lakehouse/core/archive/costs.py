@@ -1,9 +1,10 @@
 """What it costs to move files into an archive, and what that saves."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from lakehouse.core.declaration.archive import Archive
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import DataFile
@@ -55,70 +56,83 @@ def estimate_move(
     prices: Prices,
     partitions: Sequence[tuple[Sequence[DataFile], bool]],
     properties: Mapping[str, str],
-    into: ClassPrices | None,
-    standard: ClassPrices | None,
+    archive: Archive,
+    classes: Mapping[str, ClassPrices],
 ) -> ArchiveEstimate:
     """The estimate for partitions: their files, and whether Spark writes them again.
 
-    `properties` are the table's. `into` and `standard` have the prices of the archive's storage
-    class, and of S3 Standard; they are `None` on a disk.
+    `properties` are the table's. `classes` are the storage classes of S3, empty on a disk.
     """
     retention_ms = retention_ms_of(properties)
     kept_ms = None if retention_ms is None else retention_ms + _UNTIL_VACUUM_MS
-    if not partitions:
-        return ArchiveEstimate(
-            seconds=0,
-            requests={},
-            usd=0,
-            usd_of_both_copies=0,
-            usd_per_month_saved=0,
-            kept_ms=kept_ms,
-        )
-    files = [file for each, _ in partitions for file in each]
-    size_bytes = sum(file.size_bytes for file in files)
-    rewritten_bytes = sum(
-        file.size_bytes for each, is_rewritten in partitions if is_rewritten for file in each
+    into, standard = classes.get(archive.storage_class), classes.get("STANDARD")
+    seconds = _seconds_of_move(partitions, on_disk=into is None) if partitions else 0.0
+    on_disk = ArchiveEstimate(
+        seconds=seconds,
+        requests={},
+        usd=seconds * prices.vcpus * prices.usd_per_vcpu_hour * 1_000 / HOUR_MS,
+        usd_of_both_copies=0,
+        usd_per_month_saved=0,
+        kept_ms=kept_ms,
     )
-    # On S3, the bytes of a copy do not pass through this machine.
-    copied_bytes = size_bytes if into is None else 0
-    seconds = (
+    if not partitions or into is None or standard is None:
+        return on_disk
+    sizes = [file.size_bytes for files, _ in partitions for file in files]
+    requests = _requests_of_move(len(sizes))
+    table_usd = sum(sizes) / _GIB * standard.usd_per_gb_month
+    kept_days = 0 if kept_ms is None else kept_ms / DAY_MS
+    return replace(
+        on_disk,
+        requests=requests,
+        usd=on_disk.usd + _usd_of_requests(requests, prices, into),
+        usd_of_both_copies=table_usd * kept_days / _MONTH_DAYS,
+        usd_per_month_saved=table_usd - _usd_of_archive(sizes, archive, into),
+    )
+
+
+def _seconds_of_move(
+    partitions: Sequence[tuple[Sequence[DataFile], bool]], *, on_disk: bool
+) -> float:
+    """The time of the run. On S3, the bytes of a copy do not pass through this machine."""
+    files = [file for each, _ in partitions for file in each]
+    rewritten = [file for each, is_rewritten in partitions if is_rewritten for file in each]
+    copied_bytes = sum(file.size_bytes for file in files) if on_disk else 0
+    rewritten_bytes = sum(file.size_bytes for file in rewritten)
+    return (
         _STATEMENT_SECONDS
         + len(files) * _SECONDS_PER_FILE
         + copied_bytes / _COPIED_BYTES_PER_SECOND
         + rewritten_bytes / _REWRITTEN_BYTES_PER_SECOND
     )
-    usd = seconds * prices.vcpus * prices.usd_per_vcpu_hour * 1_000 / HOUR_MS
-    if into is None or standard is None:
-        return ArchiveEstimate(
-            seconds=seconds,
-            requests={},
-            usd=usd,
-            usd_of_both_copies=0,
-            usd_per_month_saved=0,
-            kept_ms=kept_ms,
-        )
-    # Per file: before and after the copy, two looks at each; the copy; and its footer.
-    requests = {
-        "HeadObject": 4 * len(files),
-        "CopyObject": len(files),
-        "GetObject": len(files),
+
+
+def _requests_of_move(file_count: int) -> dict[str, int]:
+    """Per file: before and after the copy, two looks at each; the copy; and its footer."""
+    return {
+        "HeadObject": 4 * file_count,
+        "CopyObject": file_count,
+        "GetObject": file_count,
         "PutObject": 1,
         "ListObjectsV2": 2,
     }
+
+
+def _usd_of_requests(requests: Mapping[str, int], prices: Prices, into: ClassPrices) -> float:
     per_copy = max(into.usd_per_1000_transitions, prices.usd_per_1000_puts)
-    usd += requests["CopyObject"] * per_copy / 1_000
-    usd += (requests["PutObject"] + requests["ListObjectsV2"]) * prices.usd_per_1000_puts / 1_000
+    puts = requests["PutObject"] + requests["ListObjectsV2"]
     gets = requests["HeadObject"] + requests["GetObject"]
-    usd += gets * prices.usd_per_1000_gets / 1_000
-    charged_bytes = sum(max(file.size_bytes, into.minimum_bytes) for file in files)
-    table_usd = size_bytes / _GIB * standard.usd_per_gb_month
-    archive_usd = charged_bytes / _GIB * into.usd_per_gb_month
-    kept_days = 0 if kept_ms is None else kept_ms / DAY_MS
-    return ArchiveEstimate(
-        seconds=seconds,
-        requests=requests,
-        usd=usd,
-        usd_of_both_copies=table_usd * kept_days / _MONTH_DAYS,
-        usd_per_month_saved=table_usd - archive_usd,
-        kept_ms=kept_ms,
-    )
+    return (
+        requests["CopyObject"] * per_copy
+        + puts * prices.usd_per_1000_puts
+        + gets * prices.usd_per_1000_gets
+    ) / 1_000
+
+
+def _usd_of_archive(sizes: Sequence[int], archive: Archive, into: ClassPrices) -> float:
+    """USD per month for copies of these sizes: at least the minimum size and days of their class.
+
+    What is deleted earlier costs as much as if it stayed, in fewer months.
+    """
+    charged_bytes = sum(max(size_bytes, into.minimum_bytes) for size_bytes in sizes)
+    longer = max(1.0, into.minimum_days / max(archive.keep_days, 1))
+    return charged_bytes / _GIB * into.usd_per_gb_month * longer

@@ -191,8 +191,8 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
         table.prices,
         [(each.files, bool(each.rewritten)) for each in leaving],
         snapshot.properties,
-        into=facts.classes.get(archive.storage_class),
-        standard=facts.classes.get("STANDARD"),
+        archive,
+        facts.classes,
     )
     return ArchivePlan(
         table=table.key,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from lakehouse.core.delta.snapshot import PartitionValues
+from lakehouse.core.delta.snapshot import FieldPath, PartitionValues
 
 # The transaction id under which a table's log records the number of the last applied operation.
 APP_ID = "lakehouse-archive"
@@ -67,7 +67,8 @@ class ArchiveOperation:
     `number` counts the operations of one table key from 1, without gaps. An `archive` or a
     `restore` is applied if the table's transaction id `APP_ID` is at least its number. An `expire`
     is applied as soon as its record is written. `names` are the columns of an `archive` by their
-    physical names, under column mapping. Spark then writes all rows again, under the logical names.
+    physical names, under column mapping, and `field_names` the fields inside structs by their
+    physical paths. Spark then writes all rows again, under the logical names.
     """
 
     number: int
@@ -79,6 +80,7 @@ class ArchiveOperation:
     storage_class: str
     partitions: tuple[RecordedPartition, ...]
     names: Mapping[str, str] = field(default_factory=dict[str, str])
+    field_names: Mapping[FieldPath, str] = field(default_factory=dict[FieldPath, str])
 
     @property
     def row_count(self) -> int:
@@ -115,6 +117,8 @@ def encode_operation(operation: ArchiveOperation) -> bytes:
     }
     if operation.names:
         content["names"] = dict(operation.names)
+    if operation.field_names:
+        content["field_names"] = [*operation.field_names.items()]
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
@@ -138,6 +142,9 @@ def decode_operation(data: bytes) -> ArchiveOperation:
         storage_class=str(content["storage_class"]),
         partitions=tuple(_decoded(each) for each in content["partitions"]),
         names={str(each): str(name) for each, name in content.get("names", {}).items()},
+        field_names={
+            tuple(map(str, path)): str(name) for path, name in content.get("field_names", ())
+        },
     )
 
 

@@ -10,6 +10,7 @@ from lakehouse.core.delta.commits import Commits
 _SIZE = attrgetter("size_bytes")
 
 PartitionValues = tuple[tuple[str, str | None], ...]
+FieldPath = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,8 @@ class Snapshot:
     - `clustering_columns`: the columns of liquid clustering. If they are removed, `features` still
       has the feature.
     - `physical_names`: the names of columns in data files, under column mapping. Otherwise empty.
+    - `physical_fields`: the same for fields inside structs, by their paths, which may pass
+      `element`, `key` and `value` of arrays and maps.
     - `cold_files`: decoded names of files in a colder storage class, as far as an inventory shows
       them, each with the USD that reading and replacing it costs. The log does not have them.
     - `removed_vectors`: deletion vectors of older versions, by unique id, with the time of their
@@ -103,6 +106,9 @@ class Snapshot:
     partition_columns: tuple[str, ...] = ()
     clustering_columns: tuple[str, ...] = ()
     physical_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    physical_fields: Mapping[FieldPath, FieldPath] = field(
+        default_factory=dict[FieldPath, FieldPath]
+    )
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     features: frozenset[str] = frozenset()
     transactions: Mapping[str, int] = field(default_factory=dict[str, int])

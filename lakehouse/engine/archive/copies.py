@@ -1,8 +1,10 @@
 """Copies files into an archive, and compares the copies with their originals.
 
 On a disk, the content is read before and after the copy, and its SHA-256 is compared. S3 copies by
-itself, and only an object that still has the ETag that was listed. The size of each copy, and the
-row count in its footer, are compared in both cases.
+itself, and only an object that still has the ETag that was listed. If the copy has another ETag,
+which encryption and uploads in parts can explain, the ends of both objects are compared: they hold
+the footer, with the sizes and statistics of all columns. The size of each copy, and the row count
+in its footer, are compared in both cases.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +20,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import LOCAL, Store
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyarrow.parquet import FileMetaData
 
 _AT_ONCE = 16
@@ -89,7 +92,7 @@ def compare_copies(lake: Lake, table_key: str, operation: ArchiveOperation) -> N
     Raises:
         Broken: some differ. These copies are deleted, so that the next run copies them again.
     """
-    found = _in_parallel(lambda file: _difference(lake.store, file), operation.files)
+    found = _in_parallel(lambda file: _difference(lake.store, table_key, file), operation.files)
     differing = {
         file.archived: why for file, why in zip(operation.files, found, strict=True) if why
     }
@@ -103,13 +106,13 @@ def compare_copies(lake: Lake, table_key: str, operation: ArchiveOperation) -> N
         )
 
 
-def columns_in_footers(store: Store, names: Iterable[str]) -> list[list[str]]:
-    """The names of the columns in each of these Parquet files.
+def schemas_in_footers(store: Store, names: Iterable[str]) -> list["pa.Schema"]:
+    """The schema of each of these Parquet files.
 
     Raises:
         Broken: a file has no readable footer.
     """
-    return _in_parallel(lambda name: _footer(store, name).schema.to_arrow_schema().names, names)
+    return _in_parallel(lambda name: _footer(store, name).schema.to_arrow_schema(), names)
 
 
 def row_count_in_footer(store: Store, name: str) -> int:
@@ -121,14 +124,23 @@ def row_count_in_footer(store: Store, name: str) -> int:
     return _footer(store, name).num_rows
 
 
-def _footer(store: Store, name: str) -> "FileMetaData":
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def _end_of(store: Store, name: str) -> bytes:
+    """The end of a Parquet file, with its whole footer."""
     end = store.read_end(name, _FOOTER_BYTES)
     needed = int.from_bytes(end[-_LENGTH_BYTES:-4], "little") + _LENGTH_BYTES
     if needed > len(end) and len(end) == _FOOTER_BYTES:
         end = store.read_end(name, needed)
+    return end
+
+
+def _footer(store: Store, name: str) -> "FileMetaData":
+    return _parsed(_end_of(store, name), name)
+
+
+def _parsed(end: bytes, name: str) -> "FileMetaData":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         return pq.read_metadata(pa.BufferReader(end))
     except (pa.ArrowInvalid, OSError) as error:
@@ -160,7 +172,7 @@ def _measured(store: Store, source: SourceFile) -> ArchivedFile:
     )
 
 
-def _difference(store: Store, file: ArchivedFile) -> str:
+def _difference(store: Store, table_key: str, file: ArchivedFile) -> str:
     """How the copy differs from the record; empty if it does not."""
     stored = store.stat(file.archived)
     if stored is None:
@@ -168,11 +180,14 @@ def _difference(store: Store, file: ArchivedFile) -> str:
     if stored.size_bytes != file.size_bytes:
         return f"it has {stored.size_bytes} bytes instead of {file.size_bytes}"
     checksum = store.checksum(stored)
-    # ETags of encrypted objects, or of those that were uploaded in parts, change with a copy.
-    if checksum != file.checksum and not checksum.startswith("etag:"):
-        return f"its content has the checksum {checksum} instead of {file.checksum}"
+    end = _end_of(store, file.archived)
+    if checksum != file.checksum:
+        # ETags of encrypted objects, or of those that were uploaded in parts, change with a copy.
+        may_be_equal = checksum.startswith("etag:")
+        if not may_be_equal or end != _end_of(store, source_name(table_key, file)):
+            return f"its content has the checksum {checksum} instead of {file.checksum}"
     try:
-        row_count = row_count_in_footer(store, file.archived)
+        row_count = _parsed(end, file.archived).num_rows
     except Broken as error:
         return str(error)
     if row_count != file.row_count:

@@ -13,21 +13,24 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from lakehouse.core.archive.archived_files import names_in_files
 from lakehouse.core.archive.contents import ArchivedPartition
-from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
-from lakehouse.engine.archive.copies import columns_in_footers
 from lakehouse.engine.archive.records import archive_contents
+from lakehouse.engine.archive.stored_columns import (
+    StoredGroup,
+    groups_of,
+    refuse_unmapped,
+    renamed_fields,
+    stored_type,
+)
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import TableSession, open_lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
@@ -47,9 +50,6 @@ _READ_EXACTLY = {
     "ignoreCorruptFiles": "false",
     "timeZone": "UTC",
 }
-
-# Columns of row tracking in a table's files, which are no columns of the table.
-_ROW_TRACKING = ("_row-id-col-", "_row-commit-version-col-")
 
 
 def read(
@@ -99,16 +99,16 @@ def archived_rows(
 ) -> "DataFrame":
     """The rows of archived partitions, under the columns of the table at the snapshot.
 
-    A column that a file lacks is null. Values of a renamed column are found by column mapping, and
-    by the declaration's `renamed`.
+    A column that a file lacks is null. Values of a renamed column, or of a field inside a struct,
+    are found by column mapping; those of a column also by the declaration's `renamed`.
 
     Raises:
-        Refused: a column seems to have been renamed, and neither says so.
+        Refused: a column or field seems to have been renamed, and neither says so.
     """
     schema = table_at(session.spark, snapshot).schema
     frames = list["DataFrame"]()
-    for group in _groups(session, snapshot, partitions):
-        _refuse_unmapped(session, group)
+    for group in groups_of(session, snapshot, partitions):
+        refuse_unmapped(session, schema, group)
         frames.append(_rows_of(session, schema, group))
     return reduce(lambda rows, others: rows.unionByName(others), frames)
 
@@ -119,65 +119,11 @@ def rows_by_file(
     """The number of rows in archived files, by their names without folders."""
     schema = table_at(session.spark, snapshot).schema
     counts = Counter[str]()
-    for group in _groups(session, snapshot, partitions):
+    for group in groups_of(session, snapshot, partitions):
         files = _files(session, schema, group.files).select("_metadata.file_name")
         for name, count in files.groupBy("file_name").count().collect():
             counts[unquote(name)] += count
     return counts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    """Archived files that Spark reads at once.
-
-    They have the same `partition_columns`, and the same `names` for each column of the table.
-    """
-
-    partition_columns: tuple[str, ...]
-    names: Mapping[str, tuple[str, ...]]
-    files: list[str]
-
-
-def _groups(
-    session: TableSession, snapshot: Snapshot, partitions: Iterable[ArchivedPartition]
-) -> Iterable[_Group]:
-    """The archived files in groups. A partition column may have been renamed in between."""
-    groups = dict[object, _Group]()
-    for each in partitions:
-        columns = tuple(name for name, _ in each.partition)
-        names = names_in_files(snapshot, each.names, session.table.renamed)
-        group = groups.setdefault(
-            (columns, *names.values()), _Group(partition_columns=columns, names=names, files=[])
-        )
-        group.files.extend(file.archived for file in each.files)
-    return groups.values()
-
-
-def _refuse_unmapped(session: TableSession, group: _Group) -> None:
-    """Refuses files that have a column which the table lacks, and lack one that the table has."""
-    known = {each.lower() for names in group.names.values() for each in names}
-    known |= {each.lower() for each in session.table.renamed}
-    stored = columns_in_footers(session.lake.store, group.files)
-    for file, columns in zip(group.files, stored, strict=True):
-        found = {name.lower(): name for name in (*group.partition_columns, *columns)}
-        unknown = [
-            found[name] for name in sorted({*found} - known) if not name.startswith(_ROW_TRACKING)
-        ]
-        missing = [
-            column
-            for column, names in group.names.items()
-            if not any(name.lower() in found for name in names)
-        ]
-        if unknown and missing:
-            column = repr(unknown[0])
-            use = f"Use renamed={{{column}: …}} in the declaration; if it was dropped, add it"
-            if isinstance(session.table.write, Adopted):
-                use = f"Add {column}"
-            raise Refused(
-                f"archive of {session.key}: {file} has a column {unknown[0]!r}, which the table"
-                f" lacks, and lacks {missing[0]!r}, so values would be lost if one was renamed to"
-                f" the other. {use} to the table again, as an empty column"
-            )
 
 
 def _files(session: TableSession, schema: "StructType", names: Iterable[str]) -> "DataFrame":
@@ -192,17 +138,19 @@ def _files(session: TableSession, schema: "StructType", names: Iterable[str]) ->
     return reader.parquet(*(literal_path(f"{root}/{name}") for name in names))
 
 
-def _rows_of(session: TableSession, schema: "StructType", group: _Group) -> "DataFrame":
+def _rows_of(session: TableSession, schema: "StructType", group: StoredGroup) -> "DataFrame":
     from pyspark.sql.types import StructField, StructType
 
+    stored = {column: stored_type(schema, column, group) for column in group.names}
     fields = [
-        StructField(name, schema[column].dataType)
-        for column, names in group.names.items()
-        for name in names
+        StructField(name, stored[column]) for column, names in group.names.items() for name in names
     ]
     rows = _files(session, StructType(fields), group.files)
     columns = list["Column"]()
     for column in schema.names:
-        values = [F.col(quote(name)) for name in group.names[column]]
-        columns.append(F.coalesce(*values).alias(column))
+        value = F.coalesce(*(F.col(quote(name)) for name in group.names[column]))
+        type_ = renamed_fields(schema[column].dataType, (column,), {})
+        if stored[column] != type_:  # a cast of a struct goes by position, and renames its fields
+            value = value.cast(type_)
+        columns.append(value.alias(column))
     return rows.select(*columns)

@@ -247,6 +247,7 @@ def _recorded(
         storage_class=planned.archive.storage_class,
         partitions=tuple(partitions),
         names={physical: name for name, physical in snapshot.physical_names.items()},
+        field_names={physical: path[-1] for path, physical in snapshot.physical_fields.items()},
     )
     record_operation(lake.store, key, operation)
     return operation

@@ -1,12 +1,13 @@
 """Translates a table's metaData and protocol into the fields of a `Snapshot`."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lakehouse.core.delta.protocol import CATALOG_FEATURES, COUNTABLE
 from lakehouse.core.delta.snapshot import (
     Column,
+    FieldPath,
     LogTail,
     PartitionValues,
     Snapshot,
@@ -37,6 +38,7 @@ _IMPLIED_BY_WRITER = {
 }
 _READER_WITH_FEATURES, _WRITER_WITH_FEATURES = 3, 7
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
+_PARTS = {"element": "elementType", "key": "keyType", "value": "valueType"}
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
@@ -87,6 +89,13 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
             if is_mapped
             else {}
         )
+        physical_fields = {
+            logical: of_files
+            for field in (fields if is_mapped else ())
+            for logical, of_files in _fields_inside(
+                field["type"], (field["name"],), (physical[field["name"]],)
+            )
+        }
         table_id = text(metadata, "id")
         kind = "protocol"
         features = _features(protocol, table=table)
@@ -109,6 +118,7 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
         partition_columns=partition_columns,
         clustering_columns=clustering_columns,
         physical_names=physical,
+        physical_fields=physical_fields,
         properties=properties,
         features=features,
         table_id=table_id,
@@ -200,6 +210,23 @@ def _column(field: Mapping[str, Any]) -> Column:
         nullable=nullable,
         comment=comment if isinstance(comment, str) else "",
     )
+
+
+def _fields_inside(
+    type_: Any, logical: FieldPath, physical: FieldPath
+) -> Iterator[tuple[FieldPath, FieldPath]]:
+    """The logical and physical path of each field inside a type, which has these paths itself."""
+    if isinstance(type_, str):
+        return
+    for field in type_.get("fields", ()):
+        name = text(field, "name")
+        in_files = (field.get("metadata") or {}).get(_PHYSICAL_NAME, name)
+        paths = (*logical, name), (*physical, in_files)
+        yield paths
+        yield from _fields_inside(field["type"], *paths)
+    for name, key in _PARTS.items():
+        if key in type_:
+            yield from _fields_inside(type_[key], (*logical, name), (*physical, name))
 
 
 def _spark_type(type_: Any) -> str:

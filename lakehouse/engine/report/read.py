@@ -4,7 +4,7 @@ Each log is read once. What cannot be read is unknown on the page, or named ther
 the report.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -108,12 +108,7 @@ def read_page(
         attention += attention_to_table(table, pause, now_ms=now)
         attention += attention_to_deletions(table.table, {} if last is None else last.failed)
     runs = [run for of_table in in_log.values() for run in of_table]
-    for found in fleet.tables:
-        key = found.table.key
-        prices = found.table.prices
-        runs += vacuums_of(key, journal.vacuums.get(key, ()), prices, since_ms=since_ms)
-        tries = found.value.known.tries if found.value else ()
-        runs += failed_compactions(key, tries, prices, since_ms=since_ms)
+    runs += _runs_in_journal(fleet.tables, journal, since_ms=since_ms)
     known = KnownFacts(operations=runs, reconciled=inventory.reconciled)
     money, of_budgets = read_money(lake, declared, known, now_ms=now)
     attention += of_budgets
@@ -129,6 +124,18 @@ def read_page(
         stored=stored,
         records=None if records is None else _records_size(records, earlier),
     )
+
+
+def _runs_in_journal(
+    tables: Iterable[Found[TableReading]], journal: _Journal, *, since_ms: int
+) -> Iterator[UpkeepOperation]:
+    """The vacuums and the failed compactions since a time, which the tables' logs do not have."""
+    for found in tables:
+        key = found.table.key
+        prices = found.table.prices
+        tries = found.value.known.tries if found.value else ()
+        yield from vacuums_of(key, journal.vacuums.get(key, ()), prices, since_ms=since_ms)
+        yield from failed_compactions(key, tries, prices, since_ms=since_ms)
 
 
 def _failed_checks(records: DagsterRecords | None) -> list[tuple[str, str]]:

@@ -198,6 +198,7 @@ def test_the_days_in_which_both_copies_exist_are_priced() -> None:
             usd_per_gb_month=0.01,
             usd_per_1000_transitions=0.01,
             minimum_bytes=2 << 30,
+            minimum_days=30,
         ),
     }
     on_s3 = snapshot(
@@ -210,6 +211,8 @@ def test_the_days_in_which_both_copies_exist_are_priced() -> None:
     assert found.bytes_leave_ms == NOW + 15 * DAY_MS  # the retention, and until the next vacuum
     assert found.estimate.usd_of_both_copies == pytest.approx(0.02 / 2)
     assert found.estimate.usd_per_month_saved == pytest.approx(0.02 - 2 * 0.01)
+    half = planned(on_s3, archive=replace(into, keep_days=15), classes=classes)
+    assert half.estimate.usd_per_month_saved == pytest.approx(0.02 - 2 * 0.01 * 30 / 15)
     assert found.estimate.requests["CopyObject"] == 1
     on_disk = planned(snapshot(gib), archive=into)
     assert (on_disk.estimate.usd_of_both_copies, on_disk.estimate.requests) == (0, {})

@@ -113,6 +113,33 @@ def test_a_copy_with_other_rows_is_found_and_deleted(lake: Lake) -> None:
     assert lake.store.list("archive") == []
 
 
+def test_a_copy_with_other_values_in_as_many_bytes_is_found(lake: Lake) -> None:
+    operation = recorded(lake, 3)
+    copy_files(lake, KEY, operation)
+    [file] = operation.files
+    other = bytearray(lake.store.read(file.archived))
+    other[10] ^= 1
+    lake.store.put(file.archived, bytes(other))
+    with pytest.raises(Broken, match="its content has the checksum"):
+        compare_copies(lake, KEY, operation)
+
+
+def test_an_equal_copy_with_another_etag_is_accepted(bucket: str, tmp_path: Path) -> None:
+    """As S3 gives to objects that are encrypted by KMS, or were uploaded in parts."""
+    lake = Lake(settings=own_settings(tmp_path), store=S3Store(bucket, ""))
+    operation, client = recorded(lake, 3), boto3.client("s3")
+    [file] = operation.files
+    target = {"Bucket": bucket, "Key": file.archived}
+    upload = client.create_multipart_upload(**target)["UploadId"]
+    data = lake.store.read(f"{KEY}/{file.source}")
+    part = client.upload_part(**target, UploadId=upload, PartNumber=1, Body=data)
+    parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    client.complete_multipart_upload(**target, UploadId=upload, MultipartUpload=parts)
+    copied = lake.store.stat(file.archived)
+    assert copied is not None and f"etag:{copied.etag}" != file.checksum
+    compare_copies(lake, KEY, operation)
+
+
 def test_a_file_that_was_replaced_is_not_archived(lake: Lake) -> None:
     operation = recorded(lake, 3)
     [file] = operation.files

@@ -92,12 +92,13 @@ def test_a_table_that_is_too_far_behind_to_read_changes_reads_archived_rows_once
 
 @pytest.mark.spark
 def test_columns_that_changed_since_are_found_or_null(lake: Lake, spark: "SparkSession") -> None:
-    """Two columns that swapped their names keep their values, a wider one has its new type, and an added one is null."""
+    """Two columns that swapped their names keep their values, a wider one has its new type, and an added one is null. So are fields."""
     rows = pa.table(
         {
             "n": pa.array([1, 2], pa.int32()),
             "city": ["Rome", "Oslo"],
             "land": ["Italy", "Norway"],
+            "size": [{"km": 1, "people": 2}, {"km": 3, "people": 4}],
             "day": [DAY_1, DAY_2],
         }
     )
@@ -111,6 +112,9 @@ def test_columns_that_changed_since_are_found_or_null(lake: Lake, spark: "SparkS
         "RENAME COLUMN town TO land",
         "ALTER COLUMN n TYPE BIGINT",
         "ADD COLUMN note STRING",
+        "RENAME COLUMN size.km TO miles",
+        "DROP COLUMN size.people",
+        "ADD COLUMN size.people BIGINT",
     ):
         spark.sql(f"ALTER TABLE {table} {change}")
     session = TableSession(lake=lake, spark=spark, table=events)
@@ -119,12 +123,13 @@ def test_columns_that_changed_since_are_found_or_null(lake: Lake, spark: "SparkS
         "n:bigint",
         "land:string",
         "city:string",
+        "size:struct<miles:bigint,people:bigint>",
         "day:string",
         "note:string",
     ]
     assert sorted(map(tuple, found.collect())) == [
-        (1, "Rome", "Italy", DAY_1, None),
-        (2, "Oslo", "Norway", DAY_2, None),
+        (1, "Rome", "Italy", (1, None), DAY_1, None),
+        (2, "Oslo", "Norway", (3, None), DAY_2, None),
     ]
 
 
@@ -154,6 +159,30 @@ def test_values_of_a_column_that_was_renamed_unsaid_are_not_read_as_nulls(
     session = TableSession(lake=lake, spark=spark, table=declared)
     found = read_table(session, with_archive=True).collect()
     assert sorted(row["town"] for row in found) == ["Oslo", "Rome"]
+
+
+@pytest.mark.spark
+def test_values_of_a_field_that_was_renamed_unsaid_are_not_read_as_nulls(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """As above, inside a struct. The field is read once the table has it again."""
+    place = lake.settings.table_uri(KEY)
+    session = TableSession(lake=lake, spark=spark, table=events)
+
+    def write(*fields: dict[str, int]) -> None:
+        rows = pa.table({"at": pa.array(fields), "day": [DAY_1, DAY_2][: len(fields)]})
+        write_deltalake(
+            place, rows, mode="overwrite", schema_mode="overwrite", partition_by=["day"]
+        )
+
+    write({"x": 1}, {"x": 2})
+    by_hand.archive(lake, KEY, DAY_1)
+    write({"y": 5})
+    with pytest.raises(Refused, match=r"a field 'at\.x', .* lacks 'at\.y', .*Add 'at\.x' to the"):
+        read_table(session, with_archive=True)
+    write({"y": 5, "x": 6})
+    found = read_table(session, with_archive=True).collect()
+    assert sorted(map(str, (row["at"] for row in found))) == ["Row(y=5, x=6)", "Row(y=None, x=1)"]
 
 
 @pytest.mark.spark

@@ -104,7 +104,9 @@ def test_rows_that_a_deletion_vector_hides_stay_deleted(lake: Lake, spark: "Spar
     """Such files are written again. A partition without any row left moves, too."""
     uri = lake.settings.table_uri(KEY)
     rows = spark.createDataFrame(ROWS, "id BIGINT, n INT")
-    days = rows.selectExpr("id", "date_add(DATE'2012-12-31', n) AS day").coalesce(1)
+    days = rows.selectExpr(
+        "id", "array(struct(id AS a, -id AS b)) AS pairs", "date_add(DATE'2012-12-31', n) AS day"
+    ).coalesce(1)
     properties = {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}
     days.write.format("delta").partitionBy("day").options(**properties).save(uri)
     spark.sql(f"ALTER TABLE delta.`{uri}` RENAME COLUMN id TO number")
@@ -121,17 +123,24 @@ def test_rows_that_a_deletion_vector_hides_stay_deleted(lake: Lake, spark: "Spar
         ]
     )
     gone = {11, 20, 21}
-    assert found.columns == ["number", "day"]
+    assert found.columns == ["number", "pairs", "day"]
     assert sorted(row["number"] for row in found.collect()) == [
         id_ for id_, _ in OLD if id_ not in gone
     ]
     assert not lake.store.list(f"_lakehouse/archives/{KEY}/staged")
     # The record has the names of columns at the time of the move.
-    spark.sql(f"ALTER TABLE delta.`{uri}` RENAME COLUMN number TO serial")
+    for old, new in (
+        ("number", "serial"),
+        ("pairs.element.a", "c"),
+        ("pairs.element.b", "a"),
+        ("pairs.element.c", "b"),
+    ):
+        spark.sql(f"ALTER TABLE delta.`{uri}` RENAME COLUMN {old} TO {new}")
     all_rows = read_table(session_of(lake, spark), with_archive=True)
-    assert sorted(row["serial"] for row in all_rows.collect()) == [
-        id_ for id_, _ in ROWS if id_ not in gone
+    assert sorted((row["serial"], *row["pairs"][0]) for row in all_rows.collect()) == [
+        (id_, id_, -id_) for id_, _ in ROWS if id_ not in gone
     ]
+    assert all_rows.schema["pairs"].simpleString() == "pairs:array<struct<b:bigint,a:bigint>>"
 
 
 def test_a_copy_that_differs_from_its_file_stops_the_run(

@@ -1,0 +1,180 @@
+"""How the columns of a table, and the fields inside them, are named and typed in archived files.
+
+An archived file keeps the names of the time at which it was archived. A rename since then is known
+from column mapping or from the declaration. What neither explains is refused, since it would be
+read as null.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from lakehouse.core.archive.archived_files import field_names_in_files, names_in_files
+from lakehouse.core.archive.contents import ArchivedPartition
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.delta.snapshot import FieldPath, Snapshot
+from lakehouse.core.errors import Refused
+from lakehouse.engine.archive.copies import schemas_in_footers
+from lakehouse.engine.lake import TableSession
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+T = TypeVar("T")
+# Columns of row tracking in a table's files, which are no columns of the table.
+_ROW_TRACKING = ("_row-id-col-", "_row-commit-version-col-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGroup:
+    """Archived files that Spark reads at once.
+
+    They have the same `partition_columns`, and the same `names` for each column of the table, and
+    for each field inside its structs.
+    """
+
+    partition_columns: tuple[str, ...]
+    names: Mapping[str, tuple[str, ...]]
+    field_names: Mapping[FieldPath, str]
+    files: list[str]
+
+
+def groups_of(
+    session: TableSession, snapshot: Snapshot, partitions: Iterable[ArchivedPartition]
+) -> Iterable[StoredGroup]:
+    """The archived files in groups. A partition column may have been renamed in between."""
+    groups = dict[object, StoredGroup]()
+    for each in partitions:
+        columns = tuple(name for name, _ in each.partition)
+        names = names_in_files(snapshot, each.names, session.table.renamed)
+        fields = field_names_in_files(snapshot, each.field_names)
+        group = groups.setdefault(
+            (columns, *names.values(), *fields.values()),
+            StoredGroup(partition_columns=columns, names=names, field_names=fields, files=[]),
+        )
+        group.files.extend(file.archived for file in each.files)
+    return groups.values()
+
+
+def refuse_unmapped(session: TableSession, schema: "StructType", group: StoredGroup) -> None:
+    """Refuses files that have a column which the table lacks, and lack one that the table has.
+
+    The same applies to the fields inside each column.
+    """
+    schemas = schemas_in_footers(session.lake.store, group.files)
+    for file, stored in zip(group.files, schemas, strict=True):
+        unknown, missing = _unmapped_columns(session, group, stored)
+        if unknown and missing:
+            column = repr(unknown[0])
+            use = f"Use renamed={{{column}: …}} in the declaration; if it was dropped, add it"
+            if isinstance(session.table.write, Adopted):
+                use = f"Add {column}"
+            _refuse(session, file, ("column", unknown[0], missing[0]), use)
+        for unknown_field, missing_field in _unmapped_fields(schema, group, stored):
+            names = ("field", unknown_field, missing_field)
+            _refuse(session, file, names, f"Add {unknown_field!r}")
+
+
+def _refuse(session: TableSession, file: str, names: tuple[str, str, str], use: str) -> None:
+    kind, unknown, missing = names
+    raise Refused(
+        f"archive of {session.key}: {file} has a {kind} {unknown!r}, which the table lacks, and"
+        f" lacks {missing!r}, so values would be lost if one was renamed to the other. {use} to the"
+        f" table again, as an empty {kind}"
+    )
+
+
+def _unmapped_columns(
+    session: TableSession, group: StoredGroup, stored: "pa.Schema"
+) -> tuple[list[str], list[str]]:
+    """The columns of a file that the table lacks, and those of the table that the file lacks."""
+    known = {each.lower() for names in group.names.values() for each in names}
+    known |= {each.lower() for each in session.table.renamed}
+    found = {name.lower(): name for name in (*group.partition_columns, *stored.names)}
+    unknown = [
+        found[name] for name in sorted({*found} - known) if not name.startswith(_ROW_TRACKING)
+    ]
+    missing = [
+        column
+        for column, names in group.names.items()
+        if not any(name.lower() in found for name in names)
+    ]
+    return unknown, missing
+
+
+def _unmapped_fields(
+    schema: "StructType", group: StoredGroup, stored: "pa.Schema"
+) -> Iterable[tuple[str, str]]:
+    """For each column with such fields: one that the table lacks, and one that the file lacks.
+
+    If the table has another field of that name, the field was dropped, and is not looked for.
+    """
+    in_file = {field.name.lower(): field for field in stored}
+    for column, names in group.names.items():
+        own = [*_paths(schema[column].dataType, _parts_in_spark)]
+        expected = [*_paths(stored_type(schema, column, group), _parts_in_spark)]
+        for field in (in_file[name.lower()] for name in names if name.lower() in in_file):
+            found = {*_paths(field.type, _parts_in_arrow)}
+            unknown = sorted(found.difference(own, expected))
+            missing = [each for each, path in zip(own, expected, strict=True) if path not in found]
+            if unknown and missing:
+                yield ".".join((column, *unknown[0])), ".".join((column, *missing[0]))
+
+
+def _paths(type_: T, parts_of: Callable[[T], Iterable[tuple[str, T]]]) -> Iterator[FieldPath]:
+    """The paths of all fields inside a type, in lower case."""
+    for name, inner in parts_of(type_):
+        yield (name.lower(),)
+        yield from ((name.lower(), *rest) for rest in _paths(inner, parts_of))
+
+
+def _parts_in_arrow(type_: "pa.DataType") -> Iterable[tuple[str, "pa.DataType"]]:
+    import pyarrow as pa
+
+    if pa.types.is_struct(type_):
+        return [(field.name, field.type) for field in type_]
+    if pa.types.is_map(type_):
+        return [("key", type_.key_type), ("value", type_.item_type)]
+    return [("element", type_.value_type)] if pa.types.is_list(type_) else []
+
+
+def _parts_in_spark(type_: "DataType") -> Iterable[tuple[str, "DataType"]]:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    match type_:
+        case StructType():
+            return [(field.name, field.dataType) for field in type_.fields]
+        case MapType():
+            return [("key", type_.keyType), ("value", type_.valueType)]
+        case ArrayType():
+            return [("element", type_.elementType)]
+        case _:
+            return []
+
+
+def stored_type(schema: "StructType", column: str, group: StoredGroup) -> "DataType":
+    """The type of a column in the files: fields inside it have the names of the files there."""
+    return renamed_fields(schema[column].dataType, (column,), group.field_names)
+
+
+def renamed_fields(
+    type_: "DataType", path: FieldPath, names: Mapping[FieldPath, str]
+) -> "DataType":
+    """The type with the fields at these paths renamed, and everything in it nullable."""
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    inner = {
+        name: renamed_fields(part, (*path, name), names) for name, part in _parts_in_spark(type_)
+    }
+    match type_:
+        case StructType():
+            return StructType(
+                [StructField(names.get((*path, name), name), part) for name, part in inner.items()]
+            )
+        case MapType():
+            return MapType(inner["key"], inner["value"])
+        case ArrayType():
+            return ArrayType(inner["element"])
+        case _:
+            return type_
