@@ -9,7 +9,7 @@ commits.
    of a disk, downloaded from S3. They have plain names there, since deltalake changes the spelling
    of a path in a log, like `ä` to `%C3%A4`. An entry above the target ends each bin.
 2. deltalake compacts the workshop. Its commit names the files that it wrote. Planned files that
-   Spark reads in another way than deltalake are refused.
+   Spark reads in another way are refused, and doubtful statistics are omitted (`rewritten_files`).
 3. These files are copied into the table's folder, below their own names, and flushed to the disk.
 4. The commit, with the plan's figures, creates the next version if that does not exist. Otherwise
    the log is read again. If all planned files are still live and the table's metadata are the same,
@@ -34,21 +34,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import pyarrow.parquet as pq
-
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
-from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.rewritten_files import refuse_misread, sound_statistics
 from lakehouse.engine.deltalake_tables import open_with_deltalake
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import MountedStore, S3Store, Store, store_at
 
 Actions = list[dict[str, Any]]
-_SPARK_VERSION = b"org.apache.spark.version"
-# Earlier versions of Spark write Julian dates or INT96 times, and later ones if they have this key.
-_GREGORIAN = b"3.1.0"
-_JULIAN = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
 # Each lost version costs one more reading of the log.
 _VERSIONS_TRIED = 50
 
@@ -69,7 +64,8 @@ def compact_in_log_order(
         _furnish(folder, lake, snapshot, planned)
         actions = _rewritten(folder, planned, user_metadata)
         written = [unquote(action["add"]["path"]) for action in actions if "add" in action]
-        _refuse_misread(folder, planned, written)
+        inputs = {folder / inside: file.path for inside, file in _inputs(planned).items()}
+        refuse_misread(snapshot.table, inputs, [folder / name for name in written])
         store, prefix = place = _place_of(lake, snapshot.table)
         try:
             for name in written:
@@ -187,9 +183,9 @@ def _rewritten(folder: Path, planned: CompactionPlan, user_metadata: str) -> Act
     """Step 2: the actions of deltalake's commit, as those of a commit to the table."""
     from deltalake import DeltaTable
 
-    DeltaTable(folder.absolute().as_uri()).optimize.compact(
-        target_size=planned.statement.up_to_bytes
-    )
+    table = DeltaTable(folder.absolute().as_uri())
+    table.optimize.compact(target_size=planned.statement.up_to_bytes)
+    fields = json.loads(table.schema().to_json())["fields"]
     lines = (folder / "_delta_log" / f"{1:020}.json").read_text().splitlines()
     inputs = _inputs(planned)
     actions: Actions = []
@@ -201,38 +197,10 @@ def _rewritten(folder: Path, planned: CompactionPlan, user_metadata: str) -> Act
             known |= of_plan | {"timestamp": now_ms()}
         elif kind == "remove":
             known["path"] = inputs[known["path"]].path
+        elif kind == "add" and "stats" in known:
+            known["stats"] = json.dumps(sound_statistics(json.loads(known["stats"]), fields))
         actions.append({kind: known})
     return actions
-
-
-def _refuse_misread(folder: Path, planned: CompactionPlan, written: Sequence[str]) -> None:
-    """Refuses planned files whose values Spark would not read any more after the rewrite.
-
-    Spark finds columns whatever their case, and converts dates of the Julian calendar. deltalake
-    reads a column in another case as null, and keeps the number of a day. Either cannot be seen
-    afterwards, since the rows are compared by the same names and numbers.
-
-    Source: apache/spark v4.2.0, DataSourceUtils.scala, datetimeRebaseSpec and int96RebaseSpec
-    """
-    columns = {name for path in written for name in _columns_of(pq.read_metadata(folder / path))}
-    in_lower_case = {name.lower() for name in columns}
-    for inside, file in _inputs(planned).items():
-        footer = pq.read_metadata(folder / inside)
-        others = {*_columns_of(footer)} - columns
-        misread = sorted(name for name in others if name.lower() in in_lower_case)
-        keys: Mapping[bytes, bytes] = footer.metadata or {}
-        is_julian = not _JULIAN.isdisjoint(keys) or keys.get(_SPARK_VERSION, b"9") < _GREGORIAN
-        if misread or is_julian:
-            why = f"the column {misread[0]} in this case" if misread else "dates of an old calendar"
-            raise Refused(
-                f"compaction of {planned.table}: deltalake would misread {file.path}, which has "
-                f'{why}. Use engine="spark"'
-            )
-
-
-def _columns_of(footer: Any) -> list[str]:
-    """The names of all columns of a Parquet file, with those that they are nested in."""
-    return [footer.schema.column(place).path for place in range(len(footer.schema))]
 
 
 def _commit(

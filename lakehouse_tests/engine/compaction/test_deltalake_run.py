@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.compaction import deltalake_run, run, verify
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.compaction.spark_content import Side, content_sums
@@ -251,35 +251,6 @@ def test_no_row_is_doubled_where_the_log_spells_a_path_as_deltalake_would_not(
     kept = contents(uri)
     assert compact(lake, no_spark, adopted(uri)).files_removed == 3
     assert (contents(uri), len(DeltaTable(uri).file_uris())) == (kept, 1)
-
-
-@pytest.mark.parametrize(
-    ("number", "metadata", "found"),
-    [
-        ("Number", {}, "the column Number in this case"),
-        ("number", {"org.apache.spark.version": "2.4.8"}, "dates of an old calendar"),
-        ("number", {"org.apache.spark.legacyDateTime": ""}, "dates of an old calendar"),
-        ("number", {"org.apache.spark.version": "4.2.0"}, None),
-    ],
-)
-def test_a_file_that_spark_reads_in_another_way_is_refused(
-    tmp_path: Path, number: str, metadata: dict[str, str], found: str | None
-) -> None:
-    """deltalake writes nulls for `Number`, and a day number that Spark reads as another date."""
-    uri, lake = orders(tmp_path)
-    [add] = [each["add"] for each in actions_of(uri, 2) if "add" in each]
-    path, log = f"{uri}/{add['path']}", Path(uri, "_delta_log", f"{2:020}.json")
-    table = pq.read_table(path).rename_columns({"number": number})
-    pq.write_table(table.replace_schema_metadata(metadata), path)
-    size = f'"size":{Path(path).stat().st_size}'
-    log.write_text(log.read_text().replace(f'"size":{add["size"]}', size))
-    files = {*Path(uri).iterdir()}
-    if found is None:
-        assert compact(lake, no_spark, adopted(uri)).files_removed == 4
-        return
-    with pytest.raises(Refused, match=f'{found}. Use engine="spark"'):
-        compact(lake, no_spark, adopted(uri))
-    assert {*Path(uri).iterdir()} == files
 
 
 def test_the_order_of_rows_and_their_storage_do_not_count_but_every_value_does(

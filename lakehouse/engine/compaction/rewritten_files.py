@@ -1,0 +1,85 @@
+"""Where deltalake reads and writes Parquet files and statistics in another way than Spark.
+
+**Safety properties** (tests in `test_rewritten_files.py`)
+- No value changes for Spark: files that deltalake would misread are refused.
+- No row becomes invisible: bounds of columns that may be wrong are omitted, since readers skip a
+  file by its bounds.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from lakehouse.core.errors import Refused
+
+_SPARK_VERSION = b"org.apache.spark.version"
+# Earlier versions of Spark write Julian dates or INT96 times, and later ones if they have this key.
+# Source: apache/spark v4.2.0, DataSourceUtils.scala, datetimeRebaseSpec and int96RebaseSpec
+_GREGORIAN = b"3.1.0"
+_JULIAN = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
+# A double holds 15 digits of any decimal.
+_DOUBTFUL = re.compile(r"float|double|decimal\((1[6-9]|[23]\d),\d+\)")
+
+
+def refuse_misread(table: str, inputs: Mapping[Path, str], written: Sequence[Path]) -> None:
+    """Refuses files whose values Spark would not find in the files that deltalake has written.
+
+    Spark finds columns whatever their case, and converts dates of the Julian calendar. deltalake
+    reads a column in another case as null, and keeps the number of a day. Neither is seen by the
+    comparison of rows, which reads like deltalake.
+
+    `inputs` are the files that deltalake has read, each with its path in the table's log.
+
+    Raises:
+        Refused: there is such a file.
+    """
+    columns = {name for path in written for name in _columns_of(pq.read_metadata(path))}
+    in_lower_case = {name.lower() for name in columns}
+    for path, name_in_log in inputs.items():
+        footer = pq.read_metadata(path)
+        others = {*_columns_of(footer)} - columns
+        misread = sorted(name for name in others if name.lower() in in_lower_case)
+        keys: Mapping[bytes, bytes] = footer.metadata or {}
+        is_julian = not _JULIAN.isdisjoint(keys) or keys.get(_SPARK_VERSION, b"9") < _GREGORIAN
+        if misread or is_julian:
+            why = f"the column {misread[0]} in this case" if misread else "dates of an old calendar"
+            raise Refused(
+                f"compaction of {table}: deltalake would misread {name_in_log}, which has {why}. "
+                'Use engine="spark"'
+            )
+
+
+def sound_statistics(statistics: Mapping[str, Any], fields: Sequence[Any]) -> dict[str, Any]:
+    """The statistics of a file that deltalake wrote, without bounds that may be wrong.
+
+    deltalake 1.6.6 rounds a decimal to a double or to 64 bits, and takes no account of NaN.
+    `fields` are those of the table's schema, as JSON.
+    """
+    bounds = {
+        kind: _sound_bounds(statistics[kind], fields)
+        for kind in ("minValues", "maxValues")
+        if kind in statistics
+    }
+    return {**statistics, **bounds}
+
+
+def _sound_bounds(bounds: Mapping[str, Any], fields: Sequence[Any]) -> dict[str, Any]:
+    sound = dict[str, Any]()
+    for field in fields:
+        name, type_ = field["name"], field["type"]
+        if isinstance(type_, dict):
+            # Of the nested types, only a struct has fields, and bounds.
+            inner: Any = type_
+            if nested := _sound_bounds(bounds.get(name, {}), inner.get("fields", ())):
+                sound[name] = nested
+        elif name in bounds and not _DOUBTFUL.fullmatch(type_):
+            sound[name] = bounds[name]
+    return sound
+
+
+def _columns_of(footer: Any) -> list[str]:
+    """The names of all columns of a Parquet file, with those that they are nested in."""
+    return [footer.schema.column(place).path for place in range(len(footer.schema))]
