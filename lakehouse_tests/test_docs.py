@@ -12,8 +12,8 @@ import click
 import pytest
 
 from lakehouse.cli.app import commands
-from lakehouse.core.declaration.module_tables import module_tables
 from lakehouse.core.reasons import Reason
+from lakehouse.engine.declared_tables import module_tables
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]

@@ -30,8 +30,7 @@ from lakehouse.defs.failures import ONCE_TAG
 from lakehouse.defs.run_ownership import close_dead_runs, process_tag
 from lakehouse.engine.lake import Lake
 from lakehouse.runtime.dagster_home import dagster_home
-from lakehouse.runtime.interrupts import late_interrupts
-from lakehouse.runtime.processes import hold_lock
+from lakehouse.runtime.processes import hold_lock, late_interrupts
 
 _KINDS: dict[str, type[LakehouseError]] = {
     kind.__name__: kind for kind in (Refused, Transient, Broken)

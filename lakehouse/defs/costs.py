@@ -116,8 +116,8 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
     def chargeback(
         context: dg.AssetExecutionContext, spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        from lakehouse.engine.costs.budgets import read_budgets
         from lakehouse.engine.costs.chargeback import write_chargeback
+        from lakehouse.engine.costs.read_ledger import read_budgets
 
         with dagster_words(context):
             costs = _session(context, spark, tables, lake)

@@ -13,7 +13,7 @@ from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.checks import CHECKS
-from lakehouse.core.inventory.report_age import MAX_REPORT_AGE_HOURS
+from lakehouse.core.inventory.report_manifest import MAX_REPORT_AGE_HOURS
 from lakehouse.defs.dagster_records import keys_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import check_fields

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.archive.ttl_outcome import TtlOutcome
+from lakehouse.core.archive.outcome import TtlOutcome
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction import report_table
 from lakehouse.defs.failures import dagster_words

@@ -116,7 +116,7 @@ def _left_usd(lake: Lake, declared: Mapping[str, Table], now: int) -> Mapping[st
     """What the forecast leaves of each monthly budget; empty if the ledger cannot be read."""
     if not has_budgets(declared.values(), lake.settings.budgets):
         return {}
-    from lakehouse.engine.costs.budgets import read_budgets
+    from lakehouse.engine.costs.read_ledger import read_budgets
 
     with suppress(LakehouseError):
         return read_budgets(lake, declared, now_ms=now).left_usd

@@ -19,13 +19,13 @@ two hundred is delivered twice: the second copy is in the same file or in the fi
 next six hours. Which events these are, and how late, is drawn from their ids.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy
 import pandas
 import pyarrow
 
-from lakehouse.replay import random_by_name
 from lakehouse.replay.nycflights13_files import read_flights
 
 if TYPE_CHECKING:
@@ -71,11 +71,7 @@ def tell_flights() -> pandas.DataFrame:
             **{name: raw[name].astype("Int64") for name in _DELAYS},
             "announced_at": (
                 scheduled
-                - _minutes(
-                    pandas.Series(
-                        180 + random_by_name.draw(_as_bytes(flight_id), "announced") % 361
-                    )
-                )
+                - _minutes(pandas.Series(180 + draw(_as_bytes(flight_id), "announced") % 361))
             ),
         }
     )
@@ -107,15 +103,13 @@ def tell_events(flights: pandas.DataFrame) -> pandas.DataFrame:
 def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
     """One row per delivery: the columns of its event, and the hour `delivered`."""
     ids = _as_bytes(events.event_id)
-    is_late = random_by_name.draw(ids, "late") % 1000 < _LATE_PER_MILLE
-    is_twice = random_by_name.draw(ids, "twice") % 1000 < _TWICE_PER_MILLE
-    late_hours = is_late * (1 + random_by_name.draw(ids, "hours late") % 6)
+    is_late = draw(ids, "late") % 1000 < _LATE_PER_MILLE
+    is_twice = draw(ids, "twice") % 1000 < _TWICE_PER_MILLE
+    late_hours = is_late * (1 + draw(ids, "hours late") % 6)
     first = events.assign(delivered=_later(events.event_time.dt.floor("h"), late_hours))
     second = first[is_twice]
     second = second.assign(
-        delivered=_later(
-            second.delivered, random_by_name.draw(ids[is_twice], "hours to the second copy") % 7
-        )
+        delivered=_later(second.delivered, draw(ids[is_twice], "hours to the second copy") % 7)
     )
     return pandas.concat([first, second], ignore_index=True)
 
@@ -150,3 +144,30 @@ def _minutes(count: pandas.Series) -> "NDArray[numpy.timedelta64]":
 
 def _digits(number: pandas.Series, width: int) -> pandas.Series:
     return number.astype(_TEXT).str.pad(width, fillchar="0")
+
+
+SEED = 2013
+_WIDTH = 40
+# Constants of splitmix64 (S. Vigna, public domain).
+_STEP, _FIRST, _SECOND = (
+    numpy.uint64(constant)
+    for constant in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+
+
+def draw(names: "NDArray[Any]", purpose: str) -> "NDArray[numpy.int64]":
+    """A number from 0 to 2^62 - 1 per name (at most 40 ASCII bytes), independent per purpose."""
+    padded = numpy.ascontiguousarray(names, dtype=f"S{_WIDTH}")
+    if names.dtype.itemsize > _WIDTH:
+        raise ValueError(f"names have up to {names.dtype.itemsize} bytes. Use at most {_WIDTH}.")
+    state = numpy.full(len(names), crc32(f"{SEED} {purpose}".encode()), dtype=numpy.uint64)
+    for word in padded.view("<u8").reshape(len(names), _WIDTH // 8).T:
+        state = _mixed(state ^ word)
+    return (state >> numpy.uint64(2)).astype(numpy.int64)
+
+
+def _mixed(state: "NDArray[numpy.uint64]") -> "NDArray[numpy.uint64]":
+    state = state + _STEP
+    state = (state ^ (state >> numpy.uint64(30))) * _FIRST
+    state = (state ^ (state >> numpy.uint64(27))) * _SECOND
+    return state ^ (state >> numpy.uint64(31))

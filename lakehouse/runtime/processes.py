@@ -1,4 +1,4 @@
-"""Processes, ports, locks and log files of this machine."""
+"""Processes, ports, locks, log files and interrupts of this machine."""
 
 import contextlib
 import ctypes
@@ -9,10 +9,13 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 import psutil
@@ -170,3 +173,28 @@ def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf)
             if time.monotonic() >= deadline:
                 raise
         time.sleep(0.05)  # flock cannot wait for a limited time
+
+
+@contextmanager
+def late_interrupts() -> Iterator[None]:
+    """Delays SIGINT and SIGTERM until the end of the block, whose code would swallow Ctrl-C.
+
+    Cython modules (pandas, pyarrow, numpy) drop exceptions that are raised during their import, and
+    Python drops exceptions in `__del__`. The command would then go on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python raises interrupts in the main thread only
+        return
+    received: list[int] = []
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+
+    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+        for number in received[:1]:
+            signal.raise_signal(number)

@@ -17,8 +17,7 @@ from lakehouse.defs.keys import compaction_key, inventory_key, table_key, vacuum
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.vacuum import DELETED, vacuum_asset
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.journal import Journal
-from lakehouse.engine.journal.vacuums import record_vacuum, vacuum_records
+from lakehouse.engine.journal.journal import Journal, record_vacuum, vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.vacuum.progress import VacuumProgress

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.core.declaration.module_tables import module_tables
-from lakehouse.engine.declared_tables import table_modules
+from lakehouse.engine.declared_tables import module_tables, table_modules
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.replay.play import play

@@ -22,7 +22,7 @@ from lakehouse.core.costs.focus import COLUMNS, COSTS
 from lakehouse.core.units import DAY_MS, HOUR_MS
 from lakehouse.engine.costs.chargeback import CHARGEBACK, write_allocated, write_chargeback
 from lakehouse.engine.costs.cost_tables import CostsSession, read_rows
-from lakehouse.engine.journal.vacuums import record_vacuum
+from lakehouse.engine.journal.journal import record_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse_tests import money_oracle
 from lakehouse_tests.engine.costs.story import PLAN, day_of, same, scan_at, stamp_of, sums, vacuumed

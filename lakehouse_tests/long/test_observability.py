@@ -20,7 +20,7 @@ import yaml
 from lakehouse.core.inventory.checks import Load
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.vacuums import record_vacuum
+from lakehouse.engine.journal.journal import record_vacuum
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal, write_example_tables
 from lakehouse_tests.conftest import free_port, wait_until

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
-from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_lock import session_of
 from lakehouse.engine.vacuum.lake_facts import LakeFacts

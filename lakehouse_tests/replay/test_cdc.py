@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lakehouse.core.declaration.column_names import field_names
-from lakehouse.core.declaration.module_tables import module_tables
-from lakehouse.engine.declared_tables import table_modules
+from lakehouse.engine.declared_tables import module_tables, table_modules
 from lakehouse.replay.cdc.tables import SOURCES
 from lakehouse.replay.prepared_year import World
 

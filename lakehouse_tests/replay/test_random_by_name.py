@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from lakehouse.replay.random_by_name import draw
+from lakehouse.replay.flight_events import draw
 
 NAMES = numpy.array([f"flight-{number}" for number in range(100_000)], dtype="S")
 

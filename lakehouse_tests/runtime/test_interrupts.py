@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lakehouse.runtime.interrupts import late_interrupts
+from lakehouse.runtime.processes import late_interrupts
 
 # The signal comes while pandas is on the way.
 _INTERRUPTED_IMPORT = """

@@ -30,9 +30,13 @@ from lakehouse.core.declaration.adopted import Writers, quoted_address
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.text import count_of
-from lakehouse.engine.adoption.adopt import choose_key, refuse_adoption, write_adopted
+from lakehouse.engine.adoption.adopt import (
+    choose_key,
+    inspect_table,
+    refuse_adoption,
+    write_adopted,
+)
 from lakehouse.engine.adoption.find_tables import MOST_FOLDERS, find_tables, no_table
-from lakehouse.engine.adoption.inspect_table import inspect_table
 from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.each_table import Found, for_each_table
@@ -180,25 +184,23 @@ def _inspected(
     def read(table: Table) -> TableFacts:
         if table.key in refused:
             raise refused[table.key]
-        if (facts := lake.facts(table.key)) is None:
-            raise no_table(address_of(table, settings))
-        return facts
+        if facts := lake.facts(table.key):
+            return facts
+        raise no_table(address_of(table, settings))
 
     logs = {each.table.key: each for each in for_each_table(chosen, read)}
     # A table whose log cannot be read is not adopted, since it would prevent the others' vacuums.
     unread = {key for key, each in logs.items() if each.error and key not in opened.tables}
-    run = LakeFacts(
-        lake, [table for key, table in tables.items() if key not in unread], wanted=logs.keys()
-    )
+    readable = [table for key, table in tables.items() if key not in unread]
+    run = LakeFacts(lake, readable, wanted=logs.keys())
 
     def inspect(table: Table) -> TableFinding:
         log = logs[table.key]
         if log.error:
             raise log.error
         assert log.value is not None
-        return inspect_table(
-            run, table, log.value, known_as=table.key if table.key in opened.tables else ""
-        )
+        known_as = table.key if table.key in opened.tables else ""
+        return inspect_table(run, table, log.value, known_as=known_as)
 
     return for_each_table(chosen, inspect)
 

@@ -189,14 +189,6 @@ def sum_by(charges: Iterable[Charge], by: str) -> list[CostSum]:
     return sorted(found, key=lambda each: (-each.usd, each.name))
 
 
-def charge_totals(charges: Iterable[Charge]) -> dict[str, Decimal]:
-    """The sums by table; objects in no table are under an empty name."""
-    totals = dict[str, Decimal]()
-    for charge in charges:
-        totals[charge.table] = EXACT.add(totals.get(charge.table, Decimal(0)), charge.usd)
-    return totals
-
-
 def total_usd(charges: Iterable[Charge]) -> Decimal:
     """The sum of all charges."""
     total = Decimal(0)

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from lakehouse.core.costs.charges import Charge, ChargeKind
 from lakehouse.core.costs.exact_amounts import DIGITS
 
-FOCUS_VERSION = "1.3"
 FocusType = Literal["String", "Decimal", "Date/Time", "JSON"]
 
 _TEXTS = (

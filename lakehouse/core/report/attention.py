@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
-from lakehouse.core.inventory.report_age import allowed_hours
+from lakehouse.core.inventory.report_manifest import allowed_hours
 from lakehouse.core.journal_records import Pause
 from lakehouse.core.reasons import Reason
 from lakehouse.core.report.values import Attention, Concern, ReportedTable, StoredBytes

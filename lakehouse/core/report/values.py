@@ -116,11 +116,6 @@ class StoredBytes:
         """Bytes by kind."""
         return _sums((each.kind, each.size_bytes) for each in self.shares)
 
-    @property
-    def by_class(self) -> dict[str, int]:
-        """Bytes by storage class."""
-        return _sums((each.storage_class, each.size_bytes) for each in self.shares)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsSize:

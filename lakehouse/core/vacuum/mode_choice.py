@@ -10,7 +10,7 @@ from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, VacuumMode
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import PAGE_KEYS
-from lakehouse.core.inventory.report_age import MAX_REPORT_AGE_HOURS
+from lakehouse.core.inventory.report_manifest import MAX_REPORT_AGE_HOURS
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES, Candidate
 from lakehouse.core.vacuum.facts import (

@@ -37,7 +37,7 @@ from lakehouse.defs.metadata.markdown import (
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.holds import compaction_risk
 from lakehouse.engine.ingest.table_strategy import strategy_in_force
-from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, last_compaction_ms
 

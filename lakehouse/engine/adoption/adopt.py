@@ -1,19 +1,32 @@
-"""Adds a table to the file of adopted tables; nothing is written into the table."""
+"""Inspects a table that others write, and adds it to the file of adopted tables.
+
+Nothing is written into the table.
+"""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import takewhile
+from threading import Lock
 
 from lakehouse.core.adoption.adopted_file import adopted_lines, parse_adopted
-from lakehouse.core.declaration.adopted import folders_above, is_inside, key_of
+from lakehouse.core.adoption.inspection_report import TableFinding
+from lakehouse.core.declaration.adopted import Adopted, folders_above, is_inside, key_of
+from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.adoption.find_tables import is_table
+from lakehouse.engine.compaction.holds import compaction_risk
 from lakehouse.engine.declared_tables import address_of, checked
+from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import refuse_table_of_another_lake
 from lakehouse.engine.store import DiskStore, real_address, store_at
+from lakehouse.engine.table_health import health_of
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.plan import plan
 from lakehouse.runtime.processes import hold_lock
 
 _WAIT_SECONDS = 10.0
@@ -121,3 +134,40 @@ def _may_be_table(address: str) -> bool:
         return is_table(store_at(address), "")
     except LakehouseError:
         return False
+
+
+# `LakeFacts` is not thread-safe, and several threads inspect tables.
+_ONE_AT_A_TIME = Lock()
+
+
+def inspect_table(
+    run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
+) -> TableFinding:
+    """Inspects one of the run's tables. Unknown table features are refused."""
+    if unknown := unknown_features(facts.snapshot.features):
+        raise Refused(
+            f"table {address_of(table, run.lake.settings)} has the feature {', '.join(unknown)}: "
+            "this program does not know its rules for rewriting and deleting files. Use a table "
+            "without this feature"
+        )
+    if facts.snapshot.clustering_columns and not known_as and isinstance(table.write, Adopted):
+        table = replace(
+            table,
+            compaction=Compaction(
+                data_layout=LiquidClustering(columns=facts.snapshot.clustering_columns)
+            ),
+        )
+    try:
+        with _ONE_AT_A_TIME:
+            vacuum = plan(run, table) or "there is no table"
+    except LakehouseError as error:
+        vacuum = str(error)
+    health = health_of(run.lake, table, facts)
+    return TableFinding(
+        table=table,
+        facts=facts,
+        health=health,
+        vacuum=vacuum,
+        risk=compaction_risk(run.lake, table, health.plan.engine.engine),
+        known_as=known_as,
+    )

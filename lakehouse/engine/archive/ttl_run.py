@@ -23,13 +23,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from lakehouse.core.archive.outcome import TtlOutcome
 from lakehouse.core.archive.ttl_facts import (
     TimeBounds,
     TtlFacts,
     bounds_in_statistics,
     bounds_of_partition,
 )
-from lakehouse.core.archive.ttl_outcome import TtlOutcome
 from lakehouse.core.archive.ttl_plan import TtlPlan, plan_ttl, time_column
 from lakehouse.core.archive.ttl_steps import TtlStep
 from lakehouse.core.costs.compaction_speed import fit_rates

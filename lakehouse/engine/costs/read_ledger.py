@@ -1,22 +1,29 @@
-"""Reads what a lake costs, without Spark: the charges of its ledger, and of today."""
+"""Reads what a lake costs, without Spark: charges of its ledger and of today, and budgets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
+from lakehouse.core.checks import CheckResult
 from lakehouse.core.costs.charges import Charge, total_usd
 from lakehouse.core.costs.compaction_estimate import usd_per_opening
-from lakehouse.core.costs.exact_amounts import day_of, decimal_of
+from lakehouse.core.costs.exact_amounts import day_of, decimal_of, month_start
 from lakehouse.core.costs.focus import charge_of
 from lakehouse.core.costs.price_book import DEFAULT_CLASS, PriceBook
-from lakehouse.core.costs.summary import FormulaCost
+from lakehouse.core.costs.summary import (
+    FormulaCost,
+    assess_budgets,
+    budget_scopes,
+    left_usd,
+    parse_budgets,
+)
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.costs.chargeback import Estimates, KnownFacts, read_charges
 from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.each_table import for_each_table
-from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 
 # A GB-month has 30 days here, as in every figure that names no month.
@@ -141,4 +148,28 @@ def _saved_by_archive(charges: Sequence[Charge], book: PriceBook) -> FormulaCost
         name=name,
         usd=(as_standard - total_usd(of_day)) * _DAYS_PER_MONTH,
         formula="archived GB x (the price of STANDARD - that of their class), for a month",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetReading:
+    """The check of all budgets; and what is left, and what is forecast, by scope in USD."""
+
+    check: CheckResult
+    left_usd: Mapping[str, float]
+    forecast_usd: Mapping[str, float]
+
+
+def read_budgets(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> BudgetReading:
+    """The budgets of a lake and of its tables, and what the recorded charges leave of them."""
+    budgets = budget_scopes(tables.values(), parse_budgets(lake.settings.budgets))
+    today, charges = day_of(now_ms), list[Charge]()
+    if budgets:
+        recorded = read_charges(lake, since=month_start(now_ms))
+        charges = [charge_of(row) for rows in recorded.values() for row in rows]
+    left = left_usd(charges, budgets, today=today)
+    return BudgetReading(
+        check=assess_budgets(charges, budgets, today=today),
+        left_usd={scope: float(usd) for scope, usd in left.items()},
+        forecast_usd={scope: float(budgets[scope] - usd) for scope, usd in left.items()},
     )

@@ -14,8 +14,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.each_table import Found, for_each_table
-from lakehouse.engine.journal.journal import Journal
-from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.journal.journal import Journal, vacuum_records
 from lakehouse.engine.lake import Lake
 
 

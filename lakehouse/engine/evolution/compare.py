@@ -1,8 +1,13 @@
-"""Plans how a table follows its declaration, with Spark or as far as possible without."""
+"""Plans how a table follows its declaration, with Spark or as far as possible without.
 
+Without Spark, the rows that lack a required column are counted from the statistics in the log.
+"""
+
+import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
@@ -11,12 +16,14 @@ from lakehouse.core.delta.recorded_code import code_changed_since, recorded_code
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.changes import compare
-from lakehouse.core.evolution.declared_columns import columns_without_spark
+from lakehouse.core.evolution.column_sources import columns_without_spark
 from lakehouse.core.evolution.plan import EvolutionPlan, WrittenRows
+from lakehouse.core.evolution.required_values import needs_statistics, required_missing
 from lakehouse.core.ingest import increments
 from lakehouse.core.ingest.undeclared import columns_in_force
 from lakehouse.engine.delta_log import TableFacts, newest_first
-from lakehouse.engine.evolution.missing_values import count_missing
+from lakehouse.engine.delta_log.log_segment import LogChanged
+from lakehouse.engine.delta_log.statistics import read_statistics
 from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, TableSession
@@ -136,3 +143,42 @@ def declared_rows(session: TableSession, facts: TableFacts) -> "DataFrame":
     pinned = pinned_table(session.table, ledger.columns, is_loaded=bool(ledger.last_taken))
     added = columns_in_force(ledger.columns, pinned.landing)
     return no_rows(replace(session, table=pinned), added, facts)
+
+
+def count_missing(lake: Lake, table: Table, facts: TableFacts) -> Mapping[str, int | None]:
+    """The rows without a value in each required column, by its name; `None` if unknown.
+
+    Reads the statistics of all files from the log, so call it only where a person asks. A renamed
+    column that still has its earlier name in the table is counted under that name.
+    """
+    required = () if table.source is None else table.source.required
+    snapshot = facts.snapshot
+    there = {column.name for column in snapshot.columns}
+    earlier = {new: old for old, new in table.renamed.items() if old in there and new not in there}
+    columns = {name: earlier.get(name, name) for name in required}
+    null_counts = dict[str, Mapping[str, int]]()
+    if needs_statistics(snapshot, columns.values()):
+        null_counts = _null_counts(lake, facts)
+    counts = required_missing(snapshot, columns.values(), null_counts)
+    return {name: counts[column] for name, column in columns.items()}
+
+
+def _null_counts(lake: Lake, facts: TableFacts) -> dict[str, Mapping[str, int]]:
+    """The nulls of each column, by path; none if the log was cleaned up meanwhile."""
+    snapshot = facts.snapshot
+    paths = {file.path for file in snapshot.files}
+    try:
+        found = read_statistics(lake.store, snapshot.table, [snapshot.version], paths)
+    except (FileNotFoundError, LogChanged):
+        return {}
+    return {path: _nulls(statistics) for (_, path), statistics in found.items()}
+
+
+def _nulls(statistics: str | None) -> Mapping[str, int]:
+    """The null counts of the top-level columns in a file's statistics."""
+    try:
+        recorded: Any = json.loads(statistics or "{}")
+        counts = recorded.get("nullCount", {}).items()
+    except (ValueError, AttributeError):
+        return {}
+    return {name: count for name, count in counts if type(count) is int}

@@ -10,7 +10,7 @@ from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.frames import content_hash, table_at, with_columns_of
 from lakehouse.engine.spark.key_range import with_key_range
-from lakehouse.runtime.interrupts import late_interrupts
+from lakehouse.runtime.processes import late_interrupts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -37,8 +37,7 @@ from lakehouse.core.inventory.checks import (
 from lakehouse.core.inventory.expired_scans import stamp_ms
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.reconcile import Reconciliation
-from lakehouse.core.inventory.report_age import allowed_hours
-from lakehouse.core.inventory.report_manifest import DataPart, Report
+from lakehouse.core.inventory.report_manifest import DataPart, Report, allowed_hours
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
 from lakehouse.engine.inventory.reconcile_lake import FindOwner, reconcile_report

@@ -27,11 +27,10 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.ingest.batches import LandedFile, Ledger
 from lakehouse.core.ingest.next_batch import files_that_wait, may_be_loaded
-from lakehouse.core.ingest.notifications import created_keys
 from lakehouse.core.text import count_of
 from lakehouse.engine.journal.planned_batches import landed_file, landed_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message
+from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message, created_keys
 from lakehouse.engine.store import FairOrder, MountedStore, S3Store, TimeBudget
 
 # Seconds between two sweeps (listings of a prefix), and until an undeleted message is received

@@ -7,12 +7,17 @@ the report.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
+from lakehouse.core.costs.charges import day_of
+from lakehouse.core.costs.exact_amounts import month_start
+from lakehouse.core.costs.focus import midnight
 from lakehouse.core.costs.operations import (
     UpkeepOperation,
     failed_compactions,
     vacuums_of,
 )
+from lakehouse.core.costs.summary import budget_scopes, parse_budgets
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import is_news
 from lakehouse.core.delta.protocol import retention_ms_of
@@ -27,20 +32,23 @@ from lakehouse.core.report.attention import (
     attention_to_table,
     attention_to_undeclared,
 )
+from lakehouse.core.report.money import Money, attention_to_budgets, money_of
 from lakehouse.core.report.page import Page
-from lakehouse.core.report.values import Attention, RecordsSize, ReportedTable, points_of
+from lakehouse.core.report.values import Attention, Concern, RecordsSize, ReportedTable, points_of
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.chargeback import KnownFacts
+from lakehouse.engine.costs.cost_tables import DAYS_BACK
+from lakehouse.engine.costs.price_book import load_price_book
+from lakehouse.engine.costs.read_ledger import read_ledger
 from lakehouse.engine.costs.read_operations import operations_in_log
 from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key
-from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.report.inventory import InventoryOfPage
-from lakehouse.engine.report.money import operations_start_ms, read_money
 from lakehouse.engine.report.retention import ArchivesOfPage
 from lakehouse.engine.report.stored_pages import EarlierPage, earlier_page
 
@@ -251,3 +259,27 @@ def _undeclared(
         return attention_to_undeclared(undeclared_tables(lake, tables))
     except LakehouseError:
         return []
+
+
+def read_money(
+    lake: Lake, declared: Mapping[str, Table], known: KnownFacts, *, now_ms: int
+) -> tuple[Money | None, list[Attention]]:
+    """The costs, and the budgets that the month will exceed. `None` if they cannot be read.
+
+    `known` are facts that were read for other parts of the page.
+    """
+    today = day_of(now_ms)
+    try:
+        book = load_price_book(lake.settings)
+        ledger = read_ledger(lake, declared, since=month_start(now_ms), now_ms=now_ms, facts=known)
+    except LakehouseError as error:
+        return None, [Attention(concern=Concern.UNREADABLE, sentence=str(error))]
+    money = money_of(ledger.charges, book, declared, today=today, is_on_s3=lake.settings.on_s3)
+    budgets = budget_scopes(declared.values(), parse_budgets(lake.settings.budgets))
+    return money, attention_to_budgets(ledger.charges, budgets, declared, today=today)
+
+
+def operations_start_ms(now_ms: int) -> int:
+    """The time since which `KnownFacts` must have all operations."""
+    first = day_of(now_ms) - timedelta(days=DAYS_BACK)
+    return int(midnight(first).timestamp() * 1000)

@@ -16,10 +16,9 @@ from lakehouse.engine.spark.session_confs import discarded
 from lakehouse.engine.spark.sessions import adopt, connection_url, over_connect
 from lakehouse.runtime import jars, server
 from lakehouse.runtime.extras import require
-from lakehouse.runtime.interrupts import late_interrupts
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.log_store import log_store_setting, remember_log_stores
-from lakehouse.runtime.processes import Process, port_answers
+from lakehouse.runtime.processes import Process, late_interrupts, port_answers
 from lakehouse.runtime.server_state import check_serves
 from lakehouse.runtime.spark_server_conf import (
     CONNECT_PORT,

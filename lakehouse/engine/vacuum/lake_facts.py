@@ -34,7 +34,7 @@ from itertools import chain
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.inventory.report_age import MAX_REPORT_AGE_HOURS
+from lakehouse.core.inventory.report_manifest import MAX_REPORT_AGE_HOURS
 from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.stored_reports import ReportRows, newest_report, stamps_of

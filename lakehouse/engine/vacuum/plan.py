@@ -24,7 +24,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.inventory.stored_reports import SETTLED_MS, ReportRows, settled_ms
-from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.vacuum.kept_versions import KeptVersions

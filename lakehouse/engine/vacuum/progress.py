@@ -13,7 +13,7 @@ from lakehouse.core.vacuum.facts import VacuumFacts, written_once
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.vacuums import record_vacuum
+from lakehouse.engine.journal.journal import record_vacuum
 from lakehouse.engine.lake import Lake
 
 

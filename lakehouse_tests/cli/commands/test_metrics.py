@@ -15,7 +15,7 @@ from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics.families import FILES, METRICS, Sample
 from lakehouse.engine.archive.records import record_operation
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.vacuums import record_vacuum
+from lakehouse.engine.journal.journal import record_vacuum
 from lakehouse.engine.metrics.exposition import LakeCollector, serve
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal, type_of_story

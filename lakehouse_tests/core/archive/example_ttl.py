@@ -1,7 +1,7 @@
 """A TTL plan of one file, and its outcome."""
 
+from lakehouse.core.archive.outcome import TtlOutcome
 from lakehouse.core.archive.ttl_facts import TimeBounds, TtlFacts
-from lakehouse.core.archive.ttl_outcome import TtlOutcome
 from lakehouse.core.archive.ttl_plan import plan_ttl
 from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
 from lakehouse.core.declaration.adopted import Adopted

@@ -12,11 +12,11 @@ from lakehouse.core.declaration.archive import Archive
 from lakehouse.core.declaration.change_sources import Debezium, Dms
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering, ZOrder
 from lakehouse.core.declaration.landing import Csv
-from lakehouse.core.declaration.module_tables import module_tables
 from lakehouse.core.declaration.strategies import AutoCompaction
 from lakehouse.core.declaration.table import Landing, Table, table
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
 from lakehouse.core.errors import Refused
+from lakehouse.engine.declared_tables import module_tables
 
 LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING, day DATE")
 BY_DAY, BY_ID_AND_DAY = Append(partition_by=("day",)), Merge(keys=("id",), order_by=("day",))

@@ -17,7 +17,7 @@ from lakehouse.core.inventory.checks import (
 )
 from lakehouse.core.inventory.expired_scans import expired
 from lakehouse.core.inventory.reconcile import Reconciliation, TableShares
-from lakehouse.core.inventory.report_age import allowed_hours
+from lakehouse.core.inventory.report_manifest import allowed_hours
 
 NOW, HOUR, DAY = 1_795_000_000_000, 3_600_000, 86_400_000
 DATA = "data/00000000-0000-0000-0000-000000000000.parquet"

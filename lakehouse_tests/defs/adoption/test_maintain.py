@@ -20,7 +20,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.defs import dagster_records
 from lakehouse.defs.adoption.maintain import _TABLES
 from lakehouse.defs.dagster_records import runs_in_flight
-from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.defs.dagster_events import sensor_tick
 from lakehouse_tests.log_builder import START_MS, LogBuilder

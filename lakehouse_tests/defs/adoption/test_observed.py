@@ -22,7 +22,7 @@ from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.keys import compaction_key, table_key, vacuum_key
 from lakehouse.defs.metadata.table import health_result
-from lakehouse.engine.adoption.inspect_table import inspect_table
+from lakehouse.engine.adoption.adopt import inspect_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.holds import hold_now
 from lakehouse.engine.lake import Lake, open_lake

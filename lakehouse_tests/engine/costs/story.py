@@ -1,13 +1,14 @@
 """A small lake whose upkeep is written into its files, and its ledger held against `money_oracle`."""
 
 import os
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from lakehouse.core.costs.charges import charge_totals
+from lakehouse.core.costs.charges import Charge
 from lakehouse.core.costs.focus import charge_of
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.engine.costs.chargeback import read_charges
@@ -65,7 +66,15 @@ def vacuumed(ended_ms: int, *, seconds: float) -> VacuumRecord:
 
 def sums(lake: Lake, day: date) -> dict[str, Decimal]:
     """The ledger's sums of a day, by table."""
-    return charge_totals(map(charge_of, read_charges(lake, since=day).get(day, [])))
+    return sums_of(map(charge_of, read_charges(lake, since=day).get(day, [])))
+
+
+def sums_of(charges: Iterable[Charge]) -> dict[str, Decimal]:
+    """The sums by table; objects in no table are under an empty name."""
+    totals = dict[str, Decimal]()
+    for charge in charges:
+        totals[charge.table] = totals.get(charge.table, Decimal(0)) + charge.usd
+    return totals
 
 
 def same(found: dict[str, Decimal], wanted: dict[str, Fraction]) -> bool:

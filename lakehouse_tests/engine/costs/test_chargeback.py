@@ -13,7 +13,6 @@ import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.costs.bill_allocation import select_rows
-from lakehouse.core.costs.charges import charge_totals
 from lakehouse.core.costs.focus import COLUMNS, COSTS
 from lakehouse.core.costs.operation_rows import OPERATION_COLUMNS
 from lakehouse.core.units import DAY_MS, MINUTE_MS
@@ -31,7 +30,7 @@ from lakehouse.engine.costs.cost_tables import (
     write_operations,
 )
 from lakehouse.engine.costs.read_ledger import read_ledger
-from lakehouse.engine.journal.vacuums import record_vacuum
+from lakehouse.engine.journal.journal import record_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse_tests import money_oracle
 from lakehouse_tests.engine.costs.story import (
@@ -41,6 +40,7 @@ from lakehouse_tests.engine.costs.story import (
     scan_at,
     stamp_of,
     sums,
+    sums_of,
     vacuumed,
 )
 from lakehouse_tests.log_builder import START_MS, LogBuilder
@@ -202,7 +202,7 @@ def test_a_day_stays_open_while_a_table_is_unread_and_a_machine_that_was_off_lea
         day = day_of(NOW + number * DAY_MS)
         wanted = money_oracle.storage(lake, [*TABLES], day, stamp_of(NOW))
         assert same(sums(lake, day), wanted)
-        assert same(charge_totals(each for each in ledger if each.day == day), wanted)
+        assert same(sums_of(each for each in ledger if each.day == day), wanted)
 
 
 def test_an_open_day_keeps_its_charges_if_reports_and_logs_no_longer_tell_them(lake: Lake) -> None:

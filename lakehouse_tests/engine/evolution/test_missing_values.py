@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.engine.evolution.missing_values import count_missing
+from lakehouse.engine.evolution.compare import count_missing
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.core.declaration.module_tables import module_tables
 from lakehouse.core.delta.commits import MOVED_FROM
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.core.ingest.retirement import RetirementPlan
 from lakehouse.core.units import DAY_MS
+from lakehouse.engine.declared_tables import module_tables
 from lakehouse.engine.ingest import retire as retiring
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, open_lake

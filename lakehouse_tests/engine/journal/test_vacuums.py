@@ -3,7 +3,7 @@
 from typing import Any
 
 from lakehouse.core.journal_records import VacuumRecord
-from lakehouse.engine.journal.vacuums import record_vacuum, vacuum_records
+from lakehouse.engine.journal.journal import record_vacuum, vacuum_records
 from lakehouse_tests.memory_store import MemoryStore
 
 KEY = "bronze/events"

@@ -12,8 +12,7 @@ from lakehouse.core.report.values import Concern, ReportedTable
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
-from lakehouse.engine.journal.journal import Journal
-from lakehouse.engine.journal.vacuums import record_vacuum
+from lakehouse.engine.journal.journal import Journal, record_vacuum
 from lakehouse.engine.report.read import read_page
 from lakehouse.engine.report.stored_pages import NEWEST, EarlierPage, earlier_page, store_page
 from lakehouse_tests.defs.example import AwayStore, example_lake
@@ -79,7 +78,7 @@ def test_each_log_is_read_once_and_bytes_are_those_of_the_inventory(store, page)
     assert of(found, Concern.MISSING_FILES) == [("bronze/b", "lakehouse inventory report bronze/b")]
     [live] = [each for each in found.stored.shares if each.kind == "live"]
     assert (live.file_count, live.size_bytes) == (7, 4 * 110 - 10)
-    assert found.stored.by_class == {"not recorded": found.stored.size_bytes}
+    assert {share.storage_class for share in found.stored.shares} == {"not recorded"}
 
 
 def test_pauses_quarantine_and_undeclared_tables_have_the_command_that_helps(store, page) -> None:

@@ -15,7 +15,7 @@ from lakehouse.core.settings import parse_settings
 from lakehouse.core.vacuum import candidates
 from lakehouse.engine import clock
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum import delta_dry_run, lake_facts, run, second_opinion

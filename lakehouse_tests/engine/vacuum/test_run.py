@@ -17,7 +17,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.logged_files import AddedByLog
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
-from lakehouse.engine.journal.vacuums import vacuum_records
+from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import second_opinion
 from lakehouse.engine.vacuum.lake_facts import LakeFacts

@@ -33,9 +33,10 @@ from lakehouse.engine.ingest.changes.columns import (
     POSITION,
     TRUNCATED,
     UNSENT,
+    change_order,
+    is_newer,
 )
 from lakehouse.engine.ingest.changes.deleted_keys import forget, remember, remembered_deletions
-from lakehouse.engine.ingest.changes.order import change_order, is_newer
 from lakehouse.engine.ingest.changes.read import ChangeCounts
 from lakehouse.engine.ingest.changes.rows import (
     ChangeBatch,

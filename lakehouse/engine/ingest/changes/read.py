@@ -25,10 +25,10 @@ from lakehouse.engine.ingest.changes.columns import (
     OPERATION,
     POSITION,
     UNSENT,
+    no_kept,
 )
 from lakehouse.engine.ingest.changes.debezium import debezium_lines
 from lakehouse.engine.ingest.changes.dms import dms_lines
-from lakehouse.engine.ingest.changes.order import no_kept
 from lakehouse.engine.ingest.parse_lines import (
     DIGEST,
     EVENT,

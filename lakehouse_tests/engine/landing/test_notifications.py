@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.ingest.notifications import created_keys
+from lakehouse.engine.landing.queue import created_keys
 
 
 def record(
