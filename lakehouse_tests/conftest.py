@@ -4,6 +4,7 @@ What only tests with Spark need is imported where they ask for it: the core's te
 """
 
 import fcntl
+import gc
 import logging
 import os
 import random
@@ -46,6 +47,8 @@ hypothesis.settings.load_profile("suite")
 _LONG_SECONDS = {"journeys": 1_800, "long": 7_200}
 # Where a folder stands in the run: journeys and what starts and kills servers mostly wait, the core's files take less than a second each.
 _PLACES = {"journeys": -2, "runtime": -1, "core": 1}
+# The folder that each worker collects first, see `pytest_configure`.
+_COLLECTED_FIRST = ("engine", "core", "defs", "cli")
 # Below those that the kernel gives to outgoing connections. Source: Linux, ip-sysctl, ip_local_port_range (32768 to 60999)
 _PORTS = range(15_100, 32_000)
 _reserved: list[IO[str]] = []
@@ -231,6 +234,29 @@ def link_year(prepared: Path, home: Path) -> Path:
     return home
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Python collects no garbage while pytest collects tests, and workers begin with different folders.
+
+    A fresh clone has to be compiled. If all workers collected in the same order, each would compile
+    all of it.
+    """
+    gc.disable()
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None or config.args != config.getini("testpaths"):
+        return
+    here = Path(__file__).parent
+    parts = {*here.glob("test_*.py"), *(file.parent for file in here.glob("*/__init__.py"))}
+    parts -= {Path(ignored).resolve() for ignored in config.option.ignore or ()}
+    first = _COLLECTED_FIRST[int(worker.removeprefix("gw")) % len(_COLLECTED_FIRST)]
+    config.args[:] = map(str, sorted(parts, key=lambda part: (part.name != first, part)))
+
+
+def pytest_collection_finish() -> None:
+    """What exists now stays to the end, so no later collection of garbage has to look at it."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_unconfigure() -> None:
     """At its exit PySpark releases the sessions of servers that were stopped by then, and would say so into a stream that is closed."""
     logging.getLogger("pyspark.sql.connect.logging").disabled = True
@@ -239,13 +265,14 @@ def pytest_unconfigure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first and the shortest last, so that no worker is left alone with something long. Long ones have more time, too.
 
-    Whatever asks for the shared server is marked, so that `-m "not spark"` needs no Java.
+    The order is the same in each worker. Whatever asks for the shared server is marked, so that
+    `-m "not spark"` needs no Java.
     """
-    items.sort(
-        key=lambda item: next(
-            (place for folder, place in _PLACES.items() if folder in item.path.parts), 0
-        )
-    )
+
+    def place(item: pytest.Item) -> tuple[int, Path]:
+        return next((_PLACES[each] for each in item.path.parts if each in _PLACES), 0), item.path
+
+    items.sort(key=place)
     for item in items:
         if "shared_settings" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
