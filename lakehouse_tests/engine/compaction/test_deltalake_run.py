@@ -145,28 +145,33 @@ def test_files_of_a_commit_that_the_storage_denies_stay(
     assert (outcome.version_after, outcome.conflicts, contents(uri)) == (4, 0, kept)
 
 
-def test_sixty_appends_and_sixty_compactions_at_once_lose_nothing(tmp_path: Path) -> None:
-    uri, lake = orders(tmp_path, commits=1)
+def append_and_compact_at_once(folder: Path, times: int) -> None:
+    """A thread appends while this one compacts, so many times each; no row is lost."""
+    uri, lake = orders(folder, commits=1)
     failures = list[BaseException]()
 
     def append() -> None:
         try:
-            for place in range(1, 61):
+            for place in range(1, times + 1):
                 write_deltalake(uri, rows(Random(place), 10, place * 10), mode="append")
         except BaseException as error:
             failures.append(error)
 
     writer = threading.Thread(target=append)
     writer.start()
-    outcomes = [compact(lake, no_spark, adopted(uri)) for _ in range(60)]
+    outcomes = [compact(lake, no_spark, adopted(uri)) for _ in range(times)]
     writer.join()
     outcomes.append(compact(lake, no_spark, adopted(uri)))
     assert not failures
-    assert sorted(DeltaTable(uri).to_pyarrow_table()["id"].to_pylist()) == [*range(610)]
+    assert sorted(DeltaTable(uri).to_pyarrow_table()["id"].to_pylist()) == [*range(10 * times + 10)]
     merged = [each for each in outcomes if each.version_after is not None]
     planned = [(each.plan.files_removed, each.plan.files_added) for each in merged]
     assert planned == [(each.files_removed, each.files_added) for each in merged]
     assert not compact(lake, no_spark, adopted(uri)).plan.bins
+
+
+def test_appends_and_compactions_at_once_lose_nothing(tmp_path: Path) -> None:
+    append_and_compact_at_once(tmp_path, times=15)
 
 
 class Killed(BaseException):
