@@ -78,7 +78,7 @@ $(READY): requirements.txt pyproject.toml lakehouse/runtime/ivy.xml lakehouse/ru
 	@$(INSTALL) --require-hashes -r .venv/tmp/pip.txt
 	@printf '[bdist_wheel]\ncompression = stored\n' > .venv/tmp/stored.cfg
 	@ls .venv/tmp/source.txt .venv/tmp/wheels.txt | DIST_EXTRA_CONFIG="$(CURDIR)/.venv/tmp/stored.cfg" TMPDIR="$(CURDIR)/.venv/tmp" xargs -P 2 -n 1 $(INSTALL) --require-hashes -r
-	@TMPDIR="$(CURDIR)/.venv/tmp" $(INSTALL) --no-build-isolation --editable .
+	@PYTHONWARNINGS=ignore TMPDIR="$(CURDIR)/.venv/tmp" $(INSTALL) --no-build-isolation --editable .
 	@rm -rf .venv/tmp
 	@$(BIN)/python -m lakehouse.runtime.jars
 	@touch $(READY)
