@@ -321,7 +321,7 @@ def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned
     }
     later = {f"once_cold_{name}": number for name, number in FACTS.items() if name != "file_count"}
     later |= {"once_cold_estimate_seconds": 1.0, "once_cold_purged_row_count": 0}
-    materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() + 60_000)
+    materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() + DAY_MS)
     assert "bronze/orders: 0 mergeable files, 4 needed; 10 once all of it is cold" in skip_text(
         tick(instance, lake)
     )

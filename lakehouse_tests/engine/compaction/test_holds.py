@@ -61,7 +61,7 @@ def test_what_speaks_against_the_table_is_noted_and_passes_on(
     found = Journal(memory.store).tries(events.key)
     assert [each.result for each in found] == results
     assert all(
-        each.run == "run 1" and each.why and abs(each.ended_ms - now_ms()) < 60_000
+        each.run == "run 1" and each.why and 0 <= now_ms() - each.ended_ms < 3_600_000
         for each in found
     )
 
