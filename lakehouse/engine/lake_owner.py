@@ -45,6 +45,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, S3Store, real_address, store_at
 from lakehouse.engine.store.s3 import TAKEN
+from lakehouse.engine.store.s3_client import completes_conditionally
 from lakehouse.runtime.log_store import (
     honours_conditions,
     known_conditions,
@@ -247,7 +248,10 @@ def _check_conditions(lake: Lake, uri: str) -> None:
         return
     store = store_at(lake.settings.root if lake.settings.on_s3 else f"{uri}/_delta_log")
     assert isinstance(store, S3Store)
-    remember_conditions(lake.settings, is_honoured=store.honours_conditions())
+    is_honoured = store.honours_conditions() and completes_conditionally(
+        store.client, (store.bucket, store.prefix + TAKEN)
+    )
+    remember_conditions(lake.settings, is_honoured=is_honoured)
     if not lake.settings.on_s3:
         store.delete([TAKEN])
 

@@ -18,10 +18,15 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine import lake_owner, table_lock
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.lake_owner import claim, commits_sentence, owner_of, take_over
-from lakehouse.engine.store import DiskStore
+from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse.runtime import foreground, server
 from lakehouse.runtime.foreground import run_all
-from lakehouse.runtime.log_store import ON_S3, log_store_conf, remember_conditions
+from lakehouse.runtime.log_store import (
+    ON_S3,
+    known_conditions,
+    log_store_conf,
+    remember_conditions,
+)
 from lakehouse.runtime.processes import identify
 from lakehouse_tests.conftest import free_port, own_settings
 
@@ -333,6 +338,25 @@ def test_a_server_that_ignores_conditions_leaves_one_driver(tmp_path: Path) -> N
     remember_conditions(lake.settings, is_honoured=False)
     assert "the S3 server ignores If-None-Match" in commits_sentence(lake)
     assert [*log_store_conf(lake.settings, ())] == ["spark.delta.logStore.file.impl"]
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_a_server_is_asked_about_large_commits_too(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch, *, ignores: bool
+) -> None:
+    lake = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}"))
+    assert isinstance(lake.store, S3Store)
+    monkeypatch.setattr(lake_owner, "store_at", lambda _root: lake.store)
+
+    def unheard(request: Any, **_: Any) -> None:
+        del request.headers["If-None-Match"]
+
+    if ignores:
+        events = lake.store.client.meta.events
+        events.register("before-sign.s3.CompleteMultipartUpload", unheard)
+    claim(lake, asked="write")
+    assert known_conditions(lake.settings) is not ignores
+    assert "Uploads" not in lake.store.client.list_multipart_uploads(Bucket=bucket)
 
 
 def test_a_conditional_log_store_of_delta_comes_first(tmp_path: Path) -> None:

@@ -124,6 +124,28 @@ def put_conditionally(
         raise
 
 
+def completes_conditionally(client: Any, place: tuple[str, str]) -> bool:
+    """Whether the server refuses to complete an upload in parts to the existing key `place`.
+
+    A server may honour conditions of PutObject only. S3A uploads large commits in parts.
+    """
+    from botocore.exceptions import ClientError
+
+    target = {"Bucket": place[0], "Key": place[1]}
+    with translated_s3(f"store: cannot write s3://{place[0]}/{place[1]}", "write"):
+        upload = {**target, "UploadId": client.create_multipart_upload(**target)["UploadId"]}
+        etag = client.upload_part(**upload, PartNumber=1, Body=b"-")["ETag"]
+        parts = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+        try:
+            client.complete_multipart_upload(**upload, MultipartUpload=parts, IfNoneMatch="*")
+        except ClientError as error:
+            if answer_parts(error)[0] not in (*_NOT_MET, "ConditionalRequestConflict"):
+                raise
+            client.abort_multipart_upload(**upload)
+            return True
+        return False
+
+
 def copy_unchanged(
     client: Any, place: tuple[str, str], source: StoredFile, key: str, *, keep_tags: bool = True
 ) -> str:
