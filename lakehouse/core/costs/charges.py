@@ -3,7 +3,7 @@
 Sums are exact decimals and are rounded only for people.
 
 - Storage: bytes / 2^30 / days of the month = GB-months of one day, times the price of the class.
-  The minimum sizes and days of colder classes are not counted.
+  What a colder class bills per object has its own charge; its minimum days do not count.
 - An operation: its measured vCPU-seconds and its counted requests. Unknown work is not charged.
 """
 
@@ -18,7 +18,7 @@ from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.costs.price_book import DEFAULT_CLASS, PriceBook
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.objects import RECLAIMABLE, Part
-from lakehouse.core.inventory.reconcile import Reconciliation
+from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
 
 OUTSIDE = "outside"
 _DEAD = frozenset(
@@ -64,6 +64,11 @@ class Charge:
         return rounded(EXACT.multiply(self.quantity, self.unit_price))
 
     @property
+    def is_stored(self) -> bool:
+        """Whether these are stored bytes, and not those that S3 bills in addition."""
+        return self.sku == f"storage/{self.storage_class}"
+
+    @property
     def is_dead(self) -> bool:
         """Whether these are bytes that the newest version does not need."""
         return self.kind == "storage" and self.part in _DEAD
@@ -96,13 +101,14 @@ def storage_charges(
     found = stored.reconciliation
     shares = [(table.table, share) for table in found.tables for share in table.shares]
     shares += [("", share) for share in found.unclaimed]
-    sizes = dict[tuple[str, str, str], int]()
+    sizes = dict[tuple[str, str, str, str], int]()
     for table, share in shares:
         part = OUTSIDE if share.part is None else share.part.name.lower()
-        key = (table, part, share.storage_class or DEFAULT_CLASS)
-        sizes[key] = sizes.get(key, 0) + share.size_bytes
+        for storage_class, sku, size_bytes in _billed_bytes(share, book):
+            key = (table, part, storage_class, sku)
+            sizes[key] = sizes.get(key, 0) + size_bytes
     charges = list[Charge]()
-    for (table, part, storage_class), size_bytes in sorted(sizes.items()):
+    for (table, part, storage_class, sku), size_bytes in sorted(sizes.items()):
         price = book.usd_per_gb_month(storage_class)
         if price is None:
             price = book.classes[DEFAULT_CLASS].usd_per_gb_month
@@ -112,7 +118,7 @@ def storage_charges(
             owner=tables[table].owner if table in tables else "",
             kind="storage",
             part=part,
-            sku=f"storage/{storage_class}",
+            sku=sku,
             quantity=gb_months(size_bytes, stored.day),
             unit="GB-Months",
             unit_price=decimal_of(price),
@@ -123,6 +129,22 @@ def storage_charges(
         if charge.quantity:
             charges.append(charge)
     return charges
+
+
+def _billed_bytes(share: UsageShare, book: PriceBook) -> Iterable[tuple[str, str, int]]:
+    """The bytes of a share that S3 bills: the storage class, what the price is for, and how many.
+
+    Some classes have a minimum per object, and others an overhead, a part of it in STANDARD.
+    """
+    storage_class = share.storage_class or DEFAULT_CLASS
+    sku = f"storage/{storage_class}"
+    yield storage_class, sku, share.size_bytes
+    prices = book.classes.get(storage_class)
+    if prices is not None:
+        padding_bytes = share.padding_bytes if prices.minimum_bytes else 0
+        overhead_bytes = prices.overhead_bytes * share.file_count
+        yield storage_class, f"{sku}/minimum", padding_bytes + overhead_bytes
+        yield DEFAULT_CLASS, f"{sku}/index", prices.index_bytes * share.file_count
 
 
 def operation_charges(

@@ -24,8 +24,10 @@ _SMALL_BYTES = 12 * 1024 * 1024
 # The name for objects outside the lake's folder.
 _OUTSIDE = "(outside the lake)"
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
+# Source: Amazon S3 pricing: these classes have a minimum billable object size of 128 KB.
+_PADDED, _LEAST_BILLED_BYTES = frozenset({"STANDARD_IA", "ONEZONE_IA", "GLACIER_IR"}), 128 * 1024
 
-# Files, bytes and small files, by folder, part and storage class.
+# Files, bytes, small files and bytes of padding, by folder, part and storage class.
 UsageCounts = defaultdict[tuple[str, Part | None, str | None], list[int]]
 
 
@@ -34,7 +36,8 @@ class UsageShare:
     """Objects of one part and one storage class. `part` is `None` if they belong to no table.
 
     `folder` is the table, or the top of the path. `small_count` is the number of small data files,
-    which is counted only if no log is read.
+    which is counted only if no log is read. `padding_bytes` are billed in addition to those stored,
+    since S3's infrequent-access classes bill at least 128 KiB per object.
     """
 
     part: Part | None
@@ -43,6 +46,7 @@ class UsageShare:
     size_bytes: int
     folder: str
     small_count: int
+    padding_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +145,7 @@ def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconcil
         for each in tables.files
     }
     owners, seen = Owners(known), set[str]()
-    cells: UsageCounts = defaultdict(lambda: [0, 0, 0])
+    cells: UsageCounts = defaultdict(lambda: [0, 0, 0, 0])
     for each in listing.objects:
         name = each.key.removeprefix(lake_prefix) if each.key.startswith(lake_prefix) else None
         owner = None if name is None else owners.table_of(name)
@@ -158,6 +162,8 @@ def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconcil
             cell[2] += _is_small_data(each)
         cell[0] += 1
         cell[1] += each.size_bytes
+        if each.storage_class in _PADDED:
+            cell[3] += max(0, _LEAST_BILLED_BYTES - each.size_bytes)
     by_table: defaultdict[str, list[UsageShare]] = defaultdict(list)
     unclaimed: list[UsageShare] = []
     for share in _shares(cells):
@@ -242,7 +248,7 @@ def _shares(cells: UsageCounts) -> Iterable[UsageShare]:
     for folder, part, kind in sorted(
         cells, key=lambda cell: (cell[0], order[cell[1]], cell[2] or "")
     ):
-        count, size, small = cells[folder, part, kind]
+        count, size, small, padding = cells[folder, part, kind]
         yield UsageShare(
             part=part,
             folder=folder,
@@ -250,6 +256,7 @@ def _shares(cells: UsageCounts) -> Iterable[UsageShare]:
             file_count=count,
             size_bytes=size,
             small_count=small,
+            padding_bytes=padding,
         )
 
 

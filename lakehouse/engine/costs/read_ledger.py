@@ -143,7 +143,8 @@ def _saved_by_archive(charges: Sequence[Charge], book: PriceBook) -> FormulaCost
     newest = max(each.day for each in stored)
     of_day = [each for each in stored if each.day == newest and each.part == "archived"]
     standard = decimal_of(book.classes[DEFAULT_CLASS].usd_per_gb_month)
-    as_standard = sum((each.quantity * standard for each in of_day), Decimal(0))
+    stored_gb = sum((each.quantity for each in of_day if each.is_stored), Decimal(0))
+    as_standard = stored_gb * standard
     return FormulaCost(
         name=name,
         usd=(as_standard - total_usd(of_day)) * _DAYS_PER_MONTH,

@@ -194,7 +194,7 @@ def _bytes_in_inventory(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
     for row in days[max(days)] if days else ():
         charge = charge_of(row)
         part = _PARTS.get(charge.part)
-        if charge.size_bytes is None or not charge.table:
+        if charge.size_bytes is None or not charge.is_stored or not charge.table:
             continue
         of_table = sums.setdefault(charge.table, dict.fromkeys(_PARTS.values(), 0))
         if part is not None:

@@ -1,6 +1,7 @@
 """Charges of a day: by table, part and class, and corrections that bring a closed day to a later report."""
 
 import tomllib
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from importlib.resources import files
@@ -76,6 +77,25 @@ def test_bytes_are_charged_by_table_part_and_class() -> None:
         ("bronze/a", "tombstoned_past", "STANDARD", Decimal("0.023")),
     ]
     assert {each.owner for each in charges} == {"", "team-a"}
+
+
+def test_what_s3_bills_per_object_is_a_charge_of_its_own() -> None:
+    """At least 128 KiB in STANDARD_IA; 32 KiB more in GLACIER, and 8 KiB more in STANDARD."""
+    small = replace(share(Part.ARCHIVED, 10 * GB, "STANDARD_IA"), padding_bytes=20 * GB)
+    cold = replace(share(Part.TOMBSTONED_KEPT, 10 * GB, "GLACIER"), file_count=2**20)
+    charges = storage_charges(day(small, cold), TABLES, BOOK)
+    sizes = {each.sku: (each.storage_class, each.size_bytes) for each in charges}
+    assert sizes == {
+        "storage/STANDARD_IA": ("STANDARD_IA", 10 * GB),
+        "storage/STANDARD_IA/minimum": ("STANDARD_IA", 20 * GB),
+        "storage/GLACIER": ("GLACIER", 10 * GB),
+        "storage/GLACIER/minimum": ("GLACIER", 32 * GB),
+        "storage/GLACIER/index": ("STANDARD", 8 * GB),
+    }
+    assert [each.sku for each in charges if each.is_stored] == [
+        "storage/STANDARD_IA",
+        "storage/GLACIER",
+    ]
 
 
 def test_a_class_without_a_price_costs_what_standard_costs() -> None:
