@@ -10,8 +10,8 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.archive.outcome import TtlOutcome
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.ttl.outcome import TtlOutcome
 from lakehouse.defs.compaction import report_table
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import pool_of, table_key, ttl_key
@@ -49,7 +49,7 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
     def ttl(
         context: dg.AssetExecutionContext, config: TtlConfig
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        from lakehouse.engine.archive.ttl_run import run
+        from lakehouse.engine.ttl.run import run
 
         with dagster_words(context):
             exists = lake.facts(table.key) is not None

@@ -12,8 +12,9 @@ from traceback import format_exc
 import pytest
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine.archive import restore, run, ttl_run
+from lakehouse.engine.archive import restore, run
 from lakehouse.engine.lake import open_lake
+from lakehouse.engine.ttl import run as ttl_run
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.archive.histories import History

@@ -17,10 +17,10 @@ from deltalake import write_deltalake
 
 from lakehouse import Append, Compaction, Landing, Table, Ttl
 from lakehouse.core.settings import Settings
-from lakehouse.engine.archive import ttl_run
-from lakehouse.engine.archive.ttl_run import run
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.ttl import run as ttl_run
+from lakehouse.engine.ttl.run import run
 from lakehouse_tests.kills import Killed
 
 if TYPE_CHECKING:

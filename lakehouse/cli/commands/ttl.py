@@ -16,7 +16,7 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.engine.archive import ttl_run
+from lakehouse.engine.ttl import run as ttl_run
 
 
 @click.group("ttl", epilog="Example: lakehouse ttl plan bronze/flight_events")

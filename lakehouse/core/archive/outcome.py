@@ -1,4 +1,4 @@
-"""The outcomes of an archive run and of a TTL run, next to their plans."""
+"""The outcome of an archive run, next to its plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,11 +6,7 @@ from typing import Any
 
 from lakehouse.core.archive.plan import ArchivePlan
 from lakehouse.core.archive.records import ArchiveOperation
-from lakehouse.core.archive.ttl_plan import TtlPlan
-from lakehouse.core.costs.compaction_estimate import price
 from lakehouse.core.costs.figures import Figure, figures_as_json
-from lakehouse.core.declaration.prices import Prices
-from lakehouse.core.delta.commits import Commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,45 +44,4 @@ class ArchiveOutcome:
             "actual_bytes": 0 if operation is None else operation.size_bytes,
             "actual_seconds": round(self.seconds, 3),
             "actual_requests": dict(self.requests),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TtlOutcome:
-    """What a run deleted, according to its commits."""
-
-    plan: TtlPlan
-    commits: tuple[Commit, ...]
-    seconds: float
-    prices: Prices
-
-    @property
-    def deleted_rows(self) -> int | None:
-        """The rows that the commits deleted; `None` if a commit does not record them."""
-        counts = [commit.metrics.get("numDeletedRows", "") for commit in self.commits]
-        if not all(count.isdigit() for count in counts):
-            return None
-        return sum(map(int, counts))
-
-    @property
-    def figures(self) -> tuple[Figure, ...]:
-        """The predicted and actual figures. Rows are predicted only if the prediction is exact."""
-        plan = self.plan
-        is_exact = plan.least_rows == plan.most_rows
-        usd = price(self.prices, seconds=self.seconds)
-        return (
-            Figure("rows", plan.least_rows if is_exact else None, self.deleted_rows),
-            Figure("commits", len(plan.steps), len(self.commits)),
-            Figure("seconds", round(plan.seconds, 3), round(self.seconds, 3)),
-            Figure("usd", round(plan.usd, 9), round(usd, 9)),
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """The plan's JSON shape, and the outcome."""
-        return {
-            **self.plan.as_json(),
-            "version_after": self.commits[-1].version if self.commits else None,
-            "actual_rows": self.deleted_rows,
-            "actual_seconds": round(self.seconds, 3),
-            "figures": figures_as_json(self.figures),
         }

@@ -14,11 +14,12 @@ from deltalake import DeltaTable
 from lakehouse import Archive, Ttl
 from lakehouse.core.archive.restore_plan import RestoreRequest
 from lakehouse.core.errors import Refused
-from lakehouse.engine.archive import commit, copies, restore, run, ttl_run
+from lakehouse.engine.archive import commit, copies, restore, run
 from lakehouse.engine.archive.restore import run_restore
 from lakehouse.engine.archive.run import run_archive
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
+from lakehouse.engine.ttl import run as ttl_run
 from lakehouse_tests.engine.archive.cases import (
     DAYS,
     KEY,

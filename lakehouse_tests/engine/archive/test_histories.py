@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.engine.archive import restore, run, ttl_run
+from lakehouse.engine.archive import restore, run
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.ttl import run as ttl_run
 from lakehouse_tests.engine.archive.histories import History
 
 if TYPE_CHECKING:

@@ -14,13 +14,14 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.evolution.rebuild import RebuildRequest
 from lakehouse.core.reasons import Reason
 from lakehouse.engine import clock
-from lakehouse.engine.archive import commit, copies, run, ttl_run
+from lakehouse.engine.archive import commit, copies, run
 from lakehouse.engine.archive.read import read_table
 from lakehouse.engine.archive.run import plan, run_archive
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.evolution.move_facts import plan_move
 from lakehouse.engine.evolution.rebuild import plan_rebuild
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.ttl import run as ttl_run
 from lakehouse_tests.engine.archive.cases import (
     DAYS,
     KEY,

@@ -7,7 +7,7 @@
    that changes only the log, its commit is compared with the plan.
 4. Predicted rows are compared with those that the commits record.
 
-**Safety properties** (tests in `test_ttl_run.py`)
+**Safety properties** (tests in `test_run.py`)
 - Every DELETE that reads rows has the condition on the time itself, so it deletes no other row,
   whatever is committed meanwhile.
 - A step that removes whole partitions is not started, and not repeated, if another writer added a
@@ -23,15 +23,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.core.archive.outcome import TtlOutcome
-from lakehouse.core.archive.ttl_facts import (
-    TimeBounds,
-    TtlFacts,
-    bounds_in_statistics,
-    bounds_of_partition,
-)
-from lakehouse.core.archive.ttl_plan import TtlPlan, plan_ttl, time_column
-from lakehouse.core.archive.ttl_steps import TtlStep
 from lakehouse.core.costs.compaction_speed import fit_rates
 from lakehouse.core.declaration.archive import Ttl
 from lakehouse.core.declaration.table import Table
@@ -39,6 +30,15 @@ from lakehouse.core.delta.commits import ROWS_MOVED, Commits
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import Column, Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.ttl.facts import (
+    TimeBounds,
+    TtlFacts,
+    bounds_in_statistics,
+    bounds_of_partition,
+)
+from lakehouse.core.ttl.outcome import TtlOutcome
+from lakehouse.core.ttl.plan import TtlPlan, plan_ttl, time_column
+from lakehouse.core.ttl.steps import TtlStep
 from lakehouse.engine.clock import check_clock, now_ms
 from lakehouse.engine.compaction.verify import verify_left
 from lakehouse.engine.delta_log import history_since

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakehouse.core.archive.ttl_facts import TimeBounds, TtlFacts
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import Column, DataFile, PartitionValues
+from lakehouse.core.ttl.facts import TimeBounds, TtlFacts
 
 # Spark plans a condition on this many partitions in about a second.
 _STEP_PARTITIONS = 5_000

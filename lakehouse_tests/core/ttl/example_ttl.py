@@ -1,8 +1,5 @@
 """A TTL plan of one file, and its outcome."""
 
-from lakehouse.core.archive.outcome import TtlOutcome
-from lakehouse.core.archive.ttl_facts import TimeBounds, TtlFacts
-from lakehouse.core.archive.ttl_plan import plan_ttl
 from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.archive import Ttl
@@ -10,6 +7,9 @@ from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Column
+from lakehouse.core.ttl.facts import TimeBounds, TtlFacts
+from lakehouse.core.ttl.outcome import TtlOutcome
+from lakehouse.core.ttl.plan import plan_ttl
 from lakehouse_tests.core.example_snapshots import data_file, snapshot
 
 

@@ -8,14 +8,6 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.archive.ttl_facts import (
-    UNKNOWN,
-    TimeBounds,
-    TtlFacts,
-    bounds_in_statistics,
-    bounds_of_partition,
-)
-from lakehouse.core.archive.ttl_plan import TtlPlan, plan_ttl
 from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.archive import Ttl
@@ -26,6 +18,14 @@ from lakehouse.core.declaration.write_modes import Append, Merge, Overwrite
 from lakehouse.core.delta.snapshot import Column, DataFile
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
+from lakehouse.core.ttl.facts import (
+    UNKNOWN,
+    TimeBounds,
+    TtlFacts,
+    bounds_in_statistics,
+    bounds_of_partition,
+)
+from lakehouse.core.ttl.plan import TtlPlan, plan_ttl
 from lakehouse_tests.core.example_snapshots import data_file, snapshot
 
 DAY = 86_400_000

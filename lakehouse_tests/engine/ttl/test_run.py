@@ -9,14 +9,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse import Append, Compaction, Landing, Table, Ttl
-from lakehouse.core.archive.ttl_plan import TtlPlan
 from lakehouse.core.delta.commits import written_in
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.archive import ttl_run
-from lakehouse.engine.archive.ttl_run import plan, run
+from lakehouse.core.ttl.plan import TtlPlan
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.ttl import run as ttl_run
+from lakehouse.engine.ttl.run import plan, run
 from lakehouse_tests.kills import killed_at
 
 if TYPE_CHECKING:

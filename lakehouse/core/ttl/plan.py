@@ -10,7 +10,7 @@
    in deletion vectors. A step takes whole partitions, up to `Compaction.max_bytes_per_run` bytes of
    such files.
 
-**Safety properties** (tests in `test_ttl_plan.py`)
+**Safety properties** (tests in `test_plan.py`)
 - Rows at the cutoff or later, and rows without a time, are in no step.
 - A file without statistics is never taken to be past the cutoff. Neither such a file nor a time in
   the future counts as the newest row.
@@ -22,8 +22,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakehouse.core.archive.ttl_facts import TtlFacts
-from lakehouse.core.archive.ttl_steps import TtlStep, files_by_age, plan_steps
 from lakehouse.core.costs.compaction_estimate import price
 from lakehouse.core.costs.compaction_speed import MergeWork, Rates
 from lakehouse.core.declaration.archive import Ttl
@@ -34,6 +32,8 @@ from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, size_text, utc_text
+from lakehouse.core.ttl.facts import TtlFacts
+from lakehouse.core.ttl.steps import TtlStep, files_by_age, plan_steps
 from lakehouse.core.units import DAY_MS
 
 TIME_TYPES = ("date", "timestamp", "timestamp_ntz")

@@ -1,0 +1,1 @@
+"""Deletes rows that are past their time."""
