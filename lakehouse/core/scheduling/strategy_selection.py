@@ -118,36 +118,16 @@ def choose_strategy(
         )
     if facts is None:
         return _choice(BySensor(), Reason.WRITES_UNKNOWN, known=known, wanted=_COMMITS_WANTED)
-    target_bytes, latency_seconds = policy.target_file_bytes, policy.strategy.latency_seconds
+    target_bytes = policy.target_file_bytes
+    latency_seconds = policy.strategy.latency_seconds
     files_needed = max(facts.batch_partitions, ceil(facts.batch_bytes / target_bytes))
-    shuffle_seconds = (
-        facts.batch_bytes * rates.seconds_per_byte
-    )  # an upper bound: this rate includes decoding and encoding, and a shuffle only copies
+    # An upper bound: this rate includes decoding and encoding, and a shuffle only copies.
+    shuffle_seconds = facts.batch_bytes * rates.seconds_per_byte
     slack = _HYSTERESIS if facts.is_shuffled else 1.0
     fills = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
-    # A merge after one batch takes its files and, per partition, an earlier file that is half full.
-    merge_seconds = estimate(
-        rates,
-        MergeWork(
-            files_removed=facts.batch_files + facts.batch_partitions,
-            bytes_removed=facts.batch_bytes
-            + min(facts.table_bytes, facts.batch_partitions * target_bytes // 2),
-            files_added=facts.batch_partitions,
-        ),
-    ).seconds
+    merge_seconds = _merge_seconds(facts, target_bytes, rates)
     interval_seconds = 3600 / facts.arrivals_per_hour
-    sensor_seconds = interval_seconds * policy.most_small_files / facts.batch_files
-    # The losses of readers grow with the square of the time since the last compaction.
-    lost_per_second = (
-        SECONDS_PER_OPENING
-        * facts.batch_files
-        / interval_seconds
-        * (policy.reads_per_day or 0)
-        * 1_000
-        / DAY_MS
-    )
-    if lost_per_second:
-        sensor_seconds = min(sensor_seconds, sqrt(2 * merge_seconds / lost_per_second))
+    sensor_seconds = _sensor_seconds(policy, facts, merge_seconds)
     numbers = {
         **asdict(facts),
         "files_needed": files_needed,
@@ -171,6 +151,35 @@ def choose_strategy(
     ):
         return _choice(AfterWrite(), Reason.AFTER_WRITE_CHOSEN, **numbers)
     return _choice(BySensor(), Reason.SENSOR_CHOSEN, **numbers)
+
+
+def _merge_seconds(facts: WriteFacts, target_bytes: int, rates: Rates) -> float:
+    """The time of a merge after one batch.
+
+    It takes the batch's files and, per partition, an earlier file that is half full.
+    """
+    earlier_bytes = min(facts.table_bytes, facts.batch_partitions * target_bytes // 2)
+    work = MergeWork(
+        files_removed=facts.batch_files + facts.batch_partitions,
+        bytes_removed=facts.batch_bytes + earlier_bytes,
+        files_added=facts.batch_partitions,
+    )
+    return estimate(rates, work).seconds
+
+
+def _sensor_seconds(policy: Compaction, facts: WriteFacts, merge_seconds: float) -> float:
+    """The time until the sensor compacts: by the file count, or earlier by the losses of readers.
+
+    These grow with the square of the time since the last compaction.
+    """
+    interval_seconds = 3600 / facts.arrivals_per_hour
+    by_count_seconds = interval_seconds * policy.most_small_files / facts.batch_files
+    reads_per_second = (policy.reads_per_day or 0) * 1_000 / DAY_MS
+    files_per_second = facts.batch_files / interval_seconds
+    lost_per_second = SECONDS_PER_OPENING * files_per_second * reads_per_second
+    if not lost_per_second:
+        return by_count_seconds
+    return min(by_count_seconds, sqrt(2 * merge_seconds / lost_per_second))
 
 
 def _choice(strategy: Strategy, reason: Reason, **numbers: object) -> StrategyChoice:

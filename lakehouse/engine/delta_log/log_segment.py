@@ -102,6 +102,41 @@ def is_commit(name: str) -> bool:
     return _COMMIT.fullmatch(name.rpartition("/")[2]) is not None
 
 
+class _LogListing:
+    """The files of a log by kind. `reached` is the newest version with a part of a checkpoint."""
+
+    def __init__(self) -> None:
+        self.commits: dict[int, StoredFile] = {}
+        self.checksums: dict[int, StoredFile] = {}
+        # (version, number of parts or UUID) -> part -> file
+        self.parts: dict[tuple[int, str], dict[str, StoredFile]] = defaultdict(dict)
+        self.pointer: StoredFile | None = None
+        self.reached = -1
+
+    def add(
+        self, file: StoredFile, name: str, *, upto: int | None, without: Container[str]
+    ) -> None:
+        """Adds a file; `name` is without the folder. Files of versions after `upto` are ignored."""
+        if name == "_last_checkpoint":
+            self.pointer = file
+        if upto is not None and name[:20].isdigit() and int(name[:20]) > upto:
+            return
+        if _COMMIT.fullmatch(name):
+            self.commits[int(name[:20])] = file
+        elif _CHECKSUM.fullmatch(name):
+            self.checksums[int(name[:20])] = file
+        elif match := _CHECKPOINT.fullmatch(name):
+            version = int(match["version"])
+            self.reached = max(self.reached, version)
+            if file.name not in without:
+                kind = match["parts"] or match["uuid"] or ""
+                self.parts[version, kind][match["part"] or ""] = file
+
+    def complete_checkpoints(self) -> list[tuple[int, str]]:
+        """The checkpoints of which all parts are there."""
+        return [key for key, files in self.parts.items() if _is_complete(key[1], files)]
+
+
 def find_segment(
     listing: Iterable[StoredFile],
     table: str,
@@ -119,40 +154,21 @@ def find_segment(
         LogChanged: a commit after the checkpoint (or from version 0 on) is missing, or there are
             signs of a checkpoint, but neither a complete checkpoint nor commits.
     """
-    commits: dict[int, StoredFile] = {}
-    checksums: dict[int, StoredFile] = {}
-    parts: dict[tuple[int, str], dict[str, StoredFile]] = defaultdict(dict)
+    found = _LogListing()
     folder = log_folder(table)
-    pointer: StoredFile | None = None
-    reached = -1
     for file in listing:
-        name = file.name.removeprefix(folder)
-        if name == "_last_checkpoint":
-            pointer = file
-        if version is not None and name[:20].isdigit() and int(name[:20]) > version:
-            continue
-        if _COMMIT.fullmatch(name):
-            commits[int(name[:20])] = file
-        elif _CHECKSUM.fullmatch(name):
-            checksums[int(name[:20])] = file
-        elif match := _CHECKPOINT.fullmatch(name):
-            reached = max(reached, int(match["version"]))
-            if file.name in without:
-                continue
-            parts[int(match["version"]), match["parts"] or match["uuid"] or ""][
-                match["part"] or ""
-            ] = file
-    # Parts of an unfinished checkpoint do not count.
-    complete = [key for key, files in parts.items() if _is_complete(key[1], files)]
+        found.add(file, file.name.removeprefix(folder), upto=version, without=without)
+    commits, checksums = found.commits, found.checksums
+    complete = found.complete_checkpoints()
     if not complete and not commits:
-        if pointer is not None or reached >= 0:
+        if found.pointer is not None or found.reached >= 0:
             raise LogChanged(
                 f"log of {table}: it had a checkpoint, but now holds neither a complete checkpoint "
                 "nor commits"
             )
         return None
     checkpoint_version, kind = max(complete, default=(-1, ""))
-    newest = max(reached, checkpoint_version, *commits)
+    newest = max(found.reached, checkpoint_version, *commits)
     tail = _after(commits, checkpoint_version, newest, table=table)
     before = takewhile(
         commits.__contains__,
@@ -162,10 +178,10 @@ def find_segment(
         table=table,
         version=newest,
         checkpoint_version=checkpoint_version if complete else None,
-        checkpoint=tuple(file for _, file in sorted(parts[checkpoint_version, kind].items())),
+        checkpoint=tuple(file for _, file in sorted(found.parts[checkpoint_version, kind].items())),
         tail=tail,
         older=tuple(reversed([commits[number] for number in before])),
-        pointer=pointer,
+        pointer=found.pointer,
         checksum=checksums.get(newest) or checksums.get(checkpoint_version),
         has_twin=[each for each, _ in complete].count(checkpoint_version) > 1,
         is_older=version is not None,
