@@ -35,7 +35,12 @@ from lakehouse.engine.journal.records import encoded
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import claim, spark_commits_conditionally
 from lakehouse.engine.spark.errors import is_conflict, is_lost
-from lakehouse.engine.spark.sessions import adopt, interrupt_session, over_connect, session_id
+from lakehouse.engine.spark.sessions import (
+    interrupt_session,
+    over_connect,
+    prepare_session,
+    session_id,
+)
 from lakehouse.engine.store import Store
 from lakehouse.runtime.processes import hold_lock
 from lakehouse.runtime.server_state import status
@@ -74,7 +79,7 @@ def hold(
         if spark is None:
             yield
             return
-        adopt(spark)
+        prepare_session(spark)
         mine = session_id(spark)
         record_session(lake.store, table_key, mine, owner)
         try:

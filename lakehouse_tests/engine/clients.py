@@ -18,7 +18,7 @@ from lakehouse.engine.inventory.reconcile_lake import fresh_report
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.open_session import _builder, connect, prepare
-from lakehouse.engine.spark.sessions import adopt
+from lakehouse.engine.spark.sessions import prepare_session
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum import progress, run
@@ -159,7 +159,7 @@ def small_events() -> Table:
 def new_session(settings: Settings) -> "SparkSession":
     """A session of its own on the lake's server, beside the one that this process has; it knows nothing of guards."""
     prepare(settings)
-    return adopt(_builder(settings).create())
+    return prepare_session(_builder(settings).create())
 
 
 @contextlib.contextmanager

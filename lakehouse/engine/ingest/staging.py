@@ -113,9 +113,7 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
             the current declaration.
     """
     is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
-    # A batch without a shape was staged by a version that did not know earlier names.
-    is_of_any_shape = not batch.shape and not earlier_names(landing)
-    if is_whole and (is_of_any_shape or batch.shape.partition("-")[0] == _shape(landing)):
+    if is_whole and batch.shape.partition("-")[0] == _shape(landing):
         return batch
     as_planned = {
         each.file.name: _find_planned(each.file, each.data)[0]

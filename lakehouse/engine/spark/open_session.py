@@ -13,7 +13,7 @@ from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark.errors import is_lost, translated
 from lakehouse.engine.spark.session_confs import discarded
-from lakehouse.engine.spark.sessions import adopt, connection_url, over_connect
+from lakehouse.engine.spark.sessions import connection_url, over_connect, prepare_session
 from lakehouse.runtime import jars, server
 from lakehouse.runtime.extras import require
 from lakehouse.runtime.java import find_java
@@ -121,7 +121,7 @@ def connect(settings: Settings) -> "SparkSession":
     """
     prepare(settings)
     if not over_connect(settings):
-        return adopt(_builder(settings).getOrCreate())
+        return prepare_session(_builder(settings).getOrCreate())
     place = (settings.spark, settings.spark_port)
     process = server.status(settings).process if settings.spark == "server" else None
     with _OPENING, translated():
@@ -130,14 +130,14 @@ def connect(settings: Settings) -> "SparkSession":
             try:
                 is_usable = opened_on == process and kept not in discarded
                 if is_usable and not kept.is_stopped:  # type: ignore[attr-defined]  # of Connect
-                    return adopt(kept)
+                    return prepare_session(kept)
             except Exception as error:
                 if not is_lost(error):
                     raise
             # The server may be gone, so `stop` must not retry its requests.
             kept.client.set_retry_policies([])  # type: ignore[attr-defined]
             kept.stop()
-        session = adopt(_builder(settings).create())
+        session = prepare_session(_builder(settings).create())
         if settings.spark != "server":
             names = [log_store_setting(scheme) for scheme in ("file", "s3a")]
             remember_log_stores(

@@ -35,7 +35,7 @@ def connection_url(settings: Settings, session: str) -> str:
     return f"{base}{separator}{user};session_id={session}"
 
 
-def adopt(spark: "SparkSession") -> "SparkSession":
+def prepare_session(spark: "SparkSession") -> "SparkSession":
     """Prepares a session for its first statement: limits retries, and loads Delta's exceptions.
 
     Setting the options also makes the client remember the server's session id. Otherwise, if the
