@@ -145,7 +145,7 @@ class Settings:
         _USD,
     )
     compaction_slots: int = _setting(
-        "1", "the number of compactions that may run at once, 1 to 16", _whole(1, 16)
+        "1", "the number of runs that may compact at once, 1 to 16", _whole(1, 16)
     )
     compaction_tick_seconds: int = _setting(
         "10, on S3 30",

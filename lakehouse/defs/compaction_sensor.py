@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
 
 import dagster as dg
 
@@ -10,14 +12,14 @@ from lakehouse.core.declaration.strategies import Scheduled
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.fleet import describe
-from lakehouse.core.scheduling.ranking import Decision
+from lakehouse.core.scheduling.fleet import Fleet, describe
+from lakehouse.core.scheduling.ranking import Decision, run_key
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.fleet_from_events import (
     COST_TAG,
     PLAN_KEY,
-    note_ranking,
+    SensorCursor,
     ranking_metadata,
     read_cursor,
     weigh_fleet,
@@ -35,6 +37,8 @@ from lakehouse.engine.store import TimeBudget
 # On S3, journal records without a marker are found with this delay. On disk, each tick lists all
 # records.
 SWEEP_MS = 600_000
+# The ranking of a busy lake changes with every write; it is reported at most this often.
+_LEAST_MS = 60_000
 
 
 def compaction_sensor(
@@ -57,10 +61,16 @@ def compaction_sensor(
     bounded = lake.within(budget)
     records = JournalCache(bounded.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
     compactions = [compaction_key(table) for table in tables]
+    job = dg.define_asset_job(
+        f"{name.removesuffix('_sensor')}s",
+        selection=dg.AssetSelection.assets(*compactions),
+        description="Compacts the tables of one request, one after the other, in one process.",
+        executor_def=dg.in_process_executor,
+    )
 
     @dg.sensor(
         name=name,
-        target=dg.AssetSelection.assets(*compactions),
+        job=job,
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=lake.settings.compaction_tick_seconds,
         description="Compacts tables that are due, the highest ratio of benefit to cost first.",
@@ -68,7 +78,7 @@ def compaction_sensor(
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         budget.begin()
         now, cursor = now_ms(), read_cursor(context.cursor)
-        for run_id in close_lost_runs(context.instance, set(compactions), now_ms=now):
+        for run_id in close_lost_runs(context.instance, set(compactions), job=job.name, now_ms=now):
             context.log.warning(f"run {run_id[:8]} was closed: its process is gone")
         for sentence in free_ended_slots(context.instance, tables, now_ms=now):
             context.log.warning(sentence)
@@ -81,7 +91,7 @@ def compaction_sensor(
             text = f"the journal cannot be read now, so no compaction is requested: {error}"
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(fleet.decisions)
-        after, has_changed = note_ranking(fleet, cursor, now_ms=now)
+        after, has_changed = _note_ranking(fleet, cursor, now_ms=now)
         events = list[dg.AssetMaterialization]()
         if has_changed:
             metadata = (
@@ -90,11 +100,7 @@ def compaction_sensor(
                 else sensed_fleet_metadata(context.instance, fleet, tables)
             )
             events.append(dg.AssetMaterialization(report or PLAN_KEY, metadata=metadata))
-        requests = [
-            _request(decision, fleet.states[decision.table])
-            for decision in fleet.decisions
-            if decision.request
-        ]
+        requests = _requests(fleet)
         if requests:
             context.log.info(text)
         return dg.SensorResult(
@@ -117,8 +123,57 @@ def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.Schedul
     ]
 
 
+def _note_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, bool]:
+    """The cursor of the next tick, and whether the ranking is to be reported now.
+
+    It is if the order, a reason or a whole point of a score has changed, at most once a minute.
+    """
+    order = "\n".join(
+        f"{each.table} {each.reason.name} {fleet.states[each.table].health_score or 0:.0f}"
+        for each in fleet.decisions
+    )
+    ranking = sha256(order.encode()).hexdigest()[:16]
+    waiting = {
+        each.table: each.due_since_ms
+        for each in fleet.decisions
+        if each.due_since_ms is not None and not each.request
+    }
+    first_keys = {key: run_key(state, 1) for key, state in fleet.states.items()}
+    shared = {first_keys[each.table] for each in fleet.decisions if each.shares_run}
+    still_shared = (shared | {*cursor.shared}) & {*first_keys.values()}
+    after = replace(cursor, due_since_ms=waiting, shared=tuple(sorted(still_shared)))
+    if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _LEAST_MS:
+        return after, False
+    return replace(after, ranking=ranking, reported_ms=now_ms), True
+
+
+def _requests(fleet: Fleet) -> list[dg.RunRequest]:
+    """One run for all tables that share it, and one for each other table."""
+    requested = [each for each in fleet.decisions if each.request]
+    shared = [each for each in requested if each.shares_run]
+    if len(shared) < 2:
+        return [_request(each, fleet.states[each.table]) for each in requested]
+    alone = [_request(each, fleet.states[each.table]) for each in requested if each not in shared]
+    states = [fleet.states[each.table] for each in shared]
+    run_keys = "\n".join(sorted(each.run_key or "" for each in shared))
+    tags = {
+        "lakehouse/tables": str(len(shared)),
+        COST_TAG: f"{sum(state.estimate_usd or 0.0 for state in states):.6f}",
+    }
+    together = dg.RunRequest(
+        run_key=f"compactions/{sha256(run_keys.encode()).hexdigest()[:16]}",
+        asset_selection=[_asset_key(each.table) for each in shared],
+        tags=tags,
+    )
+    return [together, *alone]
+
+
+def _asset_key(table: str) -> dg.AssetKey:
+    return dg.AssetKey(["compaction", *table.split("/")])
+
+
 def _request(decision: Decision, state: TableState) -> dg.RunRequest:
-    key = dg.AssetKey(["compaction", *decision.table.split("/")])
+    key = _asset_key(decision.table)
     facts = {
         "table": state.table,
         "version": state.version,

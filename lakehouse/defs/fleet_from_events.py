@@ -9,7 +9,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from hashlib import sha256
 from typing import Literal
 
 import dagster as dg
@@ -53,16 +52,19 @@ COST_TAG = "lakehouse/estimate_usd"
 REFUSED = "refused"
 _RUN_KEY = "dagster/run_key"
 PLAN_KEY = dg.AssetKey(["maintenance", "plan"])
-# The ranking of a busy lake changes with every write; it is reported at most this often.
-_LEAST_MS = 60_000
 _ROWS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorCursor:
-    """The sensor's memory between ticks: waiting times, and the ranking reported last."""
+    """The sensor's memory between ticks: waiting times, and the ranking reported last.
+
+    `shared` are the present states, as first run keys, for which a shared run was requested. If
+    such a run ends without success for a table, the table gets runs of its own.
+    """
 
     due_since_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    shared: tuple[str, ...] = ()
     ranking: str = ""
     reported_ms: int = 0
 
@@ -77,7 +79,10 @@ def read_cursor(cursor: str | None) -> SensorCursor:
         stored = SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
         due = {str(key): int(since_ms) for key, since_ms in stored.due_since_ms.items()}
         return SensorCursor(
-            due_since_ms=due, ranking=str(stored.ranking), reported_ms=int(stored.reported_ms)
+            due_since_ms=due,
+            shared=tuple(map(str, stored.shared)),
+            ranking=str(stored.ranking),
+            reported_ms=int(stored.reported_ms),
         )
     except (ValueError, TypeError, AttributeError):
         return SensorCursor()
@@ -128,27 +133,6 @@ def maintenance_plan() -> dg.AssetSpec:
         "benefit, cost and reason. Reported by the compaction sensor when the order or a reason "
         "changes, at most once a minute.",
     )
-
-
-def note_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, bool]:
-    """The cursor of the next tick, and whether the ranking is to be reported now.
-
-    It is if the order, a reason or a whole point of a score has changed, at most once a minute.
-    """
-    order = "\n".join(
-        f"{each.table} {each.reason.name} {fleet.states[each.table].health_score or 0:.0f}"
-        for each in fleet.decisions
-    )
-    ranking = sha256(order.encode()).hexdigest()[:16]
-    waiting = {
-        each.table: each.due_since_ms
-        for each in fleet.decisions
-        if each.due_since_ms is not None and not each.request
-    }
-    after = replace(cursor, due_since_ms=waiting)
-    if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _LEAST_MS:
-        return after, False
-    return replace(after, ranking=ranking, reported_ms=now_ms), True
 
 
 def ranking_metadata(fleet: Fleet) -> Metadata:
@@ -219,6 +203,7 @@ def _known_tables(
             pause=pauses.get(key),
             spark_is_conditional=conditional[state.on_s3],
             hold=None if state.engine == "deltalake" else risks.get(key),
+            shared_a_run=run_key(state, 1) in cursor.shared,
         )
 
 

@@ -102,19 +102,21 @@ def close_launched_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def close_lost_runs(
-    instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, now_ms: int
+    instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, job: str, now_ms: int
 ) -> list[str]:
-    """Ends runs whose process ran on this machine and is gone, of exactly one of these assets each.
+    """Ends runs whose process ran on this machine and is gone, and returns their ids.
 
-    Returns their ids. A process on another or unknown machine is never considered dead. A step that
-    waits for its retry has no process, so the run must also have been silent for a while.
+    These are runs of one of these assets, or of several in `job`, whose steps share a process. A
+    process on another or unknown machine is never considered dead. A step that waits for its retry
+    has no process, so the run must also have been silent for a while.
     """
 
     def is_lost(run: dg.DagsterRun, process: Process | None) -> bool:
         selected = run.asset_selection or frozenset()
         if (
-            len(selected) != 1
+            not selected
             or not selected <= keys
+            or (len(selected) > 1 and run.job_name != job)
             or process is None
             or not was_here(run)
             or process.is_alive

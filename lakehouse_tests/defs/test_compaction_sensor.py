@@ -303,3 +303,25 @@ def test_a_run_of_another_table_does_not_hold_it_up(instance: dg.DagsterInstance
     materialized(instance, orders, version=7, mergeable_file_count=4)
     begun(instance, table_key(latest_orders))
     assert asked(instance) == ["compaction/bronze/orders"]
+
+
+def test_tables_that_deltalake_compacts_share_a_run_once_and_then_get_runs_of_their_own(
+    instance: dg.DagsterInstance,
+) -> None:
+    """A run for several tables may fail for one of them: its tries are counted from then on."""
+    for table in (orders, totals):
+        materialized(instance, table, version=7, mergeable_file_count=9, engine="deltalake")
+    sensor = compaction_sensor(TABLES, LAKE)
+    first = tick_of(sensor, instance)
+    [request] = first.run_requests or []
+    assert {*request.asset_selection} == {compaction_key(orders), compaction_key(totals)}
+    assert request.tags["lakehouse/tables"] == "2"
+    run = requested(instance, request)
+    assert not tick_of(sensor, instance, cursor=first.cursor).run_requests
+    ended(instance, run, dg.DagsterEventType.RUN_FAILURE)
+    materialized(instance, totals, version=8, mergeable_file_count=0, engine="deltalake")
+    second = tick_of(sensor, instance, cursor=first.cursor)
+    assert [(each.run_key, each.asset_selection) for each in second.run_requests or []] == [
+        ("compaction/bronze/orders/version=7/try=1", [compaction_key(orders)])
+    ]
+    assert read_cursor(second.cursor).shared == ("compaction/bronze/orders/version=7/try=1",)

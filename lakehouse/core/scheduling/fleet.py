@@ -37,7 +37,8 @@ class FleetTable:
     """The facts about one table.
 
     `tries` are earlier compactions. `spark_is_conditional`: Spark cannot overwrite a commit.
-    `hold` is a hold that only the caller knows about.
+    `hold` is a hold that only the caller knows about. `shared_a_run`: a run for several tables has
+    been requested for this state.
     """
 
     table: Table
@@ -47,6 +48,7 @@ class FleetTable:
     pause: Pause | None = None
     spark_is_conditional: bool = False
     hold: Explanation | None = None
+    shared_a_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +134,12 @@ def _candidate(known: FleetTable, readers: Readers, now_ms: int) -> CompactionCa
     )
     state = _without_future_times(known.state.at(now_ms), now_ms)
     state = with_readers(replace(state, prices=table.prices), readers, policy, now_ms=now_ms)
-    return CompactionCandidate(state=state, policy=policy, hold=known.hold or hold)
+    return CompactionCandidate(
+        state=state,
+        policy=policy,
+        hold=known.hold or hold,
+        may_share_run=state.engine == "deltalake" and not known.shared_a_run,
+    )
 
 
 def _without_future_times(state: TableState, now_ms: int) -> TableState:

@@ -11,7 +11,7 @@ with the worse health score does. A table that has been due for longer than the 
 before all tables that have waited less. So:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
-  cycles.
+  cycles. Tables that deltalake compacts share a run, and so a slot.
 - With a budget, even one below the cost of one table: within patience + n cycles. A table over its
   patience may overdraw the budget, so each cycle serves at least the one that has waited longest,
   and exceeds the budget by at most the cost of one such table.
@@ -28,9 +28,11 @@ from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, pause_hours
 from lakehouse.core.scheduling.table_state import NetBenefit, TableState
 from lakehouse.core.scheduling.triggers import find_trigger, is_due
+from lakehouse.core.text import first_names
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 CYCLE_MS = 3_600_000
+SHARED_RUN_SECONDS = 60  # it compacts one table after the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ class RunState:
 class Bounds:
     """The bounds of one cycle.
 
-    At most `slots` compactions run at once. Compactions of one hour cost at most `budget_usd` (0:
+    At most `slots` runs compact at once. Compactions of one hour cost at most `budget_usd` (0:
     no limit), of which `spent_usd` is already spent. A table that has been due for `patience_ms`
     goes first.
     """
@@ -93,13 +95,15 @@ class Bounds:
 class Decision(Explained):
     """The decision about one table, and why. `run_key` is set if a run is requested.
 
-    `due_since_ms` is set if a trigger is reached and a compaction could serve it, now or later.
+    `shares_run`: one run serves all such tables. `due_since_ms` is set if a trigger is reached and
+    a compaction could serve it, now or later.
     """
 
     table: str
     run_key: str | None = None
     net_benefit: NetBenefit | None = None
     due_since_ms: int | None = None
+    shares_run: bool = False
 
     @property
     def request(self) -> bool:
@@ -109,11 +113,15 @@ class Decision(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionCandidate:
-    """A table that may be compacted. A table with a `hold` is skipped for that reason."""
+    """A table that may be compacted. A table with a `hold` is skipped for that reason.
+
+    `may_share_run`: other tables may be compacted in the same run.
+    """
 
     state: TableState
     policy: Compaction
     hold: Explanation | None = None
+    may_share_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +139,7 @@ def choose_compactions(
 ) -> tuple[Decision, ...]:
     """One decision per table, in the order in which tables are served; tables without facts last.
 
-    Each running compaction takes one of `bounds.slots`, unless it waits for the pool of its table.
+    Each run that compacts takes one of `bounds.slots`, unless it waits for the pool of its table.
     """
     in_flight = defaultdict[str, list[RunInFlight]](list)
     for run in runs.in_flight:
@@ -145,15 +153,23 @@ def choose_compactions(
         own = RunState(in_flight=tuple(in_flight[key]), tries=tuple(tries[key]))
         weighed.append(_weigh(candidate, own, bounds.patience_ms, now_ms))
     at_work = [run for run in runs.in_flight if run.is_compaction and not run.wait]
-    free = bounds.slots - len({run.table for run in at_work})
+    free = bounds.slots - len({run.name for run in at_work})
     spent_usd = bounds.spent_usd
+    shared = list[float]()  # the seconds of the tables that share a run
     decisions: list[Decision] = []
     for each in sorted(weighed, key=_order):
         left_usd = max(0.0, bounds.budget_usd - spent_usd)
-        decision = _served(each, bounds, at_work, free=free, left_usd=left_usd)
+        seconds = each.state.estimate_seconds or 0.0
+        may_join = bool(shared) and sum(shared) + seconds <= SHARED_RUN_SECONDS
+        joins = each.decision.shares_run and may_join
+        decision = _served(each, bounds, at_work, free=1 if joins else free, left_usd=left_usd)
+        shares_run = decision.request and (joins or (decision.shares_run and not shared))
+        if shares_run:
+            shared.append(seconds)
         if decision.request:
-            free -= 1
+            free -= 0 if joins else 1
             spent_usd += each.state.estimate_usd or 0.0
+        decision = replace(decision, shares_run=shares_run)
         decisions.append(decision)
     return tuple(decisions)
 
@@ -192,6 +208,7 @@ def _weigh(
         run_key=None if waits else run_key(state, len(tries_of_version) + 1),
         net_benefit=state.net_benefit,
         due_since_ms=due_since_ms,
+        shares_run=candidate.may_share_run and not waits,
     )
     return _Weighed(state=state, finding=finding, decision=decision, overdue=overdue)
 
@@ -267,7 +284,10 @@ def _served(
     if not decision.request:
         return decision
     if free < 1:
-        names = ", ".join(f"{run.name} of {run.table}" for run in at_work)
+        by_run = defaultdict[str, list[str]](list)
+        for run in at_work:
+            by_run[run.name].append(run.table)
+        names = ", ".join(f"{name} of {first_names(keys)}" for name, keys in by_run.items())
         waits = Reason.NO_SLOT.explain(
             why=decision.sentence, slots=bounds.slots, runs=f" (now {names})" if names else ""
         )

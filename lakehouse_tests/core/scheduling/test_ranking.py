@@ -237,6 +237,35 @@ def test_compactions_under_way_take_their_slots_and_writes_do_not() -> None:
     ]
 
 
+def shared_and_alone(states: Sequence[TableState], *tried: str) -> tuple[list[str], list[str]]:
+    """The tables that share a run, and those with runs of their own, with one slot. No run may
+    be shared by the tables of `tried`."""
+    candidates = [
+        CompactionCandidate(state=each, policy=POLICY, may_share_run=each.table not in tried)
+        for each in states
+    ]
+    decisions = choose_compactions(candidates, RunState(), bounds=Bounds(slots=1), now_ms=NOW)
+    requested = [each for each in decisions if each.request]
+    shared = [each.table for each in requested if each.shares_run]
+    return shared, [each.table for each in requested if not each.shares_run]
+
+
+def test_tables_that_may_share_a_run_need_one_slot_for_all_up_to_a_minute_s_work() -> None:
+    twelve = [replace(state(f"t{number:02}", 9), estimate_seconds=5.0) for number in range(13)]
+    names = [each.table for each in twelve]
+    assert shared_and_alone(twelve) == (names[:12], [])
+    assert shared_and_alone(twelve, *names[1:]) == (["t00"], [])
+    assert shared_and_alone(twelve, "t00") == ([], ["t00"])
+    large = replace(state("large", 90), estimate_seconds=900.0)
+    assert shared_and_alone([*twelve, large]) == (["large"], [])
+
+
+def test_a_run_of_several_tables_takes_one_slot() -> None:
+    under_way = [replace(flying(table), name="run 1") for table in ("a", "b", "c")]
+    decisions = choose([state("d", 9)], RunState(in_flight=tuple(under_way)), slots=2)
+    assert decisions[0].request
+
+
 def test_a_compaction_that_waits_for_its_pool_takes_no_slot_and_says_for_whom() -> None:
     waits = replace(flying("x"), wait="waits for pool table_x, held by run 5e6f7a8b")
     found = choose([state("a", 5), state("x", 6)], RunState(in_flight=(waits,)), slots=1)

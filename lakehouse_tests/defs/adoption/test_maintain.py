@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from dagster.components.core.package_entry import get_package_objects_in_module
+from deltalake import DeltaTable, write_deltalake
 
 import lakehouse
 from lakehouse import Archive, Compaction, MaintainedTables, Ttl, Vacuum, maintain
@@ -350,6 +352,28 @@ def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(
         assert tick("maintenance_observation", first.cursor).asset_events
         [request] = tick("maintenance_compaction").run_requests
         assert request.asset_selection == [dg.AssetKey(["compaction", "silver", "sales_orders"])]
+
+
+def test_a_table_that_fails_in_a_shared_run_fails_alone(project: Path) -> None:
+    for name in ("a", "broken", "z"):
+        for number in range(3):
+            write_deltalake(project / "w" / name, pa.table({"id": [number]}), mode="append")
+    next((project / "w/broken").glob("*.parquet")).unlink()
+    tables = {name: f"w/{name}" for name in ("a", "broken", "z")}
+    definitions = maintain(tables, compaction=Compaction(min_small_files=2))
+    repository = definitions.get_repository_def()
+    with dg.instance_for_test() as instance:
+        tick = partial(sensor_tick, instance, repository)
+        tick("maintenance_observation")
+        [request] = tick("maintenance_compaction").run_requests
+        assert len(request.asset_selection) == 3
+        run = definitions.resolve_job_def("maintenance_compactions").execute_in_process(
+            instance=instance, asset_selection=request.asset_selection, raise_on_error=False
+        )
+    done = {event.asset_key.path[-1] for event in run.get_asset_materialization_events()}
+    assert (run.success, done) == (False, {"a", "z"})
+    left = {name: len(DeltaTable(project / "w" / name).file_uris()) for name in tables}
+    assert left == {"a": 1, "broken": 3, "z": 1}
 
 
 def test_each_word_reaches_its_tables(project: Path) -> None:
