@@ -138,7 +138,7 @@ class PartitionPlan:
 class Rewrite:
     """The result of a planner; no bins means nothing to do.
 
-    `numbers` has additional numbers for the sentence of `reason`.
+    `numbers` has additional numbers for the sentence of `reason`, and `more` is added to it.
     """
 
     statement: Statement
@@ -147,6 +147,7 @@ class Rewrite:
     files_left: int = 0
     kept: tuple[DataFile, ...] = ()
     numbers: Mapping[str, object] = field(default_factory=dict[str, object])
+    more: str = ""
 
 
 def files_added(statement: Statement, bins: Iterable[Bin]) -> int:

@@ -25,10 +25,11 @@ from lakehouse.core.compaction.bins import (
     PlanningFacts,
     Rewrite,
 )
-from lakehouse.core.compaction.run_bounds import PlannedPartition, best_group, one_run
+from lakehouse.core.compaction.run_bounds import PlannedPartition, best_group, fits, one_run
 from lakehouse.core.compaction.small_files import LEAST_KEPT_BYTES, nothing
 from lakehouse.core.delta.snapshot import DataFile, PartitionValues, Snapshot
 from lakehouse.core.reasons import Reason
+from lakehouse.core.text import size_text
 
 
 def plan_in_log_order(facts: PlanningFacts) -> Rewrite:
@@ -38,12 +39,16 @@ def plan_in_log_order(facts: PlanningFacts) -> Rewrite:
         return nothing(facts, group)
     lowered = group.plans[0].cutoff_bytes
     bins, _ = one_run(facts, group.plans)
+    bytes_removed = sum(bin_.size_bytes for bin_ in bins)
+    limit = size_text(facts.policy.max_bytes_per_run)
+    over = f"; more than max_bytes_per_run ({limit}), since deltalake splits no partition"
     return Rewrite(
         statement=PackingInLogOrder(up_to_bytes=lowered),
         reason=Reason.MERGEABLE_FILES,
         bins=bins,
         files_left=group.file_count - sum(len(bin_.files) for bin_ in bins),
         numbers={"target_bytes": lowered},
+        more="" if fits(facts, bytes_removed) else over,
     )
 
 

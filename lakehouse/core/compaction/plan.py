@@ -282,7 +282,7 @@ def _priced(facts: PlanningFacts, found: Rewrite) -> CompactionPlan:
     return CompactionPlan(
         table=facts.snapshot.table,
         version=facts.snapshot.version,
-        explanation=Explanation(found.reason, numbers, left),
+        explanation=Explanation(found.reason, numbers, found.more + left),
         statement=found.statement,
         bins=found.bins,
         partitions=tuple(partitions.values())

@@ -43,8 +43,13 @@ def test_neighbours_are_merged_until_the_next_one_does_not_fit(
     assert packed(*sizes) == bins
 
 
-def planned(files: list[DataFile], *commits: Commit, target: int = TARGET) -> CompactionPlan:
-    policy = Compaction(engine="deltalake", target_file_bytes=max(target, 4096), **QUIET)
+def planned(
+    files: list[DataFile], *commits: Commit, target: int = TARGET, **knobs: int
+) -> CompactionPlan:
+    target_file_bytes = max(target, 4096)
+    policy = Compaction(
+        engine="deltalake", target_file_bytes=target_file_bytes, **{**QUIET, **knobs}
+    )
     found = replace(snapshot(files), columns=(Column(name="id", type="bigint"),))
     history = Commits(table="silver/t", commits=commits)
     table = replace(adopted_table("silver/t", "/t"), compaction=policy)
@@ -93,3 +98,12 @@ def test_a_large_output_is_not_rewritten_for_a_few_small_files() -> None:
     new = commit(2, *(file.path for file in many[:-1]))
     found = planned(many, commit(1, "output", read=0), new, target=128 * MIB)
     assert (found.statement.up_to_bytes, found.files_removed) == (32 * MIB, 21)
+
+
+def test_a_partition_is_never_split_and_the_plan_says_so() -> None:
+    files = named(1_000, 1_000)
+    assert planned(files, max_bytes_per_run=2_000).sentence.endswith("merge into 1; by deltalake")
+    assert planned(files, max_bytes_per_run=1_999).sentence.endswith(
+        "merge into 1; more than max_bytes_per_run (2 KiB), since deltalake splits no partition; "
+        "by deltalake"
+    )
