@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lakehouse.core.errors import Transient
+from lakehouse.core.delta.protocol import checkpoint_interval
+from lakehouse.core.delta.snapshot import Snapshot, TableFacts
+from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.s3_address import s3_endpoint, s3_region
 from lakehouse.engine.lake import Lake
 
@@ -30,6 +32,62 @@ def open_with_deltalake(lake: Lake, key: str, *, version: int | None = None) -> 
     if not lake.on_s3(key):
         return DeltaTable(Path(uri).absolute().as_uri(), version=version)
     return DeltaTable(uri, version=version, storage_options=_s3_options())
+
+
+def open_same_table(lake: Lake, snapshot: Snapshot, *, version: int) -> "DeltaTable":
+    """The table of a snapshot at `version`; `Broken` if deltalake finds another one there."""
+    table = open_with_deltalake(lake, snapshot.table, version=version)
+    table_id = str(table.metadata().id)
+    if table_id != snapshot.table_id:
+        raise Broken(
+            f"compaction of {snapshot.table}: deltalake opened another table at {snapshot.uri} "
+            f'(id {table_id} instead of {snapshot.table_id}). Use engine="spark"'
+        )
+    return table
+
+
+def protocol_and_metadata(lake: Lake, snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The actions of a commit that creates a table like this one."""
+    table = open_same_table(lake, snapshot, version=snapshot.version)
+    metadata, protocol = table.metadata(), table.protocol()
+    features = {
+        "readerFeatures": protocol.reader_features,
+        "writerFeatures": protocol.writer_features,
+    }
+    return [
+        {
+            "protocol": {
+                "minReaderVersion": protocol.min_reader_version,
+                "minWriterVersion": protocol.min_writer_version,
+                **{name: found for name, found in features.items() if found is not None},
+            }
+        },
+        {
+            "metaData": {
+                "id": str(metadata.id),
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": table.schema().to_json(),
+                "partitionColumns": metadata.partition_columns,
+                "configuration": metadata.configuration,
+                "createdTime": metadata.created_time,
+            }
+        },
+    ]
+
+
+def with_due_checkpoint(lake: Lake, facts: TableFacts) -> TableFacts:
+    """Writes the checkpoint that Delta's interval asks for, and returns the facts after it.
+
+    Spark and deltalake do that after a commit of their own. Without a checkpoint, the table stays
+    as it is, and its health shows the log's length.
+    """
+    snapshot = facts.snapshot
+    if snapshot.log.commit_count < checkpoint_interval(snapshot.properties):
+        return facts
+    with suppress(Exception):
+        open_same_table(lake, snapshot, version=snapshot.version).create_checkpoint()
+        return lake.facts(snapshot.table) or facts
+    return facts
 
 
 @contextmanager

@@ -1,11 +1,30 @@
-"""What a plan says of 200 random tables is what deltalake commits, and 60 compactions at once with 60 appends lose nothing."""
+"""Random tables are compacted as planned, 60 compactions at once with 60 appends lose nothing, and a bad commit on S3 is undone."""
 
+import json
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
-from lakehouse_tests.deltalake_tables import compare
+from lakehouse.core.errors import Broken
+from lakehouse.engine.compaction import deltalake_run
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.compaction.unverified_commits import expected
+from lakehouse.engine.store import s3_objects
+from lakehouse_tests.deltalake_tables import (
+    KEY,
+    adopted,
+    compare,
+    contents,
+    lake_with,
+    no_spark,
+    rows,
+)
 from lakehouse_tests.engine.compaction.test_deltalake_run import append_and_compact_at_once
+from lakehouse_tests.s3_servers import BUCKET, s3_server
 
 
 @pytest.mark.parametrize("number", range(20, 220))
@@ -17,3 +36,44 @@ def test_what_a_plan_says_of_a_random_table_is_what_deltalake_commits(
 
 def test_sixty_appends_and_sixty_compactions_at_once_lose_nothing(tmp_path: Path) -> None:
     append_and_compact_at_once(tmp_path, times=60)
+
+
+def test_a_compaction_on_s3_that_lost_a_row_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row is lost from the file that deltalake wrote, before it is uploaded in parts."""
+    (tmp_path / "home").mkdir()
+    with s3_server("moto", tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(s3_objects, "_PART_BYTES", 5 * 1024 * 1024)
+        options = {**environment, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+        uri = f"s3://{BUCKET}/warehouse/orders"
+        for place in range(4):
+            table = rows(Random(place), 60_000, place * 60_000)
+            write_deltalake(uri, table, mode="append", storage_options=options)
+        lake = lake_with(adopted(uri), tmp_path / "home")
+        before = contents(uri, storage_options=options)
+        real = deltalake_run._rewritten  # pyright: ignore[reportPrivateUsage]
+
+        def with_a_lost_row(folder: Path, *arguments: Any) -> Any:
+            actions = real(folder, *arguments)
+            [add] = [action["add"] for action in actions if "add" in action]
+            path = folder / add["path"]
+            pq.write_table(pq.read_table(path).slice(1), path)
+            add["size"] = path.stat().st_size
+            stats = json.loads(add["stats"])
+            add["stats"] = json.dumps({**stats, "numRecords": stats["numRecords"] - 1})
+            return actions
+
+        monkeypatch.setattr(deltalake_run, "_rewritten", with_a_lost_row)
+        with pytest.raises(Broken, match="Version 3 is restored"):
+            compact(lake, no_spark, adopted(uri))
+        assert DeltaTable(uri, storage_options=options).version() == 5
+        assert contents(uri, storage_options=options) == before
+        assert expected(lake, KEY) is None
+        monkeypatch.setattr(deltalake_run, "_rewritten", real)
+        outcome = compact(lake, no_spark, adopted(uri))
+        assert (outcome.files_removed, outcome.rows_verified) == (4, 240_000)
+        assert outcome.plan.sentence.endswith(" on this machine's disk")
+        assert contents(uri, storage_options=options) == before

@@ -16,6 +16,7 @@ from lakehouse.core.delta.partition_values import is_plain
 from lakehouse.core.delta.paths import is_absolute
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
+from lakehouse.core.text import size_text
 
 # Features that deltalake 1.6.6 writes and that a rewrite of files leaves as they are. It also knows
 # deletion vectors, variants and V2 checkpoints, but no exact plan has been compared for these.
@@ -51,11 +52,14 @@ class EngineChoice:
     engine: Literal["spark", "deltalake"]
     why_not_deltalake: str = ""
 
-    @property
-    def clause(self) -> str:
-        """The end of a plan's sentence: the engine, if it is not Spark by declaration."""
+    def clause(self, disk_bytes: int) -> str:
+        """The end of a plan's sentence: the engine, if it is not Spark by declaration.
+
+        deltalake takes `disk_bytes` on the disk of this machine, and streams files from and to S3.
+        """
         if self.engine == "deltalake":
-            return "; by deltalake"
+            disk = f", with about {size_text(disk_bytes)} on this machine's disk"
+            return f"; by deltalake{disk if disk_bytes else ''}"
         return f"; by Spark, since {self.why_not_deltalake}" if self.why_not_deltalake else ""
 
 

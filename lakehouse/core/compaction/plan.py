@@ -147,7 +147,8 @@ def plan_table(
     if cold_start and choice.engine == "spark":
         rates = replace(rates, cold_start_seconds=COLD_START_SECONDS)
     plan = plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
-    more = plan.explanation.more + (choice.clause if plan.bins else "")
+    disk_bytes = plan.bytes_removed + plan.estimate.bytes_written if snapshot.on_s3 else 0
+    more = plan.explanation.more + (choice.clause(disk_bytes) if plan.bins else "")
     return replace(plan, engine=choice, explanation=replace(plan.explanation, more=more))
 
 

@@ -41,6 +41,8 @@ _INTERVAL = re.compile(r"(?:interval\s+)?(?:\d+\s+[a-z]+(?:\s+|$))+")
 # The table property that sets how long removed files are kept. Source: PROTOCOL.md, and Delta's
 # default.
 RETENTION, _DEFAULT_RETENTION = "delta.deletedFileRetentionDuration", "interval 1 week"
+# The default of `delta.checkpointInterval` (DeltaConfigs.scala); PROTOCOL.md sets none.
+_CHECKPOINT_INTERVAL = 10
 
 
 def unknown_features(features: Iterable[str]) -> list[str]:
@@ -56,6 +58,14 @@ def notable_features(features: Iterable[str]) -> list[str]:
 def retention_ms_of(properties: Mapping[str, str]) -> int | None:
     """How long removed files are kept; `None` if the property cannot be parsed."""
     return span_ms_of(properties.get(RETENTION, _DEFAULT_RETENTION))
+
+
+def checkpoint_interval(properties: Mapping[str, str]) -> int:
+    """How many commits a checkpoint follows."""
+    declared = properties.get("delta.checkpointInterval", "")
+    if declared.isascii() and declared.isdigit() and int(declared) > 0:
+        return int(declared)
+    return _CHECKPOINT_INTERVAL
 
 
 def span_ms_of(interval: str) -> int | None:

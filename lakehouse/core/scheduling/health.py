@@ -18,12 +18,11 @@ from operator import attrgetter
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.delta.protocol import checkpoint_interval
 from lakehouse.core.delta.snapshot import LogTail, Snapshot
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import size_text
 
-# The default of `delta.checkpointInterval` (DeltaConfigs.scala); PROTOCOL.md sets none.
-_CHECKPOINT_INTERVAL = 10
 # Ten missing checkpoints mean that checkpoints fail, not that one is late.
 _LATE_CHECKPOINTS = 10
 _LATE_COMPACTIONS = 2
@@ -217,13 +216,7 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
 
 
 def _log_commit_limit(snapshot: Snapshot) -> int:
-    declared = snapshot.properties.get("delta.checkpointInterval", "")
-    interval = (
-        int(declared)
-        if declared.isascii() and declared.isdigit() and int(declared) > 0
-        else _CHECKPOINT_INTERVAL
-    )
-    return _LATE_CHECKPOINTS * interval
+    return _LATE_CHECKPOINTS * checkpoint_interval(snapshot.properties)
 
 
 def _histogram(snapshot: Snapshot) -> Mapping[str, int]:

@@ -36,12 +36,13 @@ from urllib.parse import unquote
 
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
-from lakehouse.core.errors import Broken, Transient
+from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.rewritten_files import refuse_misread, sound_statistics
-from lakehouse.engine.deltalake_tables import open_with_deltalake
+from lakehouse.engine.deltalake_tables import open_same_table, protocol_and_metadata
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import MountedStore, S3Store, Store, store_at
+from lakehouse.engine.store.s3_objects import download, upload
 
 Actions = list[dict[str, Any]]
 # Each lost version costs one more reading of the log.
@@ -61,15 +62,18 @@ def compact_in_log_order(
         CommitFailedError: another writer changed planned files or the table itself.
     """
     with _workshop(lake, snapshot.table) as folder:
-        _furnish(folder, lake, snapshot, planned)
+        store, prefix = place = _place_of(lake, snapshot.table)
+        _furnish(folder, lake, snapshot, planned, place)
         actions = _rewritten(folder, planned, user_metadata)
         written = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         inputs = {folder / inside: file.path for inside, file in _inputs(planned).items()}
         refuse_misread(snapshot.table, inputs, [folder / name for name in written])
-        store, prefix = place = _place_of(lake, snapshot.table)
         try:
             for name in written:
-                store.put(f"{prefix}{name}", (folder / name).read_bytes())
+                if isinstance(store, S3Store):
+                    upload(folder / name, store, f"{prefix}{name}")
+                else:
+                    store.put(f"{prefix}{name}", (folder / name).read_bytes())
             _commit(lake, snapshot, planned, actions, place)
         except CommitFailedError:
             store.delete([f"{prefix}{name}" for name in written])
@@ -80,8 +84,7 @@ def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str)
     """Restores the version of `before` as the version after `newest`, and as no other version."""
     from deltalake import CommitProperties
 
-    table = open_with_deltalake(lake, before.table, version=newest)
-    _refuse_another(str(table.metadata().id), before)
+    table = open_same_table(lake, before, version=newest)
     properties = CommitProperties(custom_metadata={"userMetadata": user_metadata})
     table.restore(before.version, commit_properties=properties)
 
@@ -98,19 +101,25 @@ def _workshop(lake: Lake, key: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _furnish(folder: Path, lake: Lake, snapshot: Snapshot, planned: CompactionPlan) -> None:
+def _furnish(
+    folder: Path,
+    lake: Lake,
+    snapshot: Snapshot,
+    planned: CompactionPlan,
+    place_of_table: tuple[Store, str],
+) -> None:
     """Step 1."""
+    store, prefix = place_of_table
     inputs = _inputs(planned)
     names = [unquote(file.path) for file in inputs.values()]
-    if lake.on_s3(snapshot.table):
-        contents = lake.store.read_many([f"{snapshot.table}/{name}" for name in names])
-        for inside, content in zip(inputs, contents, strict=True):
-            (folder / inside).write_bytes(content)
+    if isinstance(store, S3Store):
+        paths = [folder / inside for inside in inputs]
+        download(store, [f"{prefix}{name}" for name in names], paths)
     else:
         root = Path(lake.table_uri(snapshot.table)).absolute()
         for inside, name in zip(inputs, names, strict=True):
             (folder / inside).symlink_to(root / name)
-    actions = _description(lake, snapshot)
+    actions = protocol_and_metadata(lake, snapshot)
     waiting = iter(inputs.items())
     for place, bin_ in enumerate(planned.bins):
         for inside, file in islice(waiting, len(bin_.files)):
@@ -125,45 +134,6 @@ def _inputs(planned: CompactionPlan) -> Mapping[str, DataFile]:
     """The planned files in their order, by their names in the workshop."""
     files = [file for bin_ in planned.bins for file in bin_.files]
     return {f"input-{place}.parquet": file for place, file in enumerate(files)}
-
-
-def _description(lake: Lake, snapshot: Snapshot) -> Actions:
-    """The table's protocol and metadata, as actions."""
-    table = open_with_deltalake(lake, snapshot.table, version=snapshot.version)
-    metadata, protocol = table.metadata(), table.protocol()
-    _refuse_another(str(metadata.id), snapshot)
-    features = {
-        "readerFeatures": protocol.reader_features,
-        "writerFeatures": protocol.writer_features,
-    }
-    return [
-        {
-            "protocol": {
-                "minReaderVersion": protocol.min_reader_version,
-                "minWriterVersion": protocol.min_writer_version,
-                **{name: found for name, found in features.items() if found is not None},
-            }
-        },
-        {
-            "metaData": {
-                "id": str(metadata.id),
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": table.schema().to_json(),
-                "partitionColumns": metadata.partition_columns,
-                "configuration": metadata.configuration,
-                "createdTime": metadata.created_time,
-            }
-        },
-    ]
-
-
-def _refuse_another(table_id: str, snapshot: Snapshot) -> None:
-    """Refuses another table than the planned one: deltalake decodes addresses twice."""
-    if table_id != snapshot.table_id:
-        raise Broken(
-            f"compaction of {snapshot.table}: deltalake opened another table at {snapshot.uri} "
-            f'(id {table_id} instead of {snapshot.table_id}). Use engine="spark"'
-        )
 
 
 def _added(path: str, file: DataFile, size_bytes: int) -> dict[str, Any]:

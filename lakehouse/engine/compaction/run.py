@@ -172,6 +172,10 @@ def _compact(work: _Work) -> CompactionOutcome:
     with settled(lake, table.key, mark):
         if commits:
             compared = verify(lake, work.spark, before.snapshot, after, commits)
+    if commits and planned.engine.engine == "deltalake":
+        from lakehouse.engine.deltalake_tables import with_due_checkpoint
+
+        after = with_due_checkpoint(lake, after)
     ended_verify = time.monotonic()
     moved = None
     if commits and table.compaction.cold_storage_class:

@@ -9,10 +9,11 @@ Each function sends its requests by the store's own client, which counts and rep
   listed. S3 replaces an object completely or not at all.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 from lakehouse.core.errors import Refused, Transient
@@ -23,6 +24,9 @@ from lakehouse.engine.store.mounts import MountedStore
 from lakehouse.engine.store.s3 import S3Store
 from lakehouse.engine.store.s3_client import READERS, answer_parts, copy_unchanged, translated_s3
 
+_PIECE_BYTES = 1024 * 1024
+# S3 takes at most 10,000 parts.
+_PART_BYTES = 64 * 1024 * 1024
 # The bytes of further uploads stay unknown; each takes a request.
 _UPLOADS_MEASURED = 100
 
@@ -32,6 +36,33 @@ def s3_place(store: Store, name: str) -> tuple[S3Store, str] | None:
     if isinstance(store, MountedStore):
         store, name = store.place_of(name)
     return (store, name) if isinstance(store, S3Store) else None
+
+
+def download(store: S3Store, names: Sequence[str], paths: Sequence[Path]) -> None:
+    """Writes objects to new files, piece by piece, by one request each."""
+
+    def fetch(name: str, path: Path) -> None:
+        with _translated(store, "read", name), path.open("wb") as file:
+            answer = store.client.get_object(Bucket=store.bucket, Key=store.prefix + name)
+            for piece in answer["Body"].iter_chunks(_PIECE_BYTES):
+                file.write(piece)
+
+    with ThreadPoolExecutor(max_workers=READERS) as pool:
+        for _ in pool.map(fetch, names, paths):
+            pass
+
+
+def upload(path: Path, store: S3Store, name: str) -> None:
+    """Writes a file to an object, a large one in parts. The file is never in memory as a whole."""
+    from boto3.exceptions import S3UploadFailedError
+    from boto3.s3.transfer import TransferConfig
+
+    parts = TransferConfig(multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES)
+    with _translated(store, "write", name):
+        try:
+            store.client.upload_file(str(path), store.bucket, store.prefix + name, Config=parts)
+        except S3UploadFailedError as error:
+            raise error.__context__ or error from None
 
 
 def read_lifecycle(store: S3Store) -> Lifecycle:
@@ -164,6 +195,8 @@ def _translated(store: S3Store, action: str, name: str | None = None) -> Iterato
 
 
 _DOING = {
+    "read": "cannot read the content",
+    "write": "cannot write the content",
     "lifecycle": "cannot read the lifecycle rules",
     "put lifecycle": "cannot write the lifecycle rules",
     "tags": "cannot read the tags",

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.compaction import deltalake_run, run, verify
@@ -61,6 +61,44 @@ def test_a_compaction_is_recorded_and_priced_like_one_by_spark(tmp_path: Path) -
     assert (outcome.rows_verified, expected(lake, KEY)) == (40, None)
     [info] = [each["commitInfo"] for each in actions_of(uri, 4) if "commitInfo" in each]
     assert info["engineInfo"].startswith("delta-rs")
+
+
+# The table's interval -> the version of its checkpoint after the compaction, and the commits since.
+CHECKPOINTS = {"5": (4, 0), "6": (None, 5)}
+
+
+@pytest.mark.parametrize(("interval", "expected_log"), CHECKPOINTS.items())
+def test_a_checkpoint_is_written_once_the_table_s_interval_has_passed(
+    tmp_path: Path, interval: str, expected_log: tuple[int | None, int]
+) -> None:
+    """The writer of this table writes none."""
+    uri, lake = orders(
+        tmp_path,
+        configuration={"delta.checkpointInterval": interval},
+        post_commithook_properties=PostCommitHookProperties(create_checkpoint=False),
+    )
+    outcome = compact(lake, no_spark, adopted(uri))
+    assert outcome.facts is not None
+    log = outcome.facts.snapshot.log
+    assert (log.checkpoint_version, log.commit_count) == expected_log
+    written = [path.name for path in Path(uri, "_delta_log").glob("*.checkpoint.parquet")]
+    assert written == [f"{4:020}.checkpoint.parquet"] * (expected_log[1] == 0)
+    for commit in Path(uri, "_delta_log").glob("*.json") if written else ():
+        commit.unlink()
+    assert len(contents(uri)) == 40
+    read_again = lake_with(adopted(uri), tmp_path / "home").facts(KEY)
+    assert read_again is not None
+    snapshot = read_again.snapshot
+    assert (snapshot.version, snapshot.file_count, len(snapshot.tombstones)) == (4, 1, 4)
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_fail_the_compaction(tmp_path: Path) -> None:
+    uri, lake = orders(tmp_path, configuration={"delta.checkpointInterval": "5"})
+    Path(uri, "_delta_log", f"{4:020}.checkpoint.parquet", "in the way").mkdir(parents=True)
+    outcome = compact(lake, no_spark, adopted(uri))
+    assert outcome.facts is not None
+    assert (outcome.version_after, outcome.rows_verified) == (4, 40)
+    assert (outcome.facts.snapshot.log.commit_count, len(contents(uri))) == (5, 40)
 
 
 def test_commits_of_others_before_ours_change_neither_the_plan_nor_their_rows(
