@@ -310,32 +310,6 @@ def test_a_transform_without_the_columns_that_its_write_names_is_refused(
     assert version_of(lake, states.key) is None
 
 
-def test_a_merge_writes_few_files_unless_the_table_says_otherwise(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    """Into a table with deletion vectors, Delta would write a file for each task of the source."""
-    uri, found = lake.settings.table_uri(states.key), list[int]()
-    spark.sql(
-        f"CREATE TABLE delta.`{uri}` (id BIGINT, at BIGINT) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
-    )
-    for number in (1, 2):
-        facts = lake.facts(states.key)
-        assert facts is not None
-        rows = spark.range(100 * number, 100 * number + 80, 1, 6).selectExpr("id", "id AS at")
-        transaction = delta_writes.Transaction(app_id="lakehouse/test", version=number)
-        write = Merge(keys=("id",), order_by=("at",))
-        merge = merge_rows.KeyedMerge(snapshot=facts.snapshot, write=write, transaction=transaction)
-        merge_rows.merge_rows(spark, rows, merge)
-        after = lake.facts(states.key)
-        assert after is not None
-        found.append(len(after.history.commits[-1].added_paths))
-        if number == 1:
-            spark.sql(
-                f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.autoOptimize.optimizeWrite' = 'false')"
-            )
-    assert found[0] == 1 < found[1]
-
-
 def _run(lake: Lake, spark: "SparkSession", tables: Sequence[Table]) -> dict[str, WriteOutcome]:
     return {table.key: write_table(lake, spark, table) for table in tables}
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors.exceptions.connect import SparkException
 
 from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.settings import Settings
@@ -95,38 +94,6 @@ def test_no_row_is_doubled_whatever_the_key(lake: Lake, spark: "SparkSession") -
             .collect()
         )
     assert [row["count"] for row in found] == [1] * 7
-
-
-@pytest.mark.spark
-def test_files_without_a_key_of_the_rows_are_not_read(lake: Lake, spark: "SparkSession") -> None:
-    write = Merge(keys=("day", "id"), order_by=("at",))
-    days = spark.range(0, 1_000, 1, 10).selectExpr(
-        "id", "date_add(DATE'2013-01-01', int(id / 100)) AS day", "1 AS at"
-    )
-    days.write.format("delta").save(lake.settings.table_uri("silver/days"))
-    facts = lake.facts("silver/days")
-    assert facts is not None and facts.snapshot.file_count == 10
-    late = spark.sql("SELECT 942L AS id, DATE'2013-01-10' AS day, 2 AS at")
-    _, within = with_key_range(late, write.keys)
-    assert within == (
-        "`day` BETWEEN DATE'2013-01-10' AND DATE'2013-01-10'",
-        "`id` BETWEEN 942 AND 942",
-    )
-    lake.store.delete(
-        f"silver/days/{file.path}" for file in facts.snapshot.files if "part-00009" not in file.path
-    )
-    merges = [
-        KeyedMerge(
-            snapshot=facts.snapshot,
-            write=write,
-            transaction=Transaction(app_id="t", version=version),
-        )
-        for version in (1, 2)
-    ]
-    merge_rows(spark, late, merges[0], are_few=True)
-    assert lake.has_version("silver/days", 1)
-    with pytest.raises(SparkException):
-        merge_rows(spark, late, merges[1])
 
 
 @pytest.mark.spark

@@ -109,27 +109,6 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
     assert write_table(lake, spark, mended).reason is Reason.NOTHING_LANDED
 
 
-def test_files_that_each_hold_a_good_row_and_a_bad_one_are_set_aside_and_pin_no_schema(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    inferred = replace(
-        PARTS, source=replace(SOURCE, schema=None, new_columns="rescue", derived=HALVED)
-    )
-    put(lake, "a.json", part(1, 2), part(2, 3))
-    put(lake, "b.json", part(3, 5), part(4, 4))
-    outcome = write_table(lake, spark, inferred)
-    assert ([aside.name for aside in outcome.set_aside], lake.facts(PARTS.key)) == (
-        ["a.json", "b.json"],
-        None,
-    )
-    put(lake, "c.json", {"id": "x", "size": 4})
-    assert write_table(lake, spark, inferred).reason is Reason.BATCH_READY
-    assert (rows_in(lake, PARTS.key, "id", "half"), quarantined(lake)) == (
-        [("x", 2.0)],
-        [("a.json", None), ("b.json", None)],
-    )
-
-
 VIOLATED = UnknownException(
     "CHECK constraint", errorClass="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", sql_state="23001"
 )
