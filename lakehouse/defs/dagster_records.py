@@ -29,8 +29,8 @@ from lakehouse.defs.sql_records import one_connection
 # A day of a small lake, or some hours of a busy one: enough to estimate a rate. SQLite reads them
 # in 0.035 s out of 25,000 runs with eight tags each.
 _RUNS_LOOKED_AT = 500
-# How many observations are read first, and how many if ours is not among them. The newest is nearly
-# always ours. If another program also reports observations, ours is among the newest 20, or is
+# How many observations are read first, and how many if none of them is ours. The newest one nearly
+# always is. If another program also reports observations, ours is among the newest 20, or is
 # reported again (`observed.py`).
 _OBSERVATIONS_LOOKED_AT = (1, 20)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py

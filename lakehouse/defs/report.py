@@ -40,8 +40,8 @@ def report_asset(
         pool="_".join(key.path),
         automation_condition=_every_morning(after),
         description="The state of all tables, worst first. Each morning's run also writes one HTML "
-        "page, as `lakehouse report` does: what needs a person, what ran and what did not and why, "
-        "and what it costs.",
+        "page, as `lakehouse report` does: what needs attention, what ran and what did not and why,"
+        " and what it costs.",
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         from lakehouse.engine.report.read import read_page

@@ -28,7 +28,8 @@ from lakehouse.core.metrics.facts import DagsterRecords
 from lakehouse.runtime.dagster_files import NEWEST_CHECKS, folder_bytes
 
 _BUSY_SECONDS = 30  # as long as Dagster itself waits for a writer
-# The sensors read the newest 20 observations of a table that others write (`dagster_records.py`).
+# The sensors read the newest 20 observations of a table that other programs write
+# (`dagster_records.py`).
 _OBSERVATIONS = 20
 # How many events without a run are kept: about 3 hours of the ranking, which is reported at most
 # once a minute.

@@ -1,4 +1,4 @@
-"""`lakehouse adopt`: describes Delta tables that others write, and adopts them."""
+"""`lakehouse adopt`: describes Delta tables that other programs write, and adopts them."""
 
 import shlex
 from collections.abc import Sequence

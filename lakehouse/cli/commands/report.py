@@ -27,7 +27,7 @@ _OUT = Path("report.html")
 def report_command(out: Path, as_json: bool) -> None:
     """Write the state of the lake to one HTML page; no JVM.
 
-    What needs a person, the tables by health, what ran and what did not and why, money, and where
+    What needs attention, the tables by health, what ran and what did not and why, money, and where
     the bytes are. The page needs no network. With --json, the same values are printed and no file
     is written.
     """

@@ -62,7 +62,7 @@ def plan_command(tables: tuple[str, ...], storage_class: str | None, as_json: bo
 @click.option(
     "--install-rule",
     is_flag=True,
-    help="Add the lifecycle rule to the bucket. Rules of others stay. Default: print the rule.",
+    help="Add the lifecycle rule to the bucket's rules. Default: print the rule.",
 )
 @json_option
 def apply_command(

@@ -1,4 +1,4 @@
-"""Which files leave with a partition, whether they can be copied, and their names in the archive.
+"""The files of an archived partition, whether they can be copied, and their names in the archive.
 
 The archive lies at `archive/<layer>/<table>/`, with a folder for each partition column, as Spark
 names them. Its files are plain Parquet, without deletion vectors and with the table's column names.

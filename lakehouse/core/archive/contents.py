@@ -1,4 +1,4 @@
-"""What a table's archive holds, as of one version of the table: a fold of its operations."""
+"""The contents of a table's archive at one version of the table, folded from its operations."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

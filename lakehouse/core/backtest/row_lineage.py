@@ -1,4 +1,4 @@
-"""Which rows are in which file: a table's history without its compactions.
+"""Tracks which rows are in which file: a table's history without its compactions.
 
 A grain is the set of rows that one commit of a writer wrote into one file. Compactions combine
 grains but do not change them; only a later commit of a writer removes or changes them. So the

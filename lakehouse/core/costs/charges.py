@@ -162,7 +162,7 @@ def operation_charges(
 
 
 def corrections(written: Sequence[Charge], now: Sequence[Charge]) -> list[Charge]:
-    """What must be added to the charges of a closed day, so that they sum up to those known now.
+    """The charges to add to a closed day, so that it sums up to what is known now.
 
     `written` includes earlier corrections.
     """

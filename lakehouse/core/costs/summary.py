@@ -30,8 +30,8 @@ class CostSummary:
     """What a lake, or a part of it, costs.
 
     - `day_count`: the days of the present month whose charges are known.
-    - `forecast_usd`: the month as it will be, if each day costs what the known days of the last
-      week cost on average. `None` if the ledger knows none of them.
+    - `forecast_usd`: the cost of the whole month, if each day costs as much as the known days of
+      the last week on average. `None` if the ledger knows none of them.
     - `amounts`: the cost of dead bytes, and the amounts that the caller passed.
     """
 
@@ -148,7 +148,7 @@ def budget_scopes(tables: Iterable[Table], budgets: Mapping[str, Decimal]) -> di
 def left_usd(
     charges: Sequence[Charge], budgets: Mapping[str, Decimal], *, today: date
 ) -> dict[str, Decimal]:
-    """What is left of each budget if the month goes on like its last week; below 0: too little."""
+    """What the forecast of the month leaves of each budget; below 0: too little."""
     left, days = dict[str, Decimal](), known_days(charges, today=today)
     for scope, budget in budgets.items():
         own = [each for each in charges if scope in ("lake", each.layer, each.table)]

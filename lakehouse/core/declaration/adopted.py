@@ -187,7 +187,7 @@ def commits_conditionally(log_store: str) -> bool:
 def commits_at_risk(
     write: object, engine: str | None, *, spark_is_conditional: bool
 ) -> Explanation | None:
-    """Why a compaction by `engine` could overwrite a commit of others; `None` if it cannot.
+    """Why a compaction by `engine` could overwrite another commit; `None` if it cannot.
 
     A conditional commit creates its version only if it does not exist. deltalake always commits
     that way, and Spark does not with Delta's own log stores. An unknown engine (`None`) counts as

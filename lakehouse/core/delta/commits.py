@@ -73,7 +73,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCompaction:
-    """A compaction in one or several commits. `predicted` is `None` if others ran it."""
+    """A compaction in one or several commits. `predicted` is `None` if it is not ours."""
 
     first_version: int
     version: int
@@ -163,7 +163,7 @@ class Commits:
         return tuple(reversed(counts))
 
     def compactions(self) -> tuple[LoggedCompaction, ...]:
-        """The compactions by us and by others, oldest first."""
+        """The compactions by any program, oldest first."""
         groups: dict[str, tuple[list[Commit], Prediction | None]] = {}
         for commit in filter(is_compaction, self.commits):
             predicted = prediction_in(commit)
@@ -179,7 +179,7 @@ class Commits:
 
 
 def is_compaction(commit: Commit) -> bool:
-    """Whether the commit is an OPTIMIZE or a REORG, by us or by others."""
+    """Whether the commit is an OPTIMIZE or a REORG, by any program."""
     return commit.operation in ("OPTIMIZE", "REORG")
 
 
@@ -234,7 +234,7 @@ def may_repeat_rows(commit: Commit) -> bool:
 
 
 def written_in(commit: Commit) -> dict[str, Any]:
-    """The metadata that we wrote into a commit; empty for commits of others."""
+    """The metadata that we wrote into a commit; empty for other commits."""
     try:
         written = json.loads(commit.user_metadata or "")
     except (ValueError, RecursionError):

@@ -25,7 +25,7 @@ class RebuildEffect:
     has_other_columns: bool
 
     def sentence_for(self, reader: DownstreamReader) -> str:
-        """What the next run of this reader does."""
+        """What the next run of this reader will do."""
         key, write = reader.table.key, reader.table.write
         is_first = reader.table.inputs[0].key == self.table.key
         if self.has_same_rows:

@@ -7,8 +7,8 @@ have nothing to read. From its inputs, a derived table is computed again, and it
 - A cast that loses or changes the value of any row is refused.
 - Own rows are refused where they cannot be what the declaration asks for, such as a landed `Merge`
   with other keys: earlier rows of a key are gone.
-- The rows of a table that others write, or that an `Append` downstream could not follow, are left
-  alone.
+- The rows of a table that other programs write, or that an `Append` downstream could not follow,
+  are left alone.
 """
 
 from collections.abc import Mapping

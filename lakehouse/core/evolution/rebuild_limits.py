@@ -1,4 +1,4 @@
-"""What a rebuild of a table cannot do exactly, and what to use instead."""
+"""Refuses rebuilds that cannot be exact, and says what to use instead."""
 
 import re
 

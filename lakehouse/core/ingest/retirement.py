@@ -1,4 +1,4 @@
-"""Which loaded files leave the landing area, and why the others stay.
+"""Decides which loaded files leave the landing area, and why the others stay.
 
 **Safety properties** (tests in `test_retire.py`)
 - A file goes only if the table's log records the batch that loaded it, and that batch's commit
@@ -7,8 +7,8 @@
   manifest has its digest. A file that landed after the commit of its batch stays, because the
   log then belongs to another incarnation of the table.
 - A file stays while it, or a line of it, is in quarantine.
-- A file stays if a RESTORE or overwrite by others may have removed its rows, or if the quarantine
-  may not have a line of it that was refused.
+- A file stays if a RESTORE or overwrite by another program may have removed its rows, or if the
+  quarantine may not have a line of it that was refused.
 - A file stays if the log does not show everything that happened to the table since its batch.
 - A file stays if its digest, or the commit time of its batch, is unknown.
 """

@@ -33,7 +33,7 @@ class AlertFacts:
     - `checks`: the newest result of each check, by asset and name.
     - `scores`: the health of each table and its sentence.
     - `done_ms`: when each daily upkeep, like `vacuum/bronze/weather`, was done last.
-    - `waits_ms`: since when there is something to do for upkeep that was never done.
+    - `waits_ms`: for upkeep that was never done, when it first had something to do.
     """
 
     checks: Mapping[tuple[str, str], CheckResult | None] = field(

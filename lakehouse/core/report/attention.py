@@ -1,4 +1,4 @@
-"""Decides what needs a person, with the command that helps."""
+"""Decides what needs attention, with the command that helps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -23,7 +23,7 @@ _STOPPED = frozenset(each.name for each in (Reason.BREAKER_OPEN, Reason.REWRITE_
 def attention_to_table(
     table: ReportedTable, pause: Pause | None, *, now_ms: int
 ) -> list[Attention]:
-    """What needs a person at one table."""
+    """What needs attention at one table."""
     key = table.table
     if table.problem:
         return [
@@ -78,7 +78,7 @@ def attention_to_table(
 
 
 def attention_to_inventory(stored: StoredBytes, *, is_own: bool, now_ms: int) -> list[Attention]:
-    """What needs a person at the inventory: there is none, or it is too old."""
+    """What needs attention at the inventory: there is none, or it is too old."""
     command = "lakehouse inventory load"
     if stored.created_ms is None:
         return [Attention(concern=Concern.INVENTORY_LATE, sentence=stored.problem, command=command)]
@@ -94,7 +94,7 @@ def attention_to_inventory(stored: StoredBytes, *, is_own: bool, now_ms: int) ->
 
 
 def attention_to_missing(table: str, missing: Sequence[str]) -> list[Attention]:
-    """What needs a person if files of a table's newest version are not in the inventory."""
+    """What needs attention if files of a table's newest version are not in the inventory."""
     if not missing:
         return []
     sentence = (
@@ -112,7 +112,7 @@ def attention_to_missing(table: str, missing: Sequence[str]) -> list[Attention]:
 
 
 def attention_to_deletions(table: str, failed: Mapping[str, str]) -> list[Attention]:
-    """What needs a person if the newest vacuum could not delete all files of its plan."""
+    """What needs attention if the newest vacuum could not delete all files of its plan."""
     if not failed:
         return []
     name, why = next(iter(failed.items()))
@@ -163,7 +163,7 @@ def _asset_of(table: Table) -> str:
 
 
 def attention_to_undeclared(keys: Sequence[str]) -> list[Attention]:
-    """What needs a person if tables in the lake are not declared."""
+    """What needs attention if tables in the lake are not declared."""
     if not keys:
         return []
     return [Attention(concern=Concern.UNDECLARED, sentence=undeclared_sentence(keys))]

@@ -41,7 +41,7 @@ class NamedAmount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DearTable:
-    """What a table costs in the present month if it goes on like this, and why.
+    """The forecast cost of a table for the present month, and its parts.
 
     `parts` are the largest first. `advice` is what makes it cheaper, `command` shows or does it.
     `is_outside`: these are the files that belong to no table.

@@ -77,7 +77,7 @@ class Page:
 
     @property
     def concerns(self) -> dict[Concern, list[Attention]]:
-        """What needs a person, by concern, the most urgent first."""
+        """What needs attention, by concern, the most urgent first."""
         found = {
             concern: [each for each in self.attention if each.concern is concern]
             for concern in Concern

@@ -50,7 +50,7 @@ def retained_table(
 
 
 def attention_to_archive(table: str, contents: ArchiveContents | None) -> list[Attention]:
-    """What needs a person at an archive: an operation that was interrupted."""
+    """What needs attention at an archive: an operation that was interrupted."""
     operation = None if contents is None else contents.unapplied
     if operation is None:
         return []

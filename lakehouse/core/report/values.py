@@ -11,7 +11,7 @@ _FALL = 5.0
 
 
 class Concern(Enum):
-    """What needs a person, the most urgent first. The value is the heading on the page."""
+    """What needs attention, the most urgent first. The value is the heading on the page."""
 
     UNREADABLE = "What cannot be read"
     MISSING_FILES = "Files that a table needs, but that are gone"
@@ -29,7 +29,7 @@ class Concern(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Something that needs a person: about which table, in a sentence, and the command that helps.
+    """Something that needs attention: about which table, in a sentence, and the command that helps.
 
     `table` is empty if it is about the whole lake.
     """

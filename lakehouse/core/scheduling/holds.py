@@ -35,7 +35,7 @@ def find_hold(
 
 
 def over_budget(table: Table, left_usd: Mapping[str, float]) -> Explanation | None:
-    """The hold of a table whose month costs more than its budget, its layer's or the lake's.
+    """The hold of a table that exceeds its monthly budget, or its layer's or the lake's.
 
     `left_usd` is what the forecast leaves of each budget: of tables by key, of layers, of `lake`.
     """

@@ -3,8 +3,8 @@
 **Safety properties** (tests in `core/tiers/test_plan.py`)
 - A file is planned only if the classifier that vacuums use calls it removed and within the
   retention, and no other table reads it. A live file never is.
-- A file whose time of removal, age or storage class is unknown, or that a reader has yet to read,
-  stays where it is.
+- A file stays in its class if its time of removal, age or class is unknown, or if a reader has yet
+  to read it.
 - `still_dead` repeats these checks against newer facts.
 """
 

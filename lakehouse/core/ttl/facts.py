@@ -1,4 +1,4 @@
-"""When the rows of each data file are from: the bounds of a table's time column, from the log.
+"""The bounds of a table's time column in each data file, from the log.
 
 Delta writes times in statistics with milliseconds: a minimum is at most a millisecond too early,
 and so is a maximum. Both are whole milliseconds here, and a row of a file is always before the

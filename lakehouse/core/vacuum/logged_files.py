@@ -1,4 +1,4 @@
-"""Finds in the log when files were removed, and which added files were never removed.
+"""Finds out from the log when files were removed, and which files were never removed.
 
 **Safety properties** (tests in `core/vacuum/test_plan.py`)
 - A file that a commit within the retention removed is kept, even if its tombstone is gone.

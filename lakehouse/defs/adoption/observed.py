@@ -1,4 +1,4 @@
-"""Observable assets for tables that others write, and the sensor that reads their changed logs.
+"""Observable assets of tables that other programs write, and the sensor that reads changed logs.
 
 For each table, two small requests show whether the last known commit is unchanged and still the
 newest. If it is not, the sensor reads the log and reports an observation of the table, without a
@@ -73,7 +73,7 @@ class _Seen:
 
 
 def observed_asset(table: Table, lake: Lake) -> Any:
-    """The observable asset of a table that others write.
+    """The observable asset of a table that other programs write.
 
     A run reads the log, and reports the table's counts and data version.
     """
@@ -130,7 +130,7 @@ def observation_sensor(
         minimum_interval_seconds=_SECONDS_ON_S3
         if any(lake.on_s3(table.key) for table in tables)
         else _SECONDS_ON_DISK,
-        description="Reads the changed logs of tables that others write.",
+        description="Reads the changed logs of tables that other programs write.",
     )
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         budget.begin()

@@ -1,1 +1,1 @@
-"""Finds, inspects and adopts tables that others write, read-only and without Spark."""
+"""Finds, inspects and adopts tables that other programs write, read-only and without Spark."""

@@ -1,4 +1,4 @@
-"""Inspects a table that others write, and adds it to the file of adopted tables.
+"""Inspects a table that other programs write, and adds it to the file of adopted tables.
 
 Nothing is written into the table.
 """

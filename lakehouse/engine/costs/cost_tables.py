@@ -106,7 +106,7 @@ def write_operations(costs: CostsSession, *, now_ms: int) -> CostsWritten:
 def operations_since(
     lake: Lake, tables: Mapping[str, Table], first: date
 ) -> tuple[list[UpkeepOperation], dict[str, str]]:
-    """The operations since the start of a day, and the tables that cannot be read, with reasons."""
+    """The operations since the start of a day; and why tables cannot be read, by table."""
     since_ms = int(midnight(first).timestamp() * 1_000)
     found = read_operations(lake, list(tables.values()), since_ms=since_ms)
     operations = [each for of_table in found for each in of_table.value or ()]

@@ -46,7 +46,7 @@ def read_ledger(
     now_ms: int,
     facts: KnownFacts | None = None,
 ) -> LedgerReading:
-    """The estimated charges since a day, those of today as they are known now.
+    """The estimated charges since a day, including those of today so far.
 
     The `facts` are not read again. A day that `costs/chargeback` lacks is estimated as its next run
     would.

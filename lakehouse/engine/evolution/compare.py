@@ -42,7 +42,7 @@ class DeclaredTable:
 
 
 def refuse_adopted(table: Table, *, asked: str) -> None:
-    """Refuses a table that others write: they change its columns, too."""
+    """Refuses a table that other programs write: they also change its columns."""
     if isinstance(table.write, Adopted):
         raise Refused(
             f"{asked} {table.key}: other programs write it, at {table.write.uri}, and change its"

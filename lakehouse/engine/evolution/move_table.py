@@ -18,7 +18,7 @@
 - At no moment does a reader find an older version of the table at either key.
 - An object is deleted only if the last listing shows a copy with its size, and with its ETag or
   time where the storage keeps them, and only after the table was complete at its new key.
-- A commit by others during the move is copied, too. If it contradicts the copy, both stay.
+- A commit by another program during the move is copied, too. If it contradicts the copy, both stay.
 - No run writes the table under its new key before the move is finished (`journal.moves`).
 """
 

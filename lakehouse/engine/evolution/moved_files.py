@@ -1,4 +1,4 @@
-"""What a move takes along: every object that the lake keeps under a table's key.
+"""Lists what a move takes along: every object that the lake keeps under a table's key.
 
 A log is copied in two parts, and deleted in the same two parts. Its `start` is what every reader
 needs first: the files of version 0, and the checkpoints. While a place has no start, or has every

@@ -1,4 +1,4 @@
-"""Deletes loaded files from the landing area, for a landing with `after_load="delete"`.
+"""Deletes loaded files from the landing area of a landing with `after_load="delete"`.
 
 1. Make the plan from the ledger, a listing, the table's log and the quarantine.
 2. For each batch of the plan, right before deleting its files: make the plan again if the table or

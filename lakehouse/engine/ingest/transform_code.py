@@ -59,7 +59,7 @@ def transform_code(declared: Table) -> str | None:
             if number == _MOST_VALUES or not text:
                 return None
             digest.update(f"{text}\n".encode(errors="surrogatepass"))
-    except Exception:  # objects of others may do anything; unknown code stops no table
+    except Exception:  # foreign objects may do anything; unknown code stops no table
         return None
     return f"{_KIND}:{digest.hexdigest()}"
 

@@ -88,7 +88,7 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
     sources = dict[str, bool]()
 
     def read(name: str, source: Callable[[], Value]) -> Value | None:
-        """What the source returns; `None` if it cannot be read."""
+        """The source's result; `None` if it cannot be read."""
         try:
             value = source()
         except (LakehouseError, OSError, sqlite3.Error):

@@ -59,7 +59,7 @@ class InventoryOfPage:
     def reconcile(
         self, tables: Sequence[Table], unread: Mapping[str, str]
     ) -> tuple[StoredBytes, list[Attention]]:
-        """The bytes by part, and what needs a person. `unread` are logs that cannot be read."""
+        """The bytes by part, and what needs attention. `unread` are logs that cannot be read."""
         report = self._report
         if report is None:
             return self._without_report(tables)

@@ -252,7 +252,7 @@ def _reported(
 def _undeclared(
     lake: Lake, tables: Sequence[Table], found: Sequence[Found[TableReading]]
 ) -> list[Attention]:
-    """What needs a person at undeclared tables; none are searched if storage does not answer."""
+    """What needs attention at undeclared tables; none are searched if storage does not answer."""
     if any(isinstance(each.error, Transient) for each in found):
         return []
     try:

@@ -35,7 +35,7 @@ class ArchivesOfPage:
     def retained(
         self, tables: Sequence[Table], *, now_ms: int
     ) -> tuple[list[RetainedTable], list[Attention]]:
-        """The tables with an archive, a TTL or kept versions, and what needs a person there."""
+        """The tables with an archive, a TTL or kept versions, and what needs attention there."""
         pinned = [table for table in tables if table.vacuum.readers]
         found = for_each_table(pinned, lambda table: pins(self._lake.store, table.key))
         unread_pins = {each.table.key: str(each.error) for each in found if each.error}

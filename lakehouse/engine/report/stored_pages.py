@@ -60,7 +60,7 @@ def earlier_page(store: Store, *, now_ms: int) -> EarlierPage:
 
 
 def _dated_files(store: Store) -> dict[str, list[str]]:
-    """The names of the stored pages and values, by date. Other files in the folder are left out."""
+    """The names of the stored pages and values, by date. Other files are ignored."""
     found = dict[str, list[str]]()
     for file in store.list(_FOLDER):
         match = _DATED.fullmatch(file.name.removeprefix(f"{_FOLDER}/"))

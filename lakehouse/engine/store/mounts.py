@@ -3,8 +3,8 @@
 Callers name a table's files by its key, as for any table. Only this module knows the real place.
 
 **Safety properties** (tests in `test_mounts.py`)
-- Nothing is written into a mounted folder, since it belongs to others. Its files can be deleted
-  only by `delete_each`, which names them one by one.
+- Nothing is written into a mounted folder, since it belongs to other programs. Its files can be
+  deleted only by `delete_each`, which names them one by one.
 - A listing of the lake contains no file of a mounted folder. A listing of a mounted folder contains
   only its own files.
 """

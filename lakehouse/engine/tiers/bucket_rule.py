@@ -1,7 +1,7 @@
 """Installs the one lifecycle rule that moves tagged files into a storage class.
 
 **Safety properties** (tests in `engine/tiers/test_apply.py`)
-- All rules of others stay as they are, and so does S3's minimum size for transitions.
+- All other rules stay as they are, and so does S3's minimum size for transitions.
 - The former configuration is recorded before it is replaced: `_lakehouse/lifecycle/<bucket>/rules/`
   keeps the newest. Afterwards, the configuration is read again and compared.
 """

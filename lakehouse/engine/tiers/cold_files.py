@@ -1,4 +1,4 @@
-"""Live files in a colder storage class: their records, and plans that know them.
+"""Records of live files in a colder storage class, and plans that take them into account.
 
 `_lakehouse/cold_files/<layer>/<name>.json` names a table's cold files. Each loaded inventory
 replaces the records of all tables, and a compaction adds the files that it moved. Without a record,

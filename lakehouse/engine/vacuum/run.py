@@ -224,7 +224,7 @@ def _delete(
 def _retention_to_set(inputs: VacuumInputs, table: Table) -> dict[str, str]:
     """The declared properties that the table does not have yet.
 
-    Others are not set again, because every ALTER TABLE aborts concurrent writers.
+    Properties that it has are not set again, because every ALTER TABLE aborts concurrent writers.
     """
     current = inputs.facts.log.snapshot.properties
     declared = table.vacuum.retention_properties(current)

@@ -1,4 +1,4 @@
-"""What needs a person, with the command that helps."""
+"""What needs attention, with the command that helps."""
 
 import pytest
 
