@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lakehouse.core.costs.summary import (
     usd_number,
     usd_text,
 )
+from lakehouse.core.report.money import dearest_tables
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 
@@ -88,6 +90,10 @@ def costs_command(
         return
     _print(summary, charges)
     _print_groups(groups, by, group_since)
+    for dear in dearest_tables(charges, opened.tables, today=day_of(now))[:1]:
+        per_month = usd_text(Decimal(dear.usd_per_month))
+        show(f"{dear.table} costs most, {per_month} USD a month: {dear.why}")
+        show(f"{dear.advice}: {dear.command}")
 
 
 def _allocate(opened: LakeContext, bill: Path, resource: str, *, as_json: bool) -> None:

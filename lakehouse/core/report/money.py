@@ -27,6 +27,7 @@ _NAMES = {
 _PART_NAMES = {part.name.lower(): _NAMES[kind] for kind, parts in KINDS.items() for part in parts}
 # A part with at least this share of a table's cost gets advice.
 _WORTH_A_VACUUM, _WORTH_A_LOOK = 0.1, 0.25
+_MOSTLY = 0.75
 _DEAREST = 10
 _OUTSIDE = "(outside all tables)"
 
@@ -95,9 +96,6 @@ def money_of(
     """The money of the charges of this month and the last seven days."""
     summary = summarize(charges, today=today)
     month = [charge for charge in charges if charge.day >= today.replace(day=1)]
-    forecast = forecast_by_table(charges, today=today)
-    totals = {key: sum(parts.values()) for key, parts in forecast.items()}
-    dearest = sorted((key for key in totals if totals[key] > 0), key=lambda key: -totals[key])
     [dead] = [each.usd for each in summary.amounts if each.name == "dead bytes"]
     return Money(
         region=book.region,
@@ -109,13 +107,21 @@ def money_of(
         month_usd=float(summary.month_usd),
         forecast_usd=None if summary.forecast_usd is None else float(summary.forecast_usd),
         dead_usd=None if dead is None else float(dead),
-        dearest=tuple(
-            _dear_table(key, forecast[key], declared.get(key)) for key in dearest[:_DEAREST]
-        ),
+        dearest=tuple(dearest_tables(charges, declared, today=today)[:_DEAREST]),
         by_layer=_amounts(month, "layer"),
         by_owner=_amounts(month, "owner"),
         by_kind=_amounts(month, "kind"),
     )
+
+
+def dearest_tables(
+    charges: Sequence[Charge], declared: Mapping[str, Table], *, today: date
+) -> list[DearTable]:
+    """The tables that cost something, the dearest first, each with what makes it cheaper."""
+    forecast = forecast_by_table(charges, today=today)
+    totals = {key: sum(parts.values()) for key, parts in forecast.items()}
+    dearest = sorted((key for key in totals if totals[key] > 0), key=lambda key: -totals[key])
+    return [_dear_table(key, forecast[key], declared.get(key)) for key in dearest]
 
 
 def attention_to_budgets(
@@ -198,15 +204,9 @@ def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple
             "Removed files are kept for readers of older versions. If none needs them for so long, "
             "use a smaller Vacuum(retention_hours=…)"
         ), f"lakehouse inventory report {key}"
-    if shares.get("compute of compaction", 0) >= _WORTH_A_LOOK and table is not None:
-        files = 2 * policy_for(table.layer, table.compaction).most_small_files
-        return (
-            "It is compacted often. Try a larger Compaction(min_small_files=…) on its history"
-        ), f"lakehouse backtest {key} --policy min_small_files={files} --compare"
-    if shares.get("compute of vacuum", 0) >= _WORTH_A_LOOK:
-        return "Its vacuums take a large part. Their plan has the price of each mode", (
-            f"lakehouse vacuum {key} --dry-run"
-        )
+    for part, advice in _advice_on_work(key, table).items():
+        if shares.get(f"compute of {part}", 0) >= _WORTH_A_LOOK:
+            return advice
     if shares.get(_ARCHIVE, 0) >= _WORTH_A_LOOK:
         return (
             "Its archive takes a large part. Use a colder Archive(storage_class=…), or keep it for "
@@ -214,12 +214,39 @@ def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple
         ), f"lakehouse archive list {key}"
     if shares.get(_LOG, 0) >= _WORTH_A_LOOK:
         return "Its log is large. Write fewer, larger commits", f"lakehouse health {key} --verbose"
+    if shares.get(_LIVE, 0) < _MOSTLY:
+        return "No part of it stands out", f"lakehouse costs {key} --by kind"
     if table is not None and table.archive is None and table.ttl is None:
         return (
-            "Nearly all of it is live data. If old rows are rarely read, use "
+            "Most of it is live data. If old rows are rarely read, use "
             'archive=Archive(storage_class="STANDARD_IA"); if they are not needed, use ttl=Ttl(…)'
         ), f"lakehouse inventory report {key}"
-    return "Nearly all of it is live data", f"lakehouse inventory report {key}"
+    return "Most of it is live data", f"lakehouse inventory report {key}"
+
+
+def _advice_on_work(key: str, table: Table | None) -> dict[str, tuple[str, str]]:
+    """What makes each kind of upkeep cheaper, and the command that shows it."""
+    advice = {
+        "vacuum": (
+            "Its vacuums take a large part. Their plan has the price of each mode",
+            f"lakehouse vacuum {key} --dry-run",
+        ),
+        "archive": (
+            "Its archive runs take a large part. Each partition moves once",
+            f"lakehouse archive plan {key}",
+        ),
+        "ttl": (
+            "Its TTL takes a large part. The log alone suffices for partitions by that time",
+            f"lakehouse ttl plan {key}",
+        ),
+    }
+    if table is not None:
+        files = 2 * policy_for(table.layer, table.compaction).most_small_files
+        advice["compaction"] = (
+            "It is compacted often. Try a larger Compaction(min_small_files=…) on its history",
+            f"lakehouse backtest {key} --policy min_small_files={files} --compare",
+        )
+    return advice
 
 
 def _amounts(charges: Iterable[Charge], by: str) -> tuple[NamedAmount, ...]:

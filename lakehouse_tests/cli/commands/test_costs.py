@@ -24,7 +24,11 @@ def test_costs_of_today_are_those_of_the_newest_inventory(told: Terminal) -> Non
     names = ["dead bytes", "small files", "saved by compaction", "saved by inventory"]
     assert [each["name"] for each in lake["amounts"]] == [*names, "saved by archive"]
     assert lake["amounts"][-1]["usd"] == 0
-    assert "forecast" in told.run("costs").stdout
+    printed = told.run("costs").stdout
+    assert "forecast" in printed
+    *_, why, way_out = printed.rstrip("\n").split("\n")
+    assert why.startswith("silver/orders costs most, ") and why.endswith(" USD a month: 100% log")
+    assert way_out.endswith(": lakehouse health silver/orders --verbose")
 
 
 def test_a_budget_that_is_no_amount_is_refused(told: Terminal) -> None:
