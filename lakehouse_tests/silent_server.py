@@ -85,6 +85,18 @@ def half_silent_server(endpoint: str, is_silent: Callable[[str], bool]) -> Itera
         yield address
 
 
+class _QuietHandler(BaseHTTPRequestHandler):
+    """Prints nothing, not even where a client was killed before it took its answer."""
+
+    protocol_version = "HTTP/1.1"
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
 @contextmanager
 def faulty_server(
     endpoint: str,
@@ -98,9 +110,7 @@ def faulty_server(
     """
     there, ended = urlsplit(endpoint), threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(_QuietHandler):
         def forward(self) -> None:
             self.close_connection = True
             if self.headers.get("Expect") == "100-continue":
@@ -135,8 +145,6 @@ def faulty_server(
             return answer.status, answer.getheaders(), content
 
         do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = forward  # noqa: N815
-
-        def log_message(self, format: str, *args: object) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
