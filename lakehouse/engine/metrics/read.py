@@ -21,7 +21,7 @@ from lakehouse.core.costs.operations import UpkeepOperation, failed_compactions,
 from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
-from lakehouse.core.errors import LakehouseError
+from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory.checks import loads_of
 from lakehouse.core.inventory.objects import KINDS
 from lakehouse.core.journal_records import VacuumRecord
@@ -202,10 +202,17 @@ def _bytes_in_inventory(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
     return sums
 
 
-def _bytes_in_uploads(store: S3Store) -> dict[str, int | None]:
-    """Bytes of the unfinished uploads of each table's folder that has some."""
+def _bytes_in_uploads(store: S3Store) -> dict[str, int | None] | None:
+    """Bytes of the unfinished uploads of each table's folder that has some.
+
+    `None` if the lake has no right to list them, which it does not need otherwise.
+    """
+    try:
+        uploads = open_uploads(store)
+    except Refused:
+        return None
     sums = dict[str, int | None]()
-    for upload in open_uploads(store):
+    for upload in uploads:
         key = "/".join(upload.key.removeprefix(store.prefix).split("/")[:2])
         before = sums.get(key, 0)
         size_bytes = upload.size_bytes

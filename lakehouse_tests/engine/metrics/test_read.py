@@ -6,15 +6,19 @@ from pathlib import Path
 
 import boto3
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.costs.charges import Charge
 from lakehouse.core.costs.focus import COLUMNS, LakeAccount, estimated_row
+from lakehouse.core.errors import Refused
 from lakehouse.core.metrics.families import BYTES, SOURCE_READABLE
+from lakehouse.core.tiers.lifecycle_check import OpenUpload
 from lakehouse.engine.costs.chargeback import CHARGEBACK
 from lakehouse.engine.costs.cost_tables import arrow_schema
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.metrics import read
 from lakehouse.engine.metrics.read import read_samples
 from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse_tests.conftest import own_settings
@@ -71,7 +75,10 @@ def test_orphaned_noncurrent_and_log_bytes_are_those_of_the_newest_inventory(
     assert bytes_by_part(lake) == {"orphaned": 12, "noncurrent": 0, "log": 7}
 
 
-def test_the_parts_of_unfinished_uploads_are_counted(bucket: str, tmp_path: Path) -> None:
+def test_the_parts_of_unfinished_uploads_are_counted(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the right to list them they are unknown, and nothing else is."""
     lake = Lake(settings=own_settings(tmp_path), store=S3Store(bucket, "some/lake"))
     LogBuilder(lake.store, A.key).create().append([("a", 1_000)])
     assert bytes_by_part(lake) == {"multipart": 0}
@@ -81,3 +88,9 @@ def test_the_parts_of_unfinished_uploads_are_counted(bucket: str, tmp_path: Path
         upload = client.create_multipart_upload(**target)["UploadId"]
         client.upload_part(**target, UploadId=upload, PartNumber=1, Body=b"x" * size)
     assert bytes_by_part(lake) == {"multipart": 11}
+
+    def refused(_: S3Store) -> list[OpenUpload]:
+        raise Refused("no right to s3:ListBucketMultipartUploads")
+
+    monkeypatch.setattr(read, "open_uploads", refused)
+    assert bytes_by_part(lake) == {}
