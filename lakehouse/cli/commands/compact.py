@@ -60,7 +60,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
 
 
 def _refuse_pool_of_its_project(lake: Lake, table: Table) -> None:
-    """Refuses a commit by Spark if the writers wait for it in another Dagster instance only."""
+    """Refuses a commit by Spark if only another Dagster instance keeps the writers apart."""
     write = table.write
     if not (is_maintained(table) and isinstance(write, Adopted) and write.writers == "none"):
         return

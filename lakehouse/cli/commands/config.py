@@ -15,7 +15,7 @@ from lakehouse.engine.lake_owner import commits_sentence
 # The parameters of a Spark server's address, except these three, are headers. Their values are
 # hidden, since they may be keys.
 _HEADER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
-# Variables of boto3 whose values are shown. Of the others, only whether they are set is shown.
+# Variables of boto3 whose values are shown. The others are only shown as set or not set.
 _SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
 _SECRETS = (
     "AWS_ACCESS_KEY_ID",

@@ -66,7 +66,7 @@ def show_finding(finding: Finding) -> None:
 
 
 def show_nothing(_: Finding) -> None:
-    """With `--json`, all findings are printed at the end."""
+    """Prints nothing: with `--json`, all findings are printed at the end."""
 
 
 def _settings(examination: Examination) -> Settings | None:

@@ -69,8 +69,8 @@ def compare_with_spark(session: TableSession) -> DeclaredTable | None:
     """The table and all changes of its declaration; `None` if there is no table yet.
 
     Raises:
-        Refused: others write the table, an input does not exist, Spark refuses the function or an
-            expression, or a schema is not declared any more.
+        Refused: other programs write the table, an input does not exist, Spark refuses the function
+            or an expression, or a schema is not declared any more.
     """
     lake, table = session.lake, session.table
     refuse_adopted(table, asked="evolve")

@@ -21,7 +21,7 @@ from lakehouse.engine.path_resolver import PathResolver, landing_prefixes
 from lakehouse.engine.store.interface import MAX_COPY_BYTES
 from lakehouse.engine.vacuum.lake_tables import listed_tables
 
-# Paths of the table itself in files that other formats keep next to the log.
+# The property that lets other formats read the table. Their metadata has absolute paths.
 # Source: delta-io/delta v4.4.0, DeltaConfig.scala, UNIVERSAL_FORMAT_ENABLED_FORMATS
 _OTHER_FORMATS = "delta.universalFormat.enabledFormats"
 
@@ -130,7 +130,7 @@ def _by_kind(files: Sequence[MovingFile]) -> tuple[MovedFiles, ...]:
 
 
 def _count_at(lake: Lake, new_key: str) -> int:
-    """The objects at the new key that a move does not merge with its own."""
+    """The number of objects at the new key, except those that a move merges."""
     folders = (
         new_key,
         quarantine_key(new_key),
