@@ -56,8 +56,8 @@ def test_a_compaction_on_s3_that_lost_a_row_is_undone(
         before = contents(uri, storage_options=options)
         real = deltalake_run._rewritten  # pyright: ignore[reportPrivateUsage]
 
-        def with_a_lost_row(folder: Path, *arguments: Any) -> Any:
-            actions = real(folder, *arguments)
+        def with_a_lost_row(inputs: Any, folder: Path, *more: Any) -> Any:
+            actions = real(inputs, folder, *more)
             [add] = [action["add"] for action in actions if "add" in action]
             path = folder / add["path"]
             pq.write_table(pq.read_table(path).slice(1), path)

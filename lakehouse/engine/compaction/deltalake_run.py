@@ -5,9 +5,9 @@ so doubles their rows. It also ignores the number of retries that it is given. S
 the planned files only, in a workshop: a folder of this machine with a log of its own. This module
 commits.
 
-1. The workshop gets the table's metadata, and the planned files in their order: as links to files
-   of a disk, downloaded from S3. They have plain names there, since deltalake changes the spelling
-   of a path in a log, like `ä` to `%C3%A4`. An entry above the target ends each bin.
+1. The workshop gets the table's metadata, and the planned files in their order: by links to a
+   disk, downloaded from S3. They have plain names there, since deltalake changes the spelling of a
+   path in a log, like `ä` to `%C3%A4`. An entry above the target ends each bin.
 2. deltalake compacts the workshop. Its commit names the files that it wrote. Planned files that
    Spark reads in another way are refused, and doubtful statistics are omitted (`rewritten_files`).
 3. These files are copied into the table's folder, below their own names, and flushed to the disk.
@@ -21,11 +21,13 @@ commits.
   files stay live, and their rows are doubled.
 - If it is certain that nothing was committed, the files of step 3 are deleted again. They never
   are if one of them is live, although the storage reported that another writer was faster.
-- A workshop that a killed run left is emptied by the table's next one.
+- A workshop that a killed run left is emptied by the table's next one. Nothing behind its links is
+  deleted.
 - An undo commits directly after the version that was found to be wrong, or not at all.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,6 +47,11 @@ from lakehouse.engine.store import MountedStore, S3Store, Store, store_at
 from lakehouse.engine.store.s3_objects import download, upload
 
 Actions = list[dict[str, Any]]
+Inputs = Mapping[str, DataFile]
+# The name of the table's folder in the workshop. Paths that deltalake cannot spell in another way
+# are read through it; a link for each of a thousand files takes longer than all of the rest.
+_LINK = "table"
+_PLAIN_PATH = re.compile(r"([A-Za-z0-9_=-][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_.=-]*")
 # Each lost version costs one more reading of the log.
 _VERSIONS_TRIED = 50
 
@@ -63,11 +70,13 @@ def compact_in_log_order(
     """
     with _workshop(lake, snapshot.table) as folder:
         store, prefix = place = _place_of(lake, snapshot.table)
-        _furnish(folder, lake, snapshot, planned, place)
-        actions = _rewritten(folder, planned, user_metadata)
+        inputs = _inputs(planned, store)
+        _bring(inputs, folder, place, Path(lake.table_uri(snapshot.table)).absolute())
+        _describe(inputs, folder, planned, protocol_and_metadata(lake, snapshot))
+        actions = _rewritten(inputs, folder, planned, user_metadata)
         written = [unquote(action["add"]["path"]) for action in actions if "add" in action]
-        inputs = {folder / inside: file.path for inside, file in _inputs(planned).items()}
-        refuse_misread(snapshot.table, inputs, [folder / name for name in written])
+        paths_in_log = {folder / inside: file.path for inside, file in inputs.items()}
+        refuse_misread(snapshot.table, paths_in_log, [folder / name for name in written])
         try:
             for name in written:
                 if isinstance(store, S3Store):
@@ -101,25 +110,33 @@ def _workshop(lake: Lake, key: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _furnish(
-    folder: Path,
-    lake: Lake,
-    snapshot: Snapshot,
-    planned: CompactionPlan,
-    place_of_table: tuple[Store, str],
-) -> None:
-    """Step 1."""
-    store, prefix = place_of_table
-    inputs = _inputs(planned)
-    names = [unquote(file.path) for file in inputs.values()]
+def _inputs(planned: CompactionPlan, store: Store) -> Inputs:
+    """The planned files in their order, by their names in the workshop."""
+    files = [file for bin_ in planned.bins for file in bin_.files]
+    on_disk = not isinstance(store, S3Store)
+    return {
+        f"{_LINK}/{file.path}"
+        if on_disk and _PLAIN_PATH.fullmatch(file.path)
+        else f"input-{place}.parquet": file
+        for place, file in enumerate(files)
+    }
+
+
+def _bring(inputs: Inputs, folder: Path, place: tuple[Store, str], root: Path) -> None:
+    """Step 1: the files. `root` is the table's folder, if it is on a disk."""
+    store, prefix = place
     if isinstance(store, S3Store):
-        paths = [folder / inside for inside in inputs]
-        download(store, [f"{prefix}{name}" for name in names], paths)
-    else:
-        root = Path(lake.table_uri(snapshot.table)).absolute()
-        for inside, name in zip(inputs, names, strict=True):
-            (folder / inside).symlink_to(root / name)
-    actions = protocol_and_metadata(lake, snapshot)
+        names = [f"{prefix}{unquote(file.path)}" for file in inputs.values()]
+        download(store, names, [folder / inside for inside in inputs])
+        return
+    (folder / _LINK).symlink_to(root)
+    for inside, file in inputs.items():
+        if not inside.startswith(f"{_LINK}/"):
+            (folder / inside).symlink_to(root / unquote(file.path))
+
+
+def _describe(inputs: Inputs, folder: Path, planned: CompactionPlan, actions: Actions) -> None:
+    """Step 1: the log, which begins with `actions`."""
     waiting = iter(inputs.items())
     for place, bin_ in enumerate(planned.bins):
         for inside, file in islice(waiting, len(bin_.files)):
@@ -128,12 +145,6 @@ def _furnish(
         too_large = planned.statement.up_to_bytes + 1
         actions.append(_added(f"end-of-bin-{place}", bin_.files[0], too_large))
     (folder / "_delta_log" / f"{0:020}.json").write_bytes(_encoded(actions))
-
-
-def _inputs(planned: CompactionPlan) -> Mapping[str, DataFile]:
-    """The planned files in their order, by their names in the workshop."""
-    files = [file for bin_ in planned.bins for file in bin_.files]
-    return {f"input-{place}.parquet": file for place, file in enumerate(files)}
 
 
 def _added(path: str, file: DataFile, size_bytes: int) -> dict[str, Any]:
@@ -149,7 +160,9 @@ def _added(path: str, file: DataFile, size_bytes: int) -> dict[str, Any]:
     return {"add": add}
 
 
-def _rewritten(folder: Path, planned: CompactionPlan, user_metadata: str) -> Actions:
+def _rewritten(
+    inputs: Inputs, folder: Path, planned: CompactionPlan, user_metadata: str
+) -> Actions:
     """Step 2: the actions of deltalake's commit, as those of a commit to the table."""
     from deltalake import DeltaTable
 
@@ -157,7 +170,6 @@ def _rewritten(folder: Path, planned: CompactionPlan, user_metadata: str) -> Act
     table.optimize.compact(target_size=planned.statement.up_to_bytes)
     fields = json.loads(table.schema().to_json())["fields"]
     lines = (folder / "_delta_log" / f"{1:020}.json").read_text().splitlines()
-    inputs = _inputs(planned)
     actions: Actions = []
     for action in map(json.loads, lines):
         kind, values = next(iter(action.items()))

@@ -20,7 +20,7 @@ from lakehouse.engine.store import Store
 # How the statistics of several files are combined. Source: PROTOCOL.md, "Per-file Statistics".
 _FOLDS: Mapping[str, Any] = {"minValues": min, "maxValues": max, "nullCount": sum}
 
-PartitionFacts = tuple[int, Mapping[tuple[str, str], Any]]
+PartitionFacts = tuple[int, Mapping[tuple[str, tuple[str, ...]], Any]]
 
 
 def equal_by_log(
@@ -77,19 +77,23 @@ def _by_partition(
     return facts
 
 
-def _of_columns(statistics: Sequence[Mapping[str, Any]]) -> Mapping[tuple[str, str], Any]:
+def _of_columns(
+    statistics: Sequence[Mapping[str, Any]],
+) -> Mapping[tuple[str, tuple[str, ...]], Any]:
     """Minimum, maximum and null count of each column for which all files have statistics."""
-    facts: dict[tuple[str, str], Any] = {}
+    facts: dict[tuple[str, tuple[str, ...]], Any] = {}
     for kind, fold in _FOLDS.items():
         by_file = [dict(_leaves(each.get(kind, {}))) for each in statistics]
-        for column in set[str].intersection(*map(set[str], by_file)):
+        for column in set.intersection(*map(set, by_file)):
             facts[kind, column] = fold([each[column] for each in by_file])
     return facts
 
 
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(
+    values: Mapping[str, Any], parents: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, value in values.items():
-        path = json.dumps([prefix, name])
+        path = (*parents, name)
         if isinstance(value, Mapping):
             yield from _leaves(value, path)
         elif value is not None:

@@ -63,6 +63,19 @@ def test_a_compaction_is_recorded_and_priced_like_one_by_spark(tmp_path: Path) -
     assert info["engineInfo"].startswith("delta-rs")
 
 
+def test_a_workshop_that_a_killed_run_left_is_emptied_and_no_file_behind_its_links_goes(
+    tmp_path: Path,
+) -> None:
+    uri, lake = orders(tmp_path)
+    workshop = lake.settings.home / "workshops" / KEY.replace("/", ".")
+    (workshop / "_delta_log").mkdir(parents=True)
+    (workshop / "table").symlink_to(uri)
+    before = {path.name for path in Path(uri).glob("*.parquet")}
+    assert compact(lake, no_spark, adopted(uri)).files_removed == len(before) == 4
+    assert before < {path.name for path in Path(uri).glob("*.parquet")}
+    assert not workshop.exists()
+
+
 # The table's interval -> the version of its checkpoint after the compaction, and the commits since.
 CHECKPOINTS = {"5": (4, 0), "6": (None, 5)}
 
