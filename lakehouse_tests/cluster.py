@@ -6,16 +6,19 @@ master, workers, and a Connect server whose driver runs outside of them.
 
 import os
 import secrets
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lakehouse.runtime import jars
 from lakehouse.runtime.bound_process import BoundProcess, start_bound
+from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.java import find_java
+from lakehouse.runtime.log_store import JAR
 from lakehouse.runtime.processes import port_answers
-from lakehouse.runtime.spark_server_conf import TOKEN_VARIABLE
+from lakehouse.runtime.spark_server_conf import TOKEN_VARIABLE, s3a_conf
 from lakehouse_tests.conftest import free_port, wait_until
 
 _DEPLOY = "org.apache.spark.deploy"
@@ -29,6 +32,8 @@ class Cluster:
 
     folder: Path
     environment: Mapping[str, str]
+    cores: int = 1
+    memory: str = "1200m"
     port: int = field(default_factory=free_port)
     workers: list[BoundProcess] = field(default_factory=list)
 
@@ -46,13 +51,23 @@ class Cluster:
         with (self.folder / f"{name}.log").open("ab") as log:
             return start_bound([program, *command], cwd=folder, env=self.environment, output=log)
 
-    def start_worker(self, *, cores: int, memory: str) -> None:
+    def start_worker(self) -> None:
         """Starts one more worker."""
         name = f"worker-{len(self.workers)}"
-        options = ["-c", str(cores), "-m", memory, "--webui-port", str(free_port())]
+        options = ["-c", str(self.cores), "-m", self.memory, "--webui-port", str(free_port())]
         options += ["--host", "127.0.0.1", "-d", str(self.folder / name)]
         worker = self.start(name, [f"{_DEPLOY}.worker.Worker", *options, self.address])
         self.workers.append(worker)
+
+    def replace_worker(self) -> None:
+        """Kills the newest worker with its executors, as a machine dies, and starts another one."""
+        os.kill(self.workers[-1].pid, signal.SIGKILL)
+        self.start_worker()
+
+    def kill_executors(self) -> None:
+        """Kills all executors; the workers start others."""
+        for pid in self.executors():
+            os.kill(pid, signal.SIGKILL)
 
     def executors(self) -> list[int]:
         """The process ids of all executors of this cluster."""
@@ -77,7 +92,8 @@ def standalone(
     """A master and its workers; all of their processes end with the block."""
     quiet = {"SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
     java = {"JAVA_HOME": str(find_java()), "SPARK_HOME": str(jars.spark_home())}
-    cluster = Cluster(folder=folder, environment={**os.environ, **environment, **quiet, **java})
+    environment = {**os.environ, **environment, **quiet, **java}
+    cluster = Cluster(folder=folder, environment=environment, cores=cores)
     with ExitStack() as stack:
         options = ["--host", "127.0.0.1", "--port", str(cluster.port)]
         options += ["--webui-port", str(free_port())]
@@ -86,28 +102,68 @@ def standalone(
         wait_until("the master answers", lambda: port_answers(cluster.port))
         stack.callback(lambda: [worker.end() for worker in cluster.workers])
         for _ in range(workers):
-            cluster.start_worker(cores=cores, memory="1200m")
+            cluster.start_worker()
         yield cluster
 
 
-@contextmanager
-def connect_server(
-    cluster: Cluster, conf: Mapping[str, str], *, name: str = "connect"
-) -> Iterator[tuple[str, dict[str, str], BoundProcess]]:
-    """A Connect server whose driver uses the cluster: its address, the token's variable, its process."""
-    port = free_port()
-    token = {TOKEN_VARIABLE: secrets.token_urlsafe(16)}
-    bind = {"spark.connect.grpc.binding.address": "127.0.0.1"}
-    bind["spark.connect.grpc.binding.port"] = str(port)
-    command = ["--master", cluster.address, "--class", _CONNECT]
-    for key, value in {**conf, **bind}.items():
-        command += ["--conf", f"{key}={value}"]
-    server = Cluster(
-        folder=cluster.folder, environment={**cluster.environment, **token}, port=cluster.port
-    ).start(name, [*command, "spark-internal"])
-    try:
-        wait_until("the Connect server answers", lambda: not server.is_alive or port_answers(port))
-        assert server.is_alive, (cluster.folder / f"{name}.log").read_text()[-3000:]
-        yield f"sc://localhost:{port}", token, server
-    finally:
-        server.end()
+@dataclass(slots=True, kw_only=True)
+class ConnectServer:
+    """A Connect server whose driver uses the cluster; a restart keeps its address and token."""
+
+    cluster: Cluster
+    conf: Mapping[str, str]
+    port: int = field(default_factory=free_port)
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    process: BoundProcess | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the environment of a client says to reach it."""
+        return {"LAKEHOUSE_SPARK": f"sc://localhost:{self.port}", TOKEN_VARIABLE: self.token}
+
+    def start(self) -> None:
+        """Starts it and waits until it answers."""
+        command = ["--master", self.cluster.address, "--class", _CONNECT]
+        bind = {
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self.port),
+        }
+        for key, value in {**self.conf, **bind}.items():
+            command += ["--conf", f"{key}={value}"]
+        environment = {**self.cluster.environment, TOKEN_VARIABLE: self.token}
+        starting = replace(self.cluster, environment=environment)
+        self.process = process = starting.start("connect", [*command, "spark-internal"])
+        wait_until(
+            "the Connect server answers", lambda: not process.is_alive or port_answers(self.port)
+        )
+        assert process.is_alive, (self.cluster.folder / "connect.log").read_text()[-3000:]
+
+    def kill(self) -> None:
+        """Kills its JVM, as the kernel does when memory is short."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.end()
+
+    @contextmanager
+    def running(self) -> Iterator["ConnectServer"]:
+        """Runs it for the block."""
+        self.start()
+        try:
+            yield self
+        finally:
+            if self.process is not None:
+                self.process.end()
+
+
+def deployed_conf(told: Mapping[str, str]) -> dict[str, str]:
+    """The configuration that deploy/ gives to a Connect server, with this machine's jars and storage."""
+    lines = (ROOT / "deploy" / "spark-defaults.conf").read_text().splitlines()
+    conf = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+    all_jars = [str(jar) for jar in (*jars.fetch(), JAR)]
+    return {
+        **conf,
+        **s3a_conf(told),
+        "spark.driver.memory": "1g",
+        "spark.driver.extraClassPath": os.pathsep.join(all_jars),
+        "spark.jars": ",".join(all_jars),
+    }

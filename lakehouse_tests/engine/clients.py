@@ -83,7 +83,7 @@ def slow_copies(milliseconds: int) -> Table:
         if milliseconds == 0:
             return spread
         wait = WAIT.format(milliseconds=milliseconds)
-        return spread.where(f"id % 2 = 0 OR coalesce({wait}, 'waited') = 'waited'")
+        return spread.where(f"id % 2 = 0 OR {wait} IS NOT NULL")
 
     return Table(key="silver/copies", inputs=(small_events(),), write=Append(), transform=transform)
 
