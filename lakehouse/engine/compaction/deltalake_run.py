@@ -40,7 +40,11 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.rewritten_files import refuse_misread, sound_statistics
+from lakehouse.engine.compaction.rewritten_files import (
+    refuse_misread,
+    sound_statistics,
+    writer_properties,
+)
 from lakehouse.engine.deltalake_tables import open_same_table, protocol_and_metadata
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import MountedStore, S3Store, Store, store_at
@@ -167,8 +171,10 @@ def _rewritten(
     from deltalake import DeltaTable
 
     table = DeltaTable(folder.absolute().as_uri())
-    table.optimize.compact(target_size=planned.statement.up_to_bytes)
     fields = json.loads(table.schema().to_json())["fields"]
+    table.optimize.compact(
+        target_size=planned.statement.up_to_bytes, writer_properties=writer_properties(fields)
+    )
     lines = (folder / "_delta_log" / f"{1:020}.json").read_text().splitlines()
     actions: Actions = []
     for action in map(json.loads, lines):

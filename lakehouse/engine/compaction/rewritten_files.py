@@ -3,17 +3,21 @@
 **Safety properties** (tests in `test_rewritten_files.py`)
 - No value changes for Spark: files that deltalake would misread are refused.
 - No row becomes invisible: bounds of columns that may be wrong are omitted, since readers skip a
-  file by its bounds.
+  file or a row group by its bounds. Footers keep those of floats inside of structs: deltalake
+  accepts no options for these.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Refused
+
+if TYPE_CHECKING:
+    from deltalake import WriterProperties
 
 _SPARK_VERSION = b"org.apache.spark.version"
 # Earlier versions of Spark write Julian dates or INT96 times, and later ones if they have this key.
@@ -52,11 +56,27 @@ def refuse_misread(table: str, inputs: Mapping[Path, str], written: Sequence[Pat
             )
 
 
+def writer_properties(fields: Sequence[Any]) -> "WriterProperties | None":
+    """deltalake's own defaults, but without bounds of floats in footers; they do not include NaN.
+
+    `fields` are those of the table's schema, as JSON.
+    """
+    from deltalake import ColumnProperties, WriterProperties
+
+    floats = [field["name"] for field in fields if field["type"] in ("float", "double")]
+    if not floats:
+        return None
+    return WriterProperties(
+        compression="ZSTD",
+        compression_level=4,
+        column_properties=dict.fromkeys(floats, ColumnProperties(statistics_enabled="NONE")),
+    )
+
+
 def sound_statistics(statistics: Mapping[str, Any], fields: Sequence[Any]) -> dict[str, Any]:
     """The statistics of a file that deltalake wrote, without bounds that may be wrong.
 
     deltalake 1.6.6 rounds a decimal to a double or to 64 bits, and takes no account of NaN.
-    `fields` are those of the table's schema, as JSON.
     """
     bounds = {
         kind: _sound_bounds(statistics[kind], fields)

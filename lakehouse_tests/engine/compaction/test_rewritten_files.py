@@ -66,3 +66,8 @@ def test_bounds_that_deltalake_rounds_or_that_ignore_nan_are_not_committed(tmp_p
     assert statistics["minValues"] == {"id": 0, "price": 1.25, "of": {"count": 7}}
     assert statistics["maxValues"] == {"id": 1, "price": 1.25, "of": {"count": 7}}
     assert (statistics["numRecords"], statistics["nullCount"]["key"]) == (2, 0)
+    # Spark 4.2 skips the row group for ratio > 5, although NaN is larger.
+    row_group = pq.read_metadata(f"{uri}/{added['path']}").row_group(0)
+    columns = [row_group.column(place) for place in range(row_group.num_columns)]
+    assert [each.path_in_schema for each in columns if each.statistics is None] == ["ratio"]
+    assert {each.compression for each in columns} == {"ZSTD"}
