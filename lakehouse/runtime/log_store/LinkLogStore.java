@@ -82,9 +82,11 @@ public final class LinkLogStore extends HadoopFileSystemLogStore {
             Files.createLink(file, hidden);
         } catch (IOException | UnsupportedOperationException failure) {
             if (!Files.exists(file, LinkOption.NOFOLLOW_LINKS)) {
+                // NFS may carry out a request after it has failed here.
                 throw new IOException(
-                    file + " was not committed: " + failure + ". Use a file system that takes hard"
-                        + " links",
+                    "It is unknown whether " + file + " was committed: it is not there now, and "
+                        + failure + ". Use a file system that takes hard links, and read the"
+                        + " table's history before the statement is repeated.",
                     failure);
             }
             if (!Files.isSameFile(hidden, file)) {
