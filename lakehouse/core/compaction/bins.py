@@ -1,8 +1,9 @@
 """The input and output of a planner: facts in; a statement, its bins and a reason out."""
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import ClassVar, assert_never
 
@@ -20,12 +21,17 @@ from lakehouse.core.delta.snapshot import (
     Column,
     DataFile,
     PartitionValues,
+    Rows,
     Snapshot,
+    by_partition,
+    by_size,
+    file_sizes,
     live_bytes,
+    partitions_of,
 )
 from lakehouse.core.reasons import Reason
 
-_SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
+_SIZE = attrgetter("size_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +95,12 @@ class Bin:
     """
 
     partition: PartitionValues
-    files: tuple[DataFile, ...]
+    files: Sequence[DataFile]
     # Bytes of the inputs. Computed once, since plans of many files need it often.
     size_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size_bytes", sum(map(_SIZE, self.files)))
+        object.__setattr__(self, "size_bytes", sum(file_sizes(self.files)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +123,11 @@ class PartitionPlan:
     left for later: each is a compaction's output, and larger than all merged files together.
     """
 
-    files: tuple[DataFile, ...]
+    files: Sequence[DataFile]
     bins: tuple[Bin, ...]
     cutoff_bytes: int = 0
     promoted: bool = False
-    kept: tuple[DataFile, ...] = ()
+    kept: Sequence[DataFile] = ()
 
     @property
     def file_count(self) -> int:
@@ -145,7 +151,7 @@ class Rewrite:
     reason: Reason
     bins: tuple[Bin, ...] = ()
     files_left: int = 0
-    kept: tuple[DataFile, ...] = ()
+    kept: Sequence[DataFile] = ()
     numbers: Mapping[str, object] = field(default_factory=dict[str, object])
     more: str = ""
 
@@ -179,33 +185,45 @@ def live_share(bins: Iterable[Bin]) -> float:
 
 def files_by_partition(
     snapshot: Snapshot,
-) -> Mapping[TypedPartition, tuple[DataFile, ...]]:
+) -> Mapping[TypedPartition, Sequence[DataFile]]:
     """Live files by partition, ascending by size. The order does not depend on the log's order.
 
     Partitions whose values a rewrite would change are omitted (`left_alone`).
     """
     columns = by_name(snapshot.columns)
-    spelled: defaultdict[PartitionValues, list[DataFile]] = defaultdict(list)
-    for file in snapshot.files:
-        spelled[file.partition].append(file)
-    typed: defaultdict[TypedPartition, list[DataFile]] = defaultdict(list)
+    spelled = by_partition(snapshot.files)
+    typed: defaultdict[TypedPartition, list[Sequence[DataFile]]] = defaultdict(list)
     for partition in sorted(spelled, key=str):
         if not is_changed_by_rewrite(partition, columns):
-            typed[typed_partition(partition, columns)].extend(spelled[partition])
-    for found in typed.values():  # sorting by paths, too, is three times as slow
-        found.sort(key=_SIZE if len(set(map(_SIZE, found))) == len(found) else _SIZE_AND_PATH)
-    return {key: tuple(found) for key, found in typed.items()}
+            typed[typed_partition(partition, columns)].append(spelled[partition])
+    return {key: by_size(groups) for key, groups in typed.items()}
 
 
 def left_alone(snapshot: Snapshot) -> tuple[DataFile, ...]:
     """Files that no plan touches: OPTIMIZE would change a string in their partition to null."""
     columns = by_name(snapshot.columns)
-    changed = {
-        partition
-        for partition in {file.partition for file in snapshot.files}
-        if is_changed_by_rewrite(partition, columns)
-    }
+    partitions = partitions_of(snapshot.files)
+    changed = {each for each in partitions if is_changed_by_rewrite(each, columns)}
     return tuple(file for file in snapshot.files if file.partition in changed) if changed else ()
+
+
+def in_columns(
+    plan: PartitionPlan, files: Sequence[DataFile], made: Sequence[DataFile]
+) -> PartitionPlan:
+    """The same plan, whose files are again places in the table's columns.
+
+    `made` are the objects that the plan holds, in the order of `files`. Plans of all partitions are
+    in memory together, so they must not hold one object per file.
+    """
+    if not isinstance(files, Rows) or files.keeps_objects:
+        return plan
+    place_of = dict(zip(map(id, made), files.places, strict=True))
+
+    def rows(held: Sequence[DataFile]) -> Rows[DataFile]:
+        return Rows(files.columns, array("q", [place_of[id(file)] for file in held]))
+
+    bins = tuple(replace(bin_, files=rows(bin_.files)) for bin_ in plan.bins)
+    return replace(plan, files=files, bins=bins, kept=rows(plan.kept))
 
 
 def pack(

@@ -14,7 +14,7 @@ from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.partition_values import is_plain
 from lakehouse.core.delta.paths import is_absolute
-from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.delta.snapshot import Snapshot, file_paths, partitions_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import size_text
 
@@ -112,10 +112,10 @@ def missing_in_deltalake(snapshot: Snapshot) -> str | None:
     for column in snapshot.columns:
         if not _TYPES.fullmatch(column.type) or _INNER_VOID.search(column.type):
             return f"column {column.name!r} has the type {column.type}"
-    if any(is_absolute(file.path) for file in snapshot.files):
+    if any(map(is_absolute, file_paths(snapshot.files))):
         return "it has files of another table"
     types = {column.name: column.type for column in snapshot.columns}
-    for partition in {file.partition for file in snapshot.files}:
+    for partition in partitions_of(snapshot.files):
         for name, value in partition:
             if not is_plain(value, types[name]):
                 return f"a partition has {name} = {value!r}"

@@ -14,8 +14,7 @@ plan_compaction_bins_in_stable_order (1.6.6 commits the same on 200 random table
   merges of a byte are few, as in a log-structured merge tree.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import partial
 
 from lakehouse.core.compaction.bins import (
@@ -24,10 +23,11 @@ from lakehouse.core.compaction.bins import (
     PartitionPlan,
     PlanningFacts,
     Rewrite,
+    in_columns,
 )
 from lakehouse.core.compaction.run_bounds import PlannedPartition, best_group, fits, one_run
 from lakehouse.core.compaction.small_files import LEAST_KEPT_BYTES, nothing
-from lakehouse.core.delta.snapshot import DataFile, PartitionValues, Snapshot
+from lakehouse.core.delta.snapshot import DataFile, by_partition
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import size_text
 
@@ -73,13 +73,15 @@ def pack_in_log_order(files: Iterable[DataFile], *, up_to_bytes: int) -> tuple[B
 
 def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
     """As for OPTIMIZE (`small_files`), by the statement's target instead of a cut-off."""
-    for files in _files_in_log_order(facts.snapshot).values():
+    for partition in by_partition(facts.snapshot.files).values():
+        files = tuple(partition)
         fresh = _fresh_paths(facts, files)
         small = [file for file in files if file.size_bytes < facts.policy.candidate_bytes]
         lowered = _lowered_target([file for file in files if file.path in fresh], target)
         bins = pack_in_log_order(files, up_to_bytes=lowered)
+        plan = PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered)
         yield PlannedPartition(
-            plan=PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered),
+            plan=in_columns(plan, partition, files),
             candidates=small,
             pays=any(sum(file.path in fresh for file in bin_.files) >= 2 for bin_ in bins),
         )
@@ -103,12 +105,3 @@ def _lowered_target(fresh: Sequence[DataFile], target: int) -> int:
     while lowered // 2 >= max(fresh_bytes, LEAST_KEPT_BYTES):
         lowered //= 2
     return lowered
-
-
-def _files_in_log_order(
-    snapshot: Snapshot,
-) -> Mapping[PartitionValues, tuple[DataFile, ...]]:
-    found = defaultdict[PartitionValues, list[DataFile]](list)
-    for file in snapshot.files:
-        found[file.partition].append(file)
-    return {partition: tuple(files) for partition, files in found.items()}

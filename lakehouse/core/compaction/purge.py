@@ -10,6 +10,7 @@ figures of these tables are lower bounds.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 
 from lakehouse.core.compaction.bins import (
@@ -23,18 +24,18 @@ from lakehouse.core.compaction.bins import (
 )
 from lakehouse.core.compaction.run_bounds import keeps_cores_busy, one_run, partition_plans
 from lakehouse.core.compaction.small_files import plan_packing
-from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
 from lakehouse.core.reasons import Reason
 
 
 def plan_purge(facts: PlanningFacts) -> Rewrite | None:
     """The rewrite of all files with deleted rows; `None` if not due, or if all are warm."""
     # Files without row counts in the log cannot make a purge due.
-    known = [file for file in facts.snapshot.files if file.row_count]
-    deleted, rows = (
-        sum(file.deleted_row_count for file in known),
-        sum(file.row_count or 0 for file in known),
-    )
+    files = facts.snapshot.files
+    deleted = sum(file.deleted_row_count for file in files_with_vectors(files) if file.row_count)
+    rows = row_total(files) if deleted else 0
+    if rows is None:
+        rows = sum(file.row_count or 0 for file in files)
     least_share = facts.policy.purge_deleted_rows_share
     if not least_share or not deleted or deleted / rows < least_share:
         return None
@@ -77,7 +78,7 @@ def may_hold_other_columns(snapshot: Snapshot) -> bool:
     )
 
 
-def _bins(facts: PlanningFacts, target: int, files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
+def _bins(facts: PlanningFacts, target: int, files: Sequence[DataFile]) -> tuple[Bin, ...]:
     purged = filter(_is_purged, files)
     return pack(purged, facts.snapshot.columns, up_to_bytes=target, least_files=1)
 

@@ -11,6 +11,7 @@ from lakehouse.core.compaction.bins import (
     PartitionPlan,
     PlanningFacts,
     files_by_partition,
+    in_columns,
     is_fresh,
 )
 from lakehouse.core.compaction.cold_tier import unprofitable_cold_files
@@ -141,17 +142,18 @@ def keeps_cores_busy(
 
 
 def partition_plans(
-    facts: PlanningFacts, bins_of: Callable[[tuple[DataFile, ...]], tuple[Bin, ...]]
+    facts: PlanningFacts, bins_of: Callable[[Sequence[DataFile]], tuple[Bin, ...]]
 ) -> tuple[list[PartitionPlan], int]:
     """The plans of cold partitions with bins, and the number of warm ones.
 
     `bins_of` packs the files of a partition into bins.
     """
-    plans = [
-        PartitionPlan(files=files, bins=bins)
-        for files in files_by_partition(facts.snapshot).values()
-        if (bins := bins_of(files))
-    ]
+    plans = list[PartitionPlan]()
+    for files in files_by_partition(facts.snapshot).values():
+        made = tuple(files)
+        bins = bins_of(made)
+        if bins:
+            plans.append(in_columns(PartitionPlan(files=made, bins=bins), files, made))
     cold = [plan for plan in plans if not is_warm(facts, plan)]
     return cold, len(plans) - len(cold)
 

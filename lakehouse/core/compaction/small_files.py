@@ -39,6 +39,7 @@ from lakehouse.core.compaction.bins import (
     PlanningFacts,
     Rewrite,
     files_by_partition,
+    in_columns,
     is_fresh,
     pack,
 )
@@ -96,13 +97,16 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
 
 def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
     for files in files_by_partition(facts.snapshot).values():
-        plan, candidates = _partition_plan(facts, files, target)
+        made = tuple(files)
+        plan, candidates = _partition_plan(facts, made, target)
         pays = any(_gains(bin_, facts, plan, target) for bin_ in plan.bins)
+        if pays:
+            plan = in_columns(plan, files, made)
         yield PlannedPartition(plan=plan, candidates=candidates, pays=pays)
 
 
 def _partition_plan(
-    facts: PlanningFacts, files: tuple[DataFile, ...], target: int
+    facts: PlanningFacts, files: Sequence[DataFile], target: int
 ) -> tuple[PartitionPlan, Sequence[DataFile]]:
     """The plan of one partition, and the files that are small enough for it."""
     reached = (

@@ -57,7 +57,7 @@ def plan_zordering(facts: PlanningFacts, wanted: ZOrder) -> Rewrite:
     changed = [file for file in facts.snapshot.files if not _is_in_order(file, facts, columns)]
     changed_paths = {file.path for file in changed}
 
-    def bins_of(files: tuple[DataFile, ...]) -> tuple[Bin, ...]:
+    def bins_of(files: Sequence[DataFile]) -> tuple[Bin, ...]:
         moved = [file for file in files if file.path in changed_paths]
         return (
             pack(files, facts.snapshot.columns, up_to_bytes=_bytes(files), least_files=1)

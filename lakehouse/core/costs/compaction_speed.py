@@ -27,7 +27,7 @@ from typing import Literal
 from lakehouse.core.declaration.column_names import struct_types
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction
-from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.delta.snapshot import Snapshot, uncompacted
 
 # Measured on two cores. After a few runs, the fit replaces these defaults.
 SECONDS_PER_STORED_BYTE = 6e-9
@@ -192,7 +192,7 @@ def _seconds_per_byte(snapshot: Snapshot) -> float:
 
     Files that no compaction wrote are preferred, since a compaction usually merges such files.
     """
-    files = [file for file in snapshot.files if not file.compacted] or snapshot.files
+    files = uncompacted(snapshot.files) or snapshot.files
     files = Random(0).sample(files, min(len(files), _SAMPLED_FILES))
     rows_per_byte = [
         file.row_count / file.size_bytes

@@ -14,19 +14,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import repeat
-from operator import attrgetter
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.protocol import checkpoint_interval
-from lakehouse.core.delta.snapshot import LogTail, Snapshot
+from lakehouse.core.delta.snapshot import LogTail, Snapshot, by_partition, file_sizes
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import size_text
 
 # Ten missing checkpoints mean that checkpoints fail, not that one is late.
 _LATE_CHECKPOINTS = 10
 _LATE_COMPACTIONS = 2
-_SIZE = attrgetter("size_bytes")
 HISTOGRAM_BYTES = tuple(4096 * 4**step for step in range(10))
 _NUMBERS = (
     *(
@@ -132,7 +130,7 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
     return Health(
         committed_ms=snapshot.committed_ms,
         file_count=snapshot.file_count,
-        small_file_count=sum(map(plan.policy.candidate_bytes.__gt__, map(_SIZE, snapshot.files))),
+        small_file_count=sum(map(plan.policy.candidate_bytes.__gt__, file_sizes(snapshot.files))),
         size_bytes=snapshot.size_bytes,
         row_count=snapshot.row_count,
         tombstone_count=len(snapshot.tombstones),
@@ -188,13 +186,11 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
     count, log = snapshot.file_count, snapshot.log
     few, target = plan.policy.min_small_files, plan.policy.target_file_bytes
     stored = max(1, snapshot.size_bytes)
-    by_partition: Counter[Any] = Counter()
-    for file in snapshot.files:
-        by_partition[file.partition] += file.size_bytes
-    fewest = sum(max(1, -(-size // target)) for size in by_partition.values())
+    partitions = by_partition(snapshot.files).values()
+    fewest = sum(max(1, -(-sum(file_sizes(files)) // target)) for files in partitions)
     merged = f"{plan.files_removed} files would be merged; {few} halve this part of the score"
     sizes = (
-        f"{count} files in {len(by_partition)} partitions, "
+        f"{count} files in {len(partitions)} partitions, "
         f"{fewest} of up to {size_text(target)} would suffice"
     )
     commits = (
@@ -220,7 +216,7 @@ def _log_commit_limit(snapshot: Snapshot) -> int:
 
 
 def _histogram(snapshot: Snapshot) -> Mapping[str, int]:
-    counts = Counter(map(bisect_right, repeat(HISTOGRAM_BYTES), map(_SIZE, snapshot.files)))
+    counts = Counter(map(bisect_right, repeat(HISTOGRAM_BYTES), file_sizes(snapshot.files)))
     labels = (
         *(f"< {size_text(bound)}" for bound in HISTOGRAM_BYTES),
         f">= {size_text(HISTOGRAM_BYTES[-1])}",

@@ -6,7 +6,7 @@ without stored state. docs/internals/rent-or-buy.md proves the resulting bound.
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, zip_longest
 from math import ceil
@@ -40,11 +40,12 @@ class _SmallFiles:
     """Tracks the small files of each partition by commits, and what a compaction would save.
 
     This models past plans, which no log records: bins by size only, without deleted rows and
-    without a bound on one run.
+    without a bound on one run. Only files of the paths `removed` can be removed later.
     """
 
-    def __init__(self, *, target_bytes: int, candidate_bytes: int) -> None:
+    def __init__(self, *, target_bytes: int, candidate_bytes: int, removed: Set[str]) -> None:
         self.openings_saved = 0
+        self._removed = removed
         self._target_bytes = target_bytes
         self._candidate_bytes = candidate_bytes
         self._partitions: dict[str, _Partition] = {}
@@ -59,7 +60,8 @@ class _SmallFiles:
         if compacted:
             files.left_bytes = size_bytes
         else:
-            self._new_files[path] = (partition, size_bytes)
+            if path in self._removed:
+                self._new_files[path] = (partition, size_bytes)
             files.new_files += 1
             files.new_bytes += size_bytes
         self.openings_saved += self._savings(files)
@@ -136,13 +138,17 @@ def opening_steps(
     if not since:
         return None
     later = since[1:] if is_rewrite(since[0]) else since
-    sizes = {file.path: file.size_bytes for file in snapshot.files}
     written = _written_paths(later)
+    sizes = dict[str, int]()
     small = _SmallFiles(
-        target_bytes=plan.policy.target_file_bytes, candidate_bytes=plan.policy.candidate_bytes
+        target_bytes=plan.policy.target_file_bytes,
+        candidate_bytes=plan.policy.candidate_bytes,
+        removed={path for commit in later for path in commit.removed_paths},
     )
     for file in snapshot.files:
-        if file.path not in written:
+        if file.path in written:
+            sizes[file.path] = file.size_bytes
+        else:
             partition = _partition_of(file.path, snapshot)
             small.add(file.path, partition, file.size_bytes, compacted=file.compacted)
     steps: list[tuple[int, int]] = []

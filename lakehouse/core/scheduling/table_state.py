@@ -9,7 +9,7 @@ from lakehouse.core.costs.compaction_estimate import price, usd_per_opening
 from lakehouse.core.costs.compaction_speed import SECONDS_PER_OPENING
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits
-from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
 from lakehouse.core.scheduling.read_losses import OpeningSteps, ReadBalance, opening_steps
 
 
@@ -217,7 +217,10 @@ def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
 
 def _deleted_rows_share(files: Sequence[DataFile]) -> float | None:
     """The share of stored rows that deletion vectors hide; `None` if a row count is unknown."""
-    counts = [file.row_count for file in files if file.row_count is not None]
-    if len(counts) < len(files):
-        return 0.0 if all(file.deletion_vector is None for file in files) else None
-    return sum(file.deleted_row_count for file in files) / sum(counts) if sum(counts) else 0.0
+    with_vectors = files_with_vectors(files)
+    if not with_vectors:
+        return 0.0
+    row_count = row_total(files)
+    if row_count is None:
+        return None
+    return sum(file.deleted_row_count for file in with_vectors) / row_count if row_count else 0.0

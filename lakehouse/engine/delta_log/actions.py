@@ -1,26 +1,25 @@
-"""Parses the actions of a commit, or of a V2 checkpoint in JSON."""
+"""Parses the actions of a commit, or of a V2 checkpoint in JSON.
+
+Any program may have written them. A field that is missing, null or of another type raises
+`ValueError` with its name and value, which callers turn into `Broken` with the file's name.
+Source: PROTOCOL.md, "Actions".
+"""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import Any, NamedTuple
 
+from lakehouse.core.delta.file_columns import FileColumns, TombstoneColumns
 from lakehouse.core.delta.paths import is_vector
 from lakehouse.core.errors import Broken
-from lakehouse.engine.delta_log.fields import (
-    MALFORMED,
-    TextPairs,
-    any_text,
-    flag,
-    number,
-    number_or_none,
-    pairs,
-    part,
-    text,
-)
 
+# The errors that parsing a damaged or foreign file may raise. Deeply nested JSON raises
+# RecursionError.
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+TextPairs = tuple[tuple[str, str | None], ...]
 # Spark writes numRecords first, which saves parsing the rest. A column with the same name can only
 # come later.
 _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
@@ -53,62 +52,44 @@ class RemovedFile(NamedTuple):
     data_change: bool
 
 
-class AddedColumns(NamedTuple):
-    """`add` actions, stored as one column per field.
+@dataclass(slots=True, kw_only=True)
+class AddedColumns(FileColumns):
+    """`add` actions in columns; `pairs[partition[n]]` are the n-th one's values.
 
-    `pairs[places[n]]` are the partition values of the n-th action, by physical column name. To
-    create one object per action would take most of the time of reading a large log.
+    They name columns by their physical names. `partitions` is still empty.
     """
 
-    path: Sequence[str]
-    vector: Sequence[str | None]
-    size_bytes: Sequence[int]
-    modified_ms: Sequence[int]
-    row_count: Sequence[int | None]
-    deleted_row_count: Sequence[int]
-    places: Sequence[int]
-    pairs: Sequence[TextPairs]
+    pairs: list[TextPairs] = field(default_factory=list[TextPairs])
+    _known_pairs: dict[TextPairs, int] = field(default_factory=dict[TextPairs, int])
 
-    def where(self, kept: Sequence[bool]) -> "AddedColumns":
-        """The actions for which `kept` is true."""
-        if all(kept):
-            return self
-        return self._replace(
-            **{
-                name: list(compress(getattr(self, name), kept))
-                for name in self._fields
-                if name != "pairs"
-            }
-        )
+    def __len__(self) -> int:
+        return len(self.size_bytes)
 
+    def index_of(self, pairs: TextPairs) -> int:
+        """The index of these partition values."""
+        index = self._known_pairs.setdefault(pairs, len(self.pairs))
+        if index == len(self.pairs):
+            self.pairs.append(pairs)
+        return index
 
-class RemovedColumns(NamedTuple):
-    """`remove` actions, stored as one column per field.
-
-    To create one tuple per action would take a tenth of the time of reading a large log.
-    """
-
-    path: Sequence[str]
-    vector: Sequence[str | None]
-    deleted_ms: Sequence[int | None]
-    size_bytes: Sequence[int | None]
+    def append(self, add: AddedFile) -> None:
+        """Adds an action."""
+        if add.vector is not None:
+            self.vectors[len(self)] = add.vector, add.deleted_row_count
+        self.path.append(add.path)
+        self.size_bytes.append(add.size_bytes)
+        self.modified_ms.append(add.modified_ms)
+        self.row_count.append(-1 if add.row_count is None else add.row_count)
+        self.partition.append(self.index_of(add.pairs))
 
 
-def removed_columns(removes: Sequence[RemovedFile]) -> RemovedColumns:
-    """The same actions, by column."""
-    return RemovedColumns(
-        **{name: [getattr(remove, name) for remove in removes] for name in RemovedColumns._fields}
-    )
-
-
-def added_columns(adds: Sequence[AddedFile]) -> AddedColumns:
-    """The same actions, by column."""
-    columns = {
-        name: [getattr(add, name) for add in adds]
-        for name in AddedColumns._fields
-        if name != "places"
-    }
-    return AddedColumns(**columns, places=range(len(adds)))
+def append_removed(columns: TombstoneColumns, remove: RemovedFile) -> None:
+    """Adds an action to columns."""
+    if remove.vector is not None:
+        columns.vectors[len(columns.size_bytes)] = remove.vector
+    columns.path.append(remove.path)
+    columns.deleted_ms.append(-1 if remove.deleted_ms is None else remove.deleted_ms)
+    columns.size_bytes.append(-1 if remove.size_bytes is None else remove.size_bytes)
 
 
 @dataclass(slots=True)
@@ -244,3 +225,67 @@ def _removed(action: Mapping[str, Any]) -> RemovedFile:
         size_bytes=number_or_none(action, "size"),
         data_change=flag(action, "dataChange"),
     )
+
+
+def text(action: Mapping[str, Any], name: str) -> str:
+    """A string, which must not be empty."""
+    value = action.get(name)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} is {_shown(action, name)}, and must be a string")
+    return value
+
+
+def any_text(action: Mapping[str, Any], name: str) -> str:
+    """A string, which may be empty."""
+    return "" if action.get(name) == "" else text(action, name)
+
+
+def number(action: Mapping[str, Any], name: str) -> int:
+    """An integer, which must not be negative: no field that is read here may be."""
+    value = action.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"{name} is {_shown(action, name)}, and must be an integer, 0 or more")
+    return value
+
+
+def number_or_none(action: Mapping[str, Any], name: str) -> int | None:
+    """An optional integer; `None` if it is missing."""
+    return None if action.get(name) is None else number(action, name)
+
+
+def flag(action: Mapping[str, Any], name: str) -> bool:
+    """A boolean."""
+    value = action.get(name)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {_shown(action, name)}, and must be true or false")
+    return value
+
+
+def texts(action: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """A list of strings."""
+    value = action.get(name)
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise ValueError(f"{name} is {_shown(action, name)}, and must be a list of strings")
+    return tuple(value)
+
+
+def pairs(action: Mapping[str, Any], name: str) -> TextPairs:
+    """A map of strings, as pairs; values may be null."""
+    value = action.get(name)
+    if not isinstance(value, Mapping) or not all(
+        isinstance(each, str | None) for each in value.values()
+    ):
+        raise ValueError(f"{name} is {_shown(action, name)}, and must be a map of strings")
+    return tuple(value.items())
+
+
+def part(action: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A struct within the action."""
+    value = action.get(name)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} is {_shown(action, name)}, and must be a struct")
+    return value
+
+
+def _shown(action: Mapping[str, Any], name: str) -> str:
+    return repr(action[name])[:80] if name in action else "missing"

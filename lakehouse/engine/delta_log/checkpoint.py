@@ -4,28 +4,31 @@ A checkpoint may name millions of files. So only the columns that a `Snapshot` n
 batches of some ten thousand rows. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from io import BytesIO
+from itertools import islice, pairwise
+from typing import IO, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakehouse.core.delta.file_columns import Texts, TombstoneColumns
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log.actions import (
+    MALFORMED,
     Actions,
     AddedColumns,
-    RemovedColumns,
-    added_columns,
+    TextPairs,
+    append_removed,
+    number,
     parse_actions,
-    removed_columns,
     row_count_of,
     vector_id,
 )
-from lakehouse.engine.delta_log.fields import MALFORMED, TextPairs, number
 from lakehouse.engine.delta_log.log_segment import Segment, UnreadableCheckpoint
 from lakehouse.engine.store import Store
 
@@ -39,28 +42,29 @@ _ADD = (
     *(f"deletionVector.{leaf}" for leaf in _VECTOR),
 )
 _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for leaf in _VECTOR[:3]))
-_UNREADABLE = (pa.ArrowException, OSError, Broken, *MALFORMED)
+# Errors that reading a damaged file may raise.
+UNREADABLE = (pa.ArrowException, OSError, Broken, *MALFORMED)
 _BATCH_ROWS = 65_536  # smaller batches take longer, larger ones more memory
 _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")  # few actions of each
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A checkpoint's content, with its data files in batches.
+    """A checkpoint's content.
 
     `small` holds all actions that are not about data files. `row_count` is the number of actions in
     the checkpoint without its sidecars.
     """
 
-    adds: list[AddedColumns] = field(default_factory=list[AddedColumns])
-    removes: list[RemovedColumns] = field(default_factory=list[RemovedColumns])
+    adds: AddedColumns = field(default_factory=AddedColumns)
+    removes: TombstoneColumns = field(default_factory=TombstoneColumns)
     small: Actions = field(default_factory=Actions)
     row_count: int = 0
 
     @property
     def add_count(self) -> int:
         """The number of live files at the checkpoint's version."""
-        return sum(len(adds.path) for adds in self.adds)
+        return len(self.adds)
 
 
 def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
@@ -72,22 +76,16 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
     """
     checkpoint = Checkpoint()
     for file in segment.checkpoint:
-        data = store.read(file.name)
-        try:
+        with store.open(file.name) as data, _reading(file.name, f"checkpoint {file.name}"):
             checkpoint.row_count += _read_into(checkpoint, data, file.name)
-        except _UNREADABLE as error:
-            raise UnreadableCheckpoint(
-                file.name, f"checkpoint {file.name} cannot be read ({_text_of(error)})"
-            ) from error
     folder = f"{segment.table}/_delta_log/_sidecars"
     for sidecar, size_bytes in checkpoint.small.sidecars:
-        path = unquote(sidecar)
+        name, path = segment.checkpoint[0].name, unquote(sidecar)
         if "/" in path:
             raise Refused(
-                f"checkpoint {segment.checkpoint[0].name}: its sidecar {sidecar} has a path with "
-                f"folders; use names of files in {folder}"
+                f"checkpoint {name}: its sidecar {sidecar} has a path with folders; use names of "
+                f"files in {folder}"
             )
-        name = segment.checkpoint[0].name
         try:
             data = store.read(f"{folder}/{path}")
         except FileNotFoundError as error:
@@ -100,71 +98,51 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
                 f"checkpoint {name}: its sidecar {path} has {len(data)} bytes, but the "
                 f"checkpoint records {size_bytes}",
             )
-        try:
-            _read_into(checkpoint, data, path)
-        except _UNREADABLE as error:
-            raise UnreadableCheckpoint(
-                name, f"checkpoint {name}: its sidecar {path} cannot be read ({_text_of(error)})"
-            ) from error
+        with _reading(name, f"checkpoint {name}: its sidecar {path}"):
+            _read_into(checkpoint, BytesIO(data), path)
     return checkpoint
 
 
-def file_paths_in(data: bytes) -> set[str]:
-    """The paths that can be read from a checkpoint's Parquet file, which may be damaged."""
-    paths = set[str]()
-    with suppress(*_UNREADABLE), pq.ParquetFile(pa.BufferReader(data)) as file:
-        for kind in ("add", "remove"):
-            for rows in _batches(
-                file, kind, ("path", *(f"deletionVector.{each}" for each in _VECTOR[:2]))
-            ):
-                paths.update(_texts(rows, "path"))
-                vectors = filter(None, _vectors(rows))
-                paths.update(each[_VECTOR[1]] for each in vectors if each[_VECTOR[0]] == "p")
-    return paths
+@contextmanager
+def _reading(name: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except UNREADABLE as error:
+        why = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
+        raise UnreadableCheckpoint(name, f"{what} cannot be read ({why})") from error
 
 
-def statistics_in(data: bytes) -> Iterator[tuple[str, str | None]]:
-    """Path and statistics of each file that a Parquet checkpoint adds.
-
-    Yields nothing if the checkpoint has no statistics in JSON.
-    """
-    with pq.ParquetFile(pa.BufferReader(data)) as file:
-        for rows in _batches(file, "add", ("path", "stats")):
-            if _has(rows, "stats"):
-                yield from zip(_texts(rows, "path"), rows.field("stats").to_pylist(), strict=True)
-
-
-def _read_into(checkpoint: Checkpoint, data: bytes, name: str) -> int:
+def _read_into(checkpoint: Checkpoint, data: IO[bytes], name: str) -> int:
     """Adds the actions of one file to the checkpoint, and returns their number."""
     if name.endswith(".json"):
-        actions = parse_actions(data, name)
-        checkpoint.adds.append(added_columns(actions.adds))
-        checkpoint.removes.append(removed_columns(actions.removes))
+        text = data.read()
+        actions = parse_actions(text, name)
+        for add in actions.adds:
+            checkpoint.adds.append(add)
+        for remove in actions.removes:
+            append_removed(checkpoint.removes, remove)
         checkpoint.small.learn(actions)
-        return len(data.splitlines())
-    with pq.ParquetFile(pa.BufferReader(data)) as file:
+        return len(text.splitlines())
+    with pq.ParquetFile(data) as file:
         _read_parquet_into(checkpoint, file)
         return file.metadata.num_rows
 
 
-def _text_of(error: Exception) -> str:
-    return str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
-
-
 def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
     for kind in _SMALL:
-        for rows in _batches(file, kind, ()):
+        for rows in batches(file, kind, ()):
             for action in rows.to_pylist(maps_as_pydicts="lossy"):
                 checkpoint.small.take(kind, action)
-    checkpoint.adds += _counted(file, [_adds(rows) for rows in _batches(file, "add", _ADD)])
-    checkpoint.removes += map(_removes, _batches(file, "remove", _REMOVE))
+    first = len(checkpoint.adds)
+    for rows in batches(file, "add", _ADD):
+        _append_adds(checkpoint.adds, rows)
+    _count_rows(file, checkpoint.adds, first)
+    for rows in batches(file, "remove", _REMOVE):
+        _append_removes(checkpoint.removes, rows)
 
 
-def _batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
-    """The actions of one kind, with only the fields in `leaves`, or all fields if it is empty.
-
-    Actions of other kinds are null in this kind's column, and are omitted.
-    """
+def batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
+    """The actions of one kind, with only the fields in `leaves`, or all fields if it is empty."""
     if kind in file.schema_arrow.names:
         wanted = [f"{kind}.{leaf}" for leaf in leaves] or [kind]
         for batch in file.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
@@ -172,59 +150,84 @@ def _batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator
             yield rows.filter(rows.is_valid()) if rows.null_count else rows
 
 
-def _adds(rows: pa.StructArray) -> AddedColumns:
-    vectors = _vectors(rows)
-    places, pairs = _partitions(rows.field("partitionValues"))
-    counts: list[int | None] = [None] * len(rows)
+def _append_adds(adds: AddedColumns, rows: pa.StructArray) -> None:
+    first = len(adds)
+    for place, vector in vectors_of(rows):
+        adds.vectors[first + place] = vector_id(vector), number(vector, "cardinality")
+    indices, pairs = _partitions(rows.field("partitionValues"))
+    index_of = [adds.index_of(pairs[index]) for index in range(len(pairs))]
+    adds.partition.extend(map(index_of.__getitem__, indices))
+    counts = pa.nulls(len(rows), pa.int64())
     if _has(rows, "stats_parsed") and rows.field("stats_parsed").type.num_fields:
         counts = _whole_numbers(rows.field("stats_parsed").flatten()[0], "numRecords")
-    return AddedColumns(
-        path=_texts(rows, "path"),
-        vector=_vector_ids(vectors),
-        size_bytes=_numbers(rows, "size"),
-        modified_ms=_numbers(rows, "modificationTime"),
-        places=places,
-        pairs=pairs,
-        row_count=counts,
-        deleted_row_count=[
-            0 if vector is None else number(vector, "cardinality") for vector in vectors
-        ],
-    )
+    _append_texts(adds.path, texts_of(rows, "path"))
+    _append_numbers(adds.size_bytes, _numbers(rows, "size"))
+    _append_numbers(adds.modified_ms, _numbers(rows, "modificationTime"))
+    _append_numbers(adds.row_count, counts)
 
 
-def _removes(rows: pa.StructArray) -> RemovedColumns:
-    return RemovedColumns(
-        path=_texts(rows, "path"),
-        vector=_vector_ids(_vectors(rows)),
-        deleted_ms=_numbers_or_none(rows, "deletionTimestamp"),
-        size_bytes=_numbers_or_none(rows, "size"),
-    )
+def _append_removes(removes: TombstoneColumns, rows: pa.StructArray) -> None:
+    first = len(removes.size_bytes)
+    for place, vector in vectors_of(rows):
+        removes.vectors[first + place] = vector_id(vector)
+    _append_texts(removes.path, texts_of(rows, "path"))
+    _append_numbers(removes.deleted_ms, _numbers_or_none(rows, "deletionTimestamp"))
+    _append_numbers(removes.size_bytes, _numbers_or_none(rows, "size"))
 
 
-def _counted(file: pq.ParquetFile, adds: Sequence[AddedColumns]) -> Iterator[AddedColumns]:
-    """The same actions, with missing row counts filled in from the statistics in JSON."""
-    if not any(None in batch.row_count for batch in adds):
-        yield from adds
+def _append_texts(texts: Texts, column: pa.Array) -> None:
+    column = pa.concat_arrays([column.cast(pa.large_string())])
+    if not len(column):
         return
-    for batch, rows in zip(adds, _batches(file, "add", ("path", "stats")), strict=True):
+    _, bounds, data = column.buffers()
+    offsets = memoryview(bounds).cast("q")
+    first, last = offsets[column.offset], offsets[column.offset + len(column)]
+    ends = pa.Array.from_buffers(pa.int64(), len(column), [None, bounds], offset=column.offset + 1)
+    _append_numbers(texts.bounds, compute().add(ends, len(texts.data) - first))
+    texts.data += memoryview(data)[first:last]
+
+
+def compute() -> Any:
+    """Arrow's functions, which pyright does not know. Imported late: small logs need none."""
+    import pyarrow.compute
+
+    return pyarrow.compute
+
+
+def _append_numbers(numbers: "array[int]", column: pa.Array) -> None:
+    """Adds a column of numbers. A null becomes -1, which is unknown."""
+    known = compute().coalesce(column.cast(pa.int64()), pa.scalar(-1, pa.int64()))
+    _, data = known.buffers()
+    numbers.frombytes(
+        memoryview(data).cast("B")[8 * known.offset : 8 * (known.offset + len(known))]
+    )
+
+
+def _count_rows(file: pq.ParquetFile, adds: AddedColumns, first: int) -> None:
+    """Fills in missing row counts of the actions from `first` on, from the statistics in JSON."""
+    if min(islice(adds.row_count, first, None), default=0) >= 0:
+        return
+    place = first
+    for rows in batches(file, "add", ("path", "stats")):
         texts = rows.field("stats").to_pylist() if _has(rows, "stats") else [None] * len(rows)
-        counts = [
-            row_count_of(text) if count is None else count
-            for count, text in zip(batch.row_count, texts, strict=True)
-        ]
-        yield batch._replace(row_count=counts)
+        for text in texts:
+            if adds.row_count[place] < 0:
+                count = row_count_of(text)
+                adds.row_count[place] = -1 if count is None else count
+            place += 1
 
 
 def _has(rows: pa.StructArray, name: str) -> bool:
     return rows.type.get_field_index(name) >= 0
 
 
-def _texts(rows: pa.StructArray, name: str) -> list[str]:
-    return _required(rows.field(name), name, _is_text, "a string").to_pylist()
+def texts_of(rows: pa.StructArray, name: str) -> pa.Array:
+    """A column of texts that every action must have."""
+    return _required(rows.field(name), name, _is_text, "a string")
 
 
-def _numbers(rows: pa.StructArray, name: str) -> list[int]:
-    return _required(rows.field(name), name, pa.types.is_integer, "an integer").to_pylist()
+def _numbers(rows: pa.StructArray, name: str) -> pa.Array:
+    return _required(rows.field(name), name, pa.types.is_integer, "an integer")
 
 
 def _required(
@@ -237,14 +240,16 @@ def _required(
     return column
 
 
-def _numbers_or_none(rows: pa.StructArray, name: str) -> list[int | None]:
-    return _whole_numbers(rows.field(name), name) if _has(rows, name) else [None] * len(rows)
+def _numbers_or_none(rows: pa.StructArray, name: str) -> pa.Array:
+    if not _has(rows, name):
+        return pa.nulls(len(rows), pa.int64())
+    return _whole_numbers(rows.field(name), name)
 
 
-def _whole_numbers(column: pa.Array, name: str) -> list[int | None]:
+def _whole_numbers(column: pa.Array, name: str) -> pa.Array:
     if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
         raise ValueError(f"{name} is {column.type}, and must be an integer")
-    return column.to_pylist()
+    return column
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -255,20 +260,14 @@ def _is_map_of_texts(kind: pa.DataType) -> bool:
     return pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type)
 
 
-def _vectors(rows: pa.StructArray) -> list[dict[str, Any] | None]:
-    """Each row's deletion vector; `None` if it has none."""
+def vectors_of(rows: pa.StructArray) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The deletion vectors, each with the place of its row."""
     if not _has(rows, "deletionVector") or rows.field("deletionVector").null_count == len(rows):
-        return [None] * len(rows)
-    vectors: list[dict[str, Any] | None] = rows.field("deletionVector").to_pylist()
-    # Some writers store a struct of nulls for a missing vector.
-    return [
-        vector if vector and any(value is not None for value in vector.values()) else None
-        for vector in vectors
-    ]
-
-
-def _vector_ids(vectors: Iterable[Mapping[str, Any] | None]) -> list[str | None]:
-    return [None if vector is None else vector_id(vector) for vector in vectors]
+        return
+    for place, vector in enumerate(rows.field("deletionVector").to_pylist()):
+        # Some writers store a struct of nulls for a missing vector.
+        if vector and any(value is not None for value in vector.values()):
+            yield place, vector
 
 
 def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[TextPairs]]:

@@ -28,7 +28,7 @@ from lakehouse.core.delta.paths import bare_uri, name_in_table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.delta_log.actions import AddedFile
 from lakehouse.engine.delta_log.checkpoint import Checkpoint
-from lakehouse.engine.delta_log.fold import ReadCommit, last_actions
+from lakehouse.engine.delta_log.fold import ReadCommit, keys_among, last_actions
 from lakehouse.engine.delta_log.log_segment import LogChanged, LogContradiction, Segment
 from lakehouse.engine.store import Store, StoredFile
 
@@ -54,8 +54,8 @@ def refuse_contradictions(
     if segment.checkpoint:
         _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
     if segment.checksum is not None and segment.checksum_version != segment.version:
-        sizes = (sum(adds.size_bytes) for adds in checkpoint.adds)
-        figures = {"numFiles": checkpoint.add_count, "tableSizeBytes": sum(sizes)}
+        size_bytes = sum(checkpoint.adds.size_bytes)
+        figures = {"numFiles": checkpoint.add_count, "tableSizeBytes": size_bytes}
         _check_checksum(segment, figures, _json_in(store, segment.checksum))
 
 
@@ -133,12 +133,7 @@ def _check_older_commits(
     last = last_actions(older)
     if not last:
         return
-    paths = {path for path, _ in last}
-    held: set[FileKey] = set()
-    for adds in checkpoint.adds:
-        if not paths.isdisjoint(adds.path):
-            keys = zip(adds.path, adds.vector, strict=True)
-            held.update(key for key in keys if key[0] in paths)
+    held = set(keys_among(checkpoint.adds, {path for path, _ in last}).values())
     added = {key for key, action in last.items() if isinstance(action, AddedFile)}
     missing = added - held
     if missing:  # rare: a checkpoint may spell a path differently than the commit does
@@ -167,8 +162,10 @@ def _check_older_commits(
 
 
 def _spelled(checkpoint: Checkpoint) -> Iterator[FileKey]:
-    for adds in checkpoint.adds:
-        yield from zip(map(_plain, adds.path), adds.vector, strict=True)
+    adds = checkpoint.adds
+    for place, path in enumerate(adds.path.at(range(len(adds)))):
+        vector, _ = adds.vectors.get(place, (None, 0))
+        yield _plain(path), vector
 
 
 def _plain(path: str) -> str:

@@ -4,12 +4,13 @@ The history begins with the first commit if that still exists, otherwise with th
 after which no commit is missing. Nothing is written.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
+from lakehouse.core.delta.file_columns import DataFile
 from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.errors import Broken, Transient
-from lakehouse.engine.delta_log.actions import Actions, added_columns
+from lakehouse.engine.delta_log.actions import Actions, AddedColumns
 from lakehouse.engine.delta_log.checkpoint import read_checkpoint
 from lakehouse.engine.delta_log.commits import read_commits
 from lakehouse.engine.delta_log.fold import ReadCommit, compacted_paths, data_files, fold_layout
@@ -20,7 +21,7 @@ from lakehouse.engine.delta_log.log_segment import (
     find_segment,
     log_folder,
 )
-from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, shape_of
+from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, Shape, shape_of
 from lakehouse.engine.store import Store, StoredFile
 
 # The default of `read_facts`, so that both see the same files as written by compactions.
@@ -116,7 +117,15 @@ def _file_commits(
             committed_ms=commit.committed_ms,
             operation=commit.operation,
             changed_data=commit.changed_data,
-            added=tuple(data_files(added_columns(actions.adds), shape.partition_of, compacted)),
+            added=_added_files(actions, shape, compacted),
             removed_paths=commit.removed_paths,
             shape=replace(shape.snapshot, version=commit.version, committed_ms=commit.committed_ms),
         )
+
+
+def _added_files(actions: Actions, shape: Shape, compacted: Set[str]) -> tuple[DataFile, ...]:
+    columns = AddedColumns()
+    for add in actions.adds:
+        columns.append(add)
+    own = {add.path for add in actions.adds if add.path in compacted}
+    return tuple(data_files(columns, range(len(columns)), shape.partition_of, own))

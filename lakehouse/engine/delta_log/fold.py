@@ -6,30 +6,41 @@ Source: PROTOCOL.md, "Action Reconciliation".
 """
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import chain, repeat
-from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from itertools import chain, pairwise
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
 
 from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.partition_values import PartitionValues
-from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone, last_removals
+from lakehouse.core.delta.file_columns import (
+    MOST_OBJECTS,
+    DataFile,
+    PartitionValues,
+    Rows,
+    Texts,
+    Tombstone,
+    TombstoneColumns,
+)
+from lakehouse.core.delta.snapshot import LogTail, Snapshot, files_with_vectors, last_removals
 from lakehouse.engine.delta_log.actions import (
     Actions,
     AddedColumns,
     AddedFile,
     RemovedFile,
-    added_columns,
-    removed_columns,
+    TextPairs,
+    append_removed,
 )
-from lakehouse.engine.delta_log.checkpoint import Checkpoint
-from lakehouse.engine.delta_log.fields import TextPairs
+from lakehouse.engine.delta_log.checkpoint import Checkpoint, compute
 from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.delta_log.schema import shape_of
 
-Made = TypeVar("Made")
+# Arrow copies the paths that it looks for, and those of all files at once would take too much.
+_PATHS_AT_ONCE = 500_000
+
 LaterActions = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
 
 
@@ -46,7 +57,7 @@ def fold_layout(
     """The table at the segment's version.
 
     `commits` are all commits that were read, oldest first, including those before the checkpoint.
-    Empties `checkpoint.adds` along the way, so that a large table is in memory only once.
+    The snapshot takes over the columns of `checkpoint`, which are in memory only once.
 
     Raises:
         Refused: a file is partitioned differently from the table.
@@ -56,32 +67,27 @@ def fold_layout(
     later, newest = last_actions(tail), Actions()
     for actions in (checkpoint.small, *(each.actions for each in tail)):
         newest.learn(actions)
-    shape, compacted = (
-        shape_of(newest, table=segment.table, uri=uri, version=segment.version),
-        compacted_paths(commits),
-    )
+    shape = shape_of(newest, table=segment.table, uri=uri, version=segment.version)
+    adds, untouched_count = checkpoint.adds, len(checkpoint.adds)
+    touched = keys_among(adds, {path for path, _ in later})
+    replaced = {place for place, key in touched.items() if key in later}
     # deltalake merges neighbours in this order: the newest commit first, then the checkpoint.
-    added = added_columns(
-        [
-            add
-            for each in reversed(tail)
-            for add in each.actions.adds
-            if later[add.path, add.vector] is add
-        ]
-    )
-    live = (
-        data_files(adds, shape.partition_of, compacted)
-        for adds in chain([added], _untouched(checkpoint, later))
-    )
-    files = tuple(chain.from_iterable(live))
+    for each in reversed(tail):
+        for add in each.actions.adds:
+            if later[add.path, add.vector] is add:
+                adds.append(add)
+    places = array("q", range(untouched_count, len(adds)))
+    places.extend(_without(untouched_count, replaced))
+    files = data_files(adds, places, shape.partition_of, compacted_paths(commits))
+    removed_vectors = _removed_vectors(checkpoint.removes, commits, files)
     return replace(
         shape.snapshot,
         committed_ms=commits[-1].commit.committed_ms
         if commits
         else segment.checkpoint[0].modified_ms,
         files=files,
-        tombstones=tuple(_tombstones(checkpoint, later, files)),
-        removed_vectors=_removed_vectors(checkpoint, commits, files),
+        tombstones=_tombstones(checkpoint.removes, later, files),
+        removed_vectors=removed_vectors,
         log=LogTail(
             checkpoint_version=segment.checkpoint_version,
             commit_count=len(segment.tail),
@@ -164,108 +170,99 @@ def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
     return written
 
 
+def _without(count: int, dropped: Set[int]) -> Iterable[int]:
+    """The places up to `count`, without those that are `dropped`."""
+    bounds = [-1, *sorted(dropped), count]
+    return chain.from_iterable(range(low + 1, high) for low, high in pairwise(bounds))
+
+
 def data_files(
     adds: AddedColumns,
+    places: Sequence[int],
     partition_of: Callable[[TextPairs], PartitionValues],
     compacted: Set[str],
-) -> list[DataFile]:
-    """The files of these actions; `compacted` are the paths that compactions wrote."""
+) -> Rows[DataFile]:
+    """The files of the actions at these places. Compactions wrote the paths in `compacted`."""
     # Only partitions in use are translated: others may belong to a former partitioning.
-    partitions = {place: partition_of(adds.pairs[place]) for place in set(adds.places)}
-    return made_of_columns(
-        DataFile,
-        len(adds.path),
-        path=adds.path,
-        size_bytes=adds.size_bytes,
-        modified_ms=adds.modified_ms,
-        partition=map(partitions.__getitem__, adds.places),
-        row_count=adds.row_count,
-        deletion_vector=adds.vector,
-        deleted_row_count=adds.deleted_row_count,
-        compacted=map(compacted.__contains__, adds.path),
-    )
+    used = set(map(adds.partition.__getitem__, places))
+    adds.partitions = [
+        partition_of(pairs) if index in used else () for index, pairs in enumerate(adds.pairs)
+    ]
+    adds.compacted = set(keys_among(adds, compacted))
+    return Rows(adds, places, keeps_objects=len(places) <= MOST_OBJECTS)
 
 
-def made_of_columns(kind: type[Made], count: int, **columns: Iterable[object]) -> list[Made]:
-    """`count` values of a dataclass, with each field taken from its column.
-
-    The class must have slots and no `__post_init__`, and every field must be given. The result is
-    that of `[kind(a=a, b=b) for a, b in zip(...)]`, in a third of the time, because the constructor
-    of a frozen dataclass calls a function for each field.
-    """
-    assert columns.keys() == set(kind.__slots__)  # type: ignore[attr-defined]
-    assert not hasattr(kind, "__post_init__")
-    values = list(map(object.__new__, repeat(kind, count)))
-    for name, column in columns.items():
-        deque(map(getattr(kind, name).__set__, values, column), maxlen=0)
-    return values
+def keys_among(adds: AddedColumns, paths: Iterable[str]) -> dict[int, tuple[str, str | None]]:
+    """Path and deletion vector of the actions on these paths, by place."""
+    encoded = [path.encode(errors="surrogatepass") for path in paths]
+    places = _places_of(adds.path, pa.array(encoded, pa.large_binary())) if encoded else []
+    vectors = (adds.vectors.get(place, (None, 0))[0] for place in places)
+    return dict(zip(places, zip(adds.path.at(places), vectors, strict=True), strict=True))
 
 
-def _untouched(checkpoint: Checkpoint, later: LaterActions) -> Iterator[AddedColumns]:
-    """The checkpoint's files that no later commit touched. Removes them from the checkpoint."""
-    touched = {path for path, _ in later}
-    checkpoint.adds.reverse()
-    while checkpoint.adds:
-        adds = checkpoint.adds.pop()
-        if touched.isdisjoint(adds.path):
-            yield adds
-        else:
-            files = zip(adds.path, adds.vector, strict=True)
-            yield adds.where(
-                [path not in touched or (path, vector) not in later for path, vector in files]
-            )
+def _places_of(texts: Texts, wanted: pa.Array) -> list[int]:
+    """The places of the texts that are in `wanted`."""
+    pc = compute()
+
+    return pc.indices_nonzero(pc.is_in(_as_array(texts), value_set=wanted)).to_pylist()
+
+
+def _as_array(texts: Texts) -> pa.Array:
+    """The same texts for Arrow, which reads them where they are."""
+    buffers = [None, pa.py_buffer(texts.bounds), pa.py_buffer(texts.data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(texts.bounds) - 1, buffers)
 
 
 def _tombstones(
-    checkpoint: Checkpoint, later: LaterActions, files: Sequence[DataFile]
-) -> Sequence[Tombstone]:
+    removes: TombstoneColumns, later: LaterActions, files: Rows[DataFile]
+) -> Rows[Tombstone]:
     """One tombstone per removed path that no live file has, with its last deletion time.
 
-    The log may remove a path several times: once for each deletion vector that it ever had.
+    The log may remove a path several times: once for each deletion vector that it ever had. Adds
+    the later removes to `removes`.
     """
-    removes = [
-        *checkpoint.removes,
-        removed_columns([action for action in later.values() if isinstance(action, RemovedFile)]),
-    ]
-    paths, times_ms, sizes = (
-        [*chain.from_iterable(map(attrgetter(name), removes))]
-        for name in ("path", "deleted_ms", "size_bytes")
-    )
-    last_ms = last_removals(paths, times_ms)
-    if len(last_ms) < len(paths):
-        size_of = dict(zip(paths, sizes, strict=True))
-        sizes = [size_of[path] for path in last_ms]
-    live = last_ms.keys() & map(attrgetter("path"), files)
-    if live:
-        sizes = [size for path, size in zip(last_ms, sizes, strict=True) if path not in live]
-        for path in live:
-            del last_ms[path]
-    return made_of_columns(
-        Tombstone,
-        len(last_ms),
-        path=last_ms,
-        deleted_ms=last_ms.values(),
-        size_bytes=sizes,
-    )
+    first = len(removes.size_bytes)
+    for action in later.values():
+        if isinstance(action, RemovedFile):
+            append_removed(removes, action)
+    count = len(removes.size_bytes)
+    if not count:
+        return Rows(removes, ())
+    dropped = {*_places_of(removes.path, pa.array([b""], pa.large_binary()))}
+    added = _as_array(cast("AddedColumns", files.columns).path)
+    for start in range(0, len(files), _PATHS_AT_ONCE):
+        places = pa.array(files.places[start : start + _PATHS_AT_ONCE], pa.int64())
+        dropped.update(_places_of(removes.path, added.take(places)))
+    # Only a path with a deletion vector, or one that later commits removed, can occur twice.
+    several = pa.array([*removes.vectors, *range(first, count)], pa.int64())
+    groups = defaultdict[str, list[int]](list)
+    for place in _places_of(removes.path, _as_array(removes.path).take(several)):
+        groups[removes.path[place]].append(place)
+    for *earlier, last in groups.values():
+        times = [stone.deleted_ms for stone in Rows(removes, [*earlier, last])]
+        dropped.update(earlier)
+        removes.deleted_ms[last] = -1 if None in times else max(cast("list[int]", times))
+    return Rows(removes, array("q", _without(count, dropped)))
 
 
 def _removed_vectors(
-    checkpoint: Checkpoint, commits: Sequence[ReadCommit], files: Sequence[DataFile]
+    removes: TombstoneColumns, commits: Sequence[ReadCommit], files: Rows[DataFile]
 ) -> Mapping[str, int | None]:
     """The deletion vectors of removed files, with their last deletion time.
 
     When a file gets a new vector, the log removes it with the old one. Commits before the
     checkpoint count, too: the checkpoint dropped tombstones by the retention of its time, which may
-    have been shorter than the current one.
+    have been shorter than the current one. `removes` are those of the checkpoint.
     """
-    removes = [
-        *checkpoint.removes,
-        removed_columns([remove for commit in commits for remove in commit.actions.removes]),
+    places = [*removes.vectors]
+    removed = [
+        *zip(removes.vectors.values(), Rows(removes, places), strict=True),
+        *((remove.vector, remove) for commit in commits for remove in commit.actions.removes),
     ]
-    vectors, times_ms = (
-        [*chain.from_iterable(map(attrgetter(name), removes))] for name in ("vector", "deleted_ms")
+    last_ms = last_removals(
+        [vector for vector, _ in removed], [remove.deleted_ms for _, remove in removed]
     )
-    last_ms = last_removals(vectors, times_ms)
-    for vector in last_ms.keys() & {file.deletion_vector for file in files} if last_ms else ():
-        del last_ms[vector]
+    if last_ms:
+        for file in files_with_vectors(files):
+            last_ms.pop(cast("str", file.deletion_vector), None)
     return last_ms

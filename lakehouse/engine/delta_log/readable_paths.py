@@ -10,9 +10,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from lakehouse.core.delta.paths import is_absolute
 from lakehouse.core.errors import Refused
-from lakehouse.engine.delta_log.checkpoint import file_paths_in, read_checkpoint
+from lakehouse.engine.delta_log.checkpoint import (
+    UNREADABLE,
+    batches,
+    read_checkpoint,
+    texts_of,
+    vectors_of,
+)
 from lakehouse.engine.delta_log.log_segment import (
     LogChanged,
     UnreadableCheckpoint,
@@ -21,6 +30,8 @@ from lakehouse.engine.delta_log.log_segment import (
 )
 from lakehouse.engine.store import Store, StoredFile
 
+_KIND, _PATH = "storageType", "pathOrInlineDv"
+_LEAVES = ("path", f"deletionVector.{_KIND}", f"deletionVector.{_PATH}")
 _FIRST_COMMIT = f"{0:020}.json"
 # A truncated string has no closing quote, so it does not match.
 _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -41,7 +52,7 @@ def readable_paths(
     is_sufficient = trusts_checkpoints and _has_complete_checkpoint(store, key, listing)
     for file in listing:
         if file.name.endswith(".parquet"):
-            found |= file_paths_in(store.read(file.name))
+            found |= _paths_in(store.read(file.name))
         elif file.name.endswith((".json", ".crc")):
             data = store.read(file.name)
             found.update(_paths_in(data))
@@ -82,3 +93,15 @@ def _is_complete(data: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return bool(lines) and all(isinstance(line, dict) for line in lines)
+
+
+def _paths_in(data: bytes) -> set[str]:
+    """The paths that can be read from a checkpoint's Parquet file, which may be damaged."""
+    paths = set[str]()
+    with suppress(*UNREADABLE), pq.ParquetFile(pa.BufferReader(data)) as file:
+        for kind in ("add", "remove"):
+            for rows in batches(file, kind, _LEAVES):
+                paths.update(texts_of(rows, "path").to_pylist())
+                vectors = [vector for _, vector in vectors_of(rows)]
+                paths.update(each[_PATH] for each in vectors if each[_KIND] == "p")
+    return paths

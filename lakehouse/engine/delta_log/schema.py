@@ -13,9 +13,9 @@ from lakehouse.core.delta.snapshot import (
     Snapshot,
 )
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine.delta_log.actions import Actions
-from lakehouse.engine.delta_log.fields import (
+from lakehouse.engine.delta_log.actions import (
     MALFORMED,
+    Actions,
     TextPairs,
     number,
     pairs,

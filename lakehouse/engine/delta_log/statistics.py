@@ -3,7 +3,10 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Set
 
-from lakehouse.engine.delta_log.checkpoint import statistics_in
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.engine.delta_log.checkpoint import batches
 from lakehouse.engine.delta_log.log_segment import find_segment, log_folder
 from lakehouse.engine.store import Store
 
@@ -25,7 +28,7 @@ def read_statistics(
     found = dict[tuple[int, str], str | None]()
     contents = store.read_many([*versions_of])
     for (name, in_versions), data in zip(versions_of.items(), contents, strict=True):
-        recorded = statistics_in(data) if name.endswith(".parquet") else _added_in(data)
+        recorded = _in_checkpoint(data) if name.endswith(".parquet") else _added_in(data)
         found.update(
             ((version, path), statistics)
             for path, statistics in recorded
@@ -45,9 +48,17 @@ def each_statistics(store: Store, table: str, version: int) -> Iterator[tuple[st
         file.name for file in (() if segment is None else (*segment.checkpoint, *segment.tail))
     ]
     for name, data in zip(names, store.read_many(names), strict=True):
-        yield from statistics_in(data) if name.endswith(".parquet") else _added_in(data)
+        yield from _in_checkpoint(data) if name.endswith(".parquet") else _added_in(data)
 
 
 def _added_in(data: bytes) -> Iterable[tuple[str, str | None]]:
     lines = (json.loads(line) for line in data.splitlines() if line.strip())
     return ((line["add"]["path"], line["add"].get("stats")) for line in lines if line.get("add"))
+
+
+def _in_checkpoint(data: bytes) -> Iterator[tuple[str, str | None]]:
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
+        for rows in batches(file, "add", ("path", "stats")):
+            if rows.type.get_field_index("stats") >= 0:
+                statistics = rows.field("stats").to_pylist()
+                yield from zip(rows.field("path").to_pylist(), statistics, strict=True)

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
+from typing import IO
 from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
@@ -90,11 +91,16 @@ class DiskStore(Store):
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
+        with self.open(name) as file, _translated(self.root / name, "read"):
+            return file.read()
+
+    def open(self, name: str) -> IO[bytes]:
+        """See `Store.open`."""
         path = self.root / checked_name(name)
         self._check_inside(path)
         with _translated(path, "read"):
             try:
-                return path.read_bytes()
+                return path.open("rb")
             except (IsADirectoryError, NotADirectoryError) as error:
                 raise FileNotFoundError(
                     errno.ENOENT, os.strerror(errno.ENOENT), str(path)

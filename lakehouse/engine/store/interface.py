@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Protocol
+from io import BytesIO
+from typing import IO, Protocol
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject
@@ -76,6 +77,13 @@ class Store(Protocol):
     def read(self, name: str) -> bytes:
         """The whole content of one file; raises FileNotFoundError if it does not exist."""
         ...
+
+    def open(self, name: str) -> IO[bytes]:
+        """The content of one file, to read parts of it; raises as `read`.
+
+        On S3, the whole content is in memory.
+        """
+        return BytesIO(self.read(name))
 
     def read_end(self, name: str, count: int) -> bytes:
         """The last `count` bytes of one file, or all if it has fewer; raises as `read`."""

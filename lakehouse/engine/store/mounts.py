@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import IO
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject
@@ -81,6 +82,11 @@ class MountedStore(Store):
         """See `Store.read`."""
         _, store, there = self._find(name)
         return store.read(there)
+
+    def open(self, name: str) -> IO[bytes]:
+        """See `Store.open`."""
+        _, store, there = self._find(name)
+        return store.open(there)
 
     def read_end(self, name: str, count: int) -> bytes:
         """See `Store.read_end`."""

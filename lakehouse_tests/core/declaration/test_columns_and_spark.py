@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks import big_log
-from lakehouse.core.delta.snapshot import DataFile, Tombstone
-from lakehouse.engine.delta_log import garbage_uncollected, read_facts
-from lakehouse.engine.delta_log.fold import made_of_columns
+from lakehouse import Append, Landing, Table
+from lakehouse.core.compaction.plan import plan_table
+from lakehouse.core.delta.file_columns import Rows, made_of_columns
+from lakehouse.core.delta.snapshot import DataFile, TableFacts, Tombstone
+from lakehouse.core.scheduling.health import assess_health
+from lakehouse.core.scheduling.table_state import state_of
+from lakehouse.engine.delta_log import fold, garbage_uncollected, read_facts
 from lakehouse.engine.store import DiskStore
 
 
@@ -57,3 +61,29 @@ def test_the_benchmark_s_log_holds_what_it_says(tmp_path: Path) -> None:
         > 90
     )
     assert all(type(file) is DataFile and file.row_count for file in snapshot.files)
+
+
+def test_a_table_in_columns_is_planned_like_one_of_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    big_log.build(tmp_path, files=2_000, partitions=40, tombstones=500, commits=5)
+    source = Landing(prefix="landing/big/", format="json", schema="id BIGINT, day DATE")
+    table = Table(key=big_log.KEY, source=source, write=Append())
+
+    def read(most_objects: int) -> TableFacts:
+        monkeypatch.setattr(fold, "MOST_OBJECTS", most_objects)
+        facts = read_facts(DiskStore(tmp_path), big_log.KEY, uri="/lake/big")
+        assert facts is not None
+        return facts
+
+    objects, columns = read(1_000_000), read(0)
+    assert isinstance(columns.snapshot.files, Rows)
+    assert not columns.snapshot.files.keeps_objects
+    assert columns.snapshot == objects.snapshot
+    found = list[object]()
+    for facts in (objects, columns):
+        plan = plan_table(table, facts.snapshot, facts.history, now_ms=1_785_000_000_000)
+        assert plan.bins
+        state = state_of(facts.snapshot, plan, history=facts.history)
+        found.append((plan, assess_health(facts.snapshot, plan), state))
+    assert found[0] == found[1]
