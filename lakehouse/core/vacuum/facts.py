@@ -15,8 +15,9 @@ from lakehouse.core.text import count_of, size_text, utc_text
 
 # Assumed duration of one page of a listing on S3.
 SECONDS_PER_PAGE = 0.15
-# The number of small requests that are sent at the same time.
-ASKED_AT_ONCE = 16
+# The number of small requests that are sent at the same time: as many as the connections of a
+# client. At 10 ms each, they stay below the 5,500 a second that S3 answers below one prefix.
+ASKED_AT_ONCE = 32
 # Names with a UUID of one write attempt, which no writer uses twice.
 # Source: delta-io/delta v4.4.0, DelayedCommitProtocol.getFileName, DeletionVectorStore;
 # delta-rs, PartitionWriter.
