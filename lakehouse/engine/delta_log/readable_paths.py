@@ -30,8 +30,7 @@ from lakehouse.engine.delta_log.log_segment import (
 )
 from lakehouse.engine.store import Store, StoredFile
 
-_KIND, _PATH = "storageType", "pathOrInlineDv"
-_LEAVES = ("path", f"deletionVector.{_KIND}", f"deletionVector.{_PATH}")
+_LEAVES = ("path", "deletionVector.storageType", "deletionVector.pathOrInlineDv")
 _FIRST_COMMIT = f"{0:020}.json"
 # A truncated string has no closing quote, so it does not match.
 _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -52,7 +51,7 @@ def readable_paths(
     is_sufficient = trusts_checkpoints and _has_complete_checkpoint(store, key, listing)
     for file in listing:
         if file.name.endswith(".parquet"):
-            found |= _paths_in(store.read(file.name))
+            found |= _paths_in_checkpoint(store.read(file.name))
         elif file.name.endswith((".json", ".crc")):
             data = store.read(file.name)
             found.update(_paths_in(data))
@@ -95,7 +94,7 @@ def _is_complete(data: bytes) -> bool:
     return bool(lines) and all(isinstance(line, dict) for line in lines)
 
 
-def _paths_in(data: bytes) -> set[str]:
+def _paths_in_checkpoint(data: bytes) -> set[str]:
     """The paths that can be read from a checkpoint's Parquet file, which may be damaged."""
     paths = set[str]()
     with suppress(*UNREADABLE), pq.ParquetFile(pa.BufferReader(data)) as file:
@@ -103,5 +102,7 @@ def _paths_in(data: bytes) -> set[str]:
             for rows in batches(file, kind, _LEAVES):
                 paths.update(texts_of(rows, "path").to_pylist())
                 vectors = [vector for _, vector in vectors_of(rows)]
-                paths.update(each[_PATH] for each in vectors if each[_KIND] == "p")
+                paths.update(
+                    vector["pathOrInlineDv"] for vector in vectors if vector["storageType"] == "p"
+                )
     return paths
