@@ -3,11 +3,9 @@
 No row is lost or doubled, no live file is deleted, and the next run finishes the work.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -20,16 +18,13 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark import open_session
 from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import vacuum
 from lakehouse.runtime.spark_server_conf import TOKEN_VARIABLE
-from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.cluster import Cluster, ConnectServer, deployed_conf, standalone
 from lakehouse_tests.conftest import own_settings, wait_until
 from lakehouse_tests.engine.clients import Thrown, slow_copies
-from lakehouse_tests.engine.doctor.test_planted import only_failure
 from lakehouse_tests.engine.example import event, events, facts_of, land, rows_of
 from lakehouse_tests.engine.vacuums import create, data_files, table_of
 from lakehouse_tests.s3_servers import BUCKET, s3_server
@@ -202,23 +197,3 @@ def test_a_compaction_and_a_vacuum_finish_after_a_kill_and_keep_every_live_file(
     assert on_cluster.ids(SMALL.key) == expected
     again = vacuum(LakeFacts(lake, [SMALL]), lambda: connect(on_cluster.settings), SMALL)
     assert again.plan.reason is Reason.NOTHING_PAST
-
-
-def test_the_doctor_names_executors_without_our_jars_and_a_refused_token(
-    on_cluster: OnCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_cluster.server.kill()
-    conf = {name: value for name, value in on_cluster.server.conf.items() if name != "spark.jars"}
-    with ConnectServer(cluster=on_cluster.cluster, conf=conf).running() as bare:
-        environ = {
-            **{name: os.environ[name] for name in os.environ if name.startswith("AWS_")},
-            **bare.environment,
-            "LAKEHOUSE_ROOT": f"s3://{BUCKET}/bare",
-        }
-        terminal = Terminal(tmp_path / "home", **environ)
-        name, sentence = only_failure(terminal, without_spark=False)
-        assert name == "spark's storage" and "S3AFileSystem not found" in sentence
-        assert "Give Spark's driver and executors the jars of S3A" in sentence
-        monkeypatch.setattr(open_session, "_opened", {})
-        name, sentence = only_failure(terminal, without_spark=False, **{TOKEN_VARIABLE: "wrong"})
-        assert name == "spark" and "refused the token" in sentence
