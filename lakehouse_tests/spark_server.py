@@ -1,7 +1,9 @@
 """The Spark Connect server that all workers of a test run share."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,16 @@ def shared_server(folder: Path) -> Iterator[Settings]:
                 ours.callback(port.unlink)  # who comes later starts another one
                 ours.callback(take_lock, users, seconds=3_600)
         yield settings
+
+
+def lend_server(shared: Settings, home: Path) -> None:
+    """Gives another home the shared server, as if `lakehouse server start` had started it there."""
+    state = server.status(shared)
+    assert state.process is not None
+    lent = replace(shared, home=home)
+    server.folder(lent).mkdir(parents=True)
+    shutil.copyfile(server.folder(shared) / "token", server.folder(lent) / "token")
+    server.remember(lent, state.process, None, state.log_stores)
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""The lake by itself: a real page, a real server, real flights, and nobody touching it. Bronze was loaded by hand once before."""
+"""The lake by itself: a real page, a real server, real flights, and nobody touching it. Bronze was loaded by hand once before.
+
+The server is that of all tests: the lake finds it running, as after `lakehouse server start`.
+"""
 
 import urllib.request
 from collections.abc import Iterator
@@ -7,16 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.settings import Settings
 from lakehouse_tests.cli.commands.test_metrics import parsed
 from lakehouse_tests.conftest import link_year
 from lakehouse_tests.journeys.world import World, wait_for
+from lakehouse_tests.spark_server import lend_server
 
 
 @pytest.fixture(scope="module")
-def world(prepared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    shared_settings: Settings, prepared_home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
     home = link_year(prepared_home, tmp_path_factory.mktemp("world"))
+    lend_server(shared_settings, home)
     world = World(
         home,
+        LAKEHOUSE_SPARK_PORT=str(shared_settings.spark_port),
         LAKEHOUSE_REPLAY_HOURS="12",
         LAKEHOUSE_REPLAY_SECONDS="60",
         LAKEHOUSE_TABLES="lakehouse_tests.journeys.eager_tables",
@@ -28,7 +37,7 @@ def world(prepared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     )  # weather has the first of the two files that make its compaction due
     with world:
         yield world
-    world.ask("server", "stop")
+    assert world.ask("server", "status")["condition"] == "running"
     assert world.processes() == []
 
 
