@@ -232,7 +232,8 @@ def made_of_columns(kind: type[Made], count: int, **columns: Iterable[object]) -
     assert not hasattr(kind, "__post_init__")
     values = list(map(object.__new__, repeat(kind, count)))
     for name, column in columns.items():
-        deque(map(getattr(kind, name).__set__, values, column), maxlen=0)
+        put: Any = getattr(kind, name).__set__
+        deque(map(put, values, column), maxlen=0)
     return values
 
 
