@@ -58,7 +58,7 @@ def report_asset(
             html = render_page(page)
             store_page(lake.store, html, page.as_json(), now_ms=page.created_ms)
         place = f"{lake.settings.root}/{NEWEST}"
-        context.log.info(f"{place}: {len(page.attention)} line(s) for a person")
+        context.log.info(f"{place}: {len(page.attention)} item(s) for your attention")
         keys = {table.key: table_key(table) for table in tables}
         return dg.MaterializeResult(
             metadata={

@@ -83,9 +83,8 @@ def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
         yield f"the sizes of {count} merged file(s) are estimated as {estimate}"
     if moved := uncertainty.moved_removals + uncertainty.moved_vectors:
         yield (
-            f"writers changed {moved} file(s) whose rows are in other files of the replay: there, "
-            "the writers replace every file with such rows, and rewrite "
-            f"{bytes_text(uncertainty.carried_bytes)} of other rows"
+            f"writers changed {moved} file(s) that the replay had already merged: there, they "
+            f"rewrite {bytes_text(uncertainty.carried_bytes)} of rows that they did not change"
         )
     if count := uncertainty.unclear_compactions:
         yield (
@@ -105,7 +104,7 @@ def series_of(found: Mapping[str, Backtest]) -> list[Series]:
 
 
 def check_plot(plot: Path) -> None:
-    """Refuses the name of a file that cannot be drawn. For a check before the work begins."""
+    """Refuses a `--plot` path that cannot be written, before the work begins."""
     if plot.suffix not in (".png", ".svg"):
         ending = plot.suffix or "nothing"
         raise Refused(f"--plot {plot} ends in {ending}. Use a name that ends in .png or .svg")

@@ -29,7 +29,7 @@ _files_option = click.option(
     "files",
     multiple=True,
     metavar="PATH",
-    help="Only lines of this landed file, or the file itself; may be given several times.",
+    help="Only what is quarantined of this landed file: its lines, or the whole file. Repeatable.",
 )
 
 
@@ -124,7 +124,7 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     opened, wanted = open_landed(table, asked="quarantine")
     with driver_for_command(opened.lake.settings):
         done = retry(_session(opened.lake, wanted), files, dry_run=dry_run)
-        # Even if nothing was retried now: the load after an earlier retry may have been killed.
+        # Materialize even if nothing was retried: an earlier retry's load may have been killed.
         if not dry_run:
             with open_recorder(opened.lake.settings) as recorder:
                 [run] = recorder.materialize([wanted.key])

@@ -27,9 +27,9 @@ _OUT = Path("report.html")
 def report_command(out: Path, as_json: bool) -> None:
     """Write the state of the lake to one HTML page; no JVM.
 
-    What needs attention, the tables by health, what ran and what did not and why, money, and where
-    the bytes are. The page needs no network. With --json, the same values are printed and no file
-    is written.
+    It shows what needs attention, the tables by health, what ran or did not run and why, costs, and
+    where the bytes are. The page needs no network. With --json, the same values are printed and no
+    file is written.
     """
     from lakehouse.engine.report.read import read_page
 
@@ -48,5 +48,5 @@ def report_command(out: Path, as_json: bool) -> None:
         out.write_text(html, encoding="utf-8")
     except OSError as error:
         raise Refused(f"report: {out} cannot be written ({error}). Use another file") from error
-    needs = count_of(len(page.attention), "line")
-    show(f"{out}: {needs} for a person, {count_of(len(page.tables), 'table')}")
+    needs = count_of(len(page.attention), "item")
+    show(f"{out}: {needs} for your attention, {count_of(len(page.tables), 'table')}")

@@ -22,8 +22,8 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 class TableFinding:
     """One inspected table.
 
-    `vacuum` is the vacuum's plan, or the reason why no vacuum may run. `risk` is why the table is
-    not compacted as it is declared. `known_as` is the key of a table that is already declared, or
+    `vacuum` is the vacuum's plan, or the reason why no vacuum may run. `risk` is why this
+    declaration prevents compactions. `known_as` is the key of a table that is already declared, or
     empty.
     """
 

@@ -13,7 +13,7 @@ from lakehouse.core.units import DAY_MS, HOUR_MS
 
 _GIB = 1024**3
 _MONTH_DAYS = 30
-# A vacuum of the inventory's day deletes what is past its retention, at most a day later.
+# The daily vacuum deletes files at most a day after their retention.
 _UNTIL_VACUUM_MS = DAY_MS
 # Measured with the tests' tables: a copy and its comparison, the DELETE with the reading of the
 # log, and the rate at which Spark writes rows again.
@@ -28,7 +28,7 @@ class ArchiveEstimate:
     """What a run is predicted to cost.
 
     - `usd`: machine and requests.
-    - `usd_of_both_copies`: storage of the moved files in the table, until a vacuum deletes them.
+    - `usd_of_both_copies`: storage of the original files until a vacuum deletes them.
       `kept_ms` is that time, `None` if the table's retention is unknown.
     - `usd_per_month_saved`: storage of the moved files, less that of their copies. On a disk, all
       amounts for storage and requests are 0.
@@ -107,7 +107,7 @@ def _seconds_of_move(
 
 
 def _requests_of_move(file_count: int) -> dict[str, int]:
-    """Per file: before and after the copy, two looks at each; the copy; and its footer."""
+    """Per file: two HEADs of the original, two of the copy, one COPY, one GET of its footer."""
     return {
         "HeadObject": 4 * file_count,
         "CopyObject": file_count,
@@ -131,7 +131,7 @@ def _usd_of_requests(requests: Mapping[str, int], prices: Prices, into: ClassPri
 def _usd_of_archive(sizes: Sequence[int], archive: Archive, into: ClassPrices) -> float:
     """USD per month for copies of these sizes: at least the minimum size and days of their class.
 
-    What is deleted earlier costs as much as if it stayed, in fewer months.
+    Copies that are deleted earlier are billed for the minimum days.
     """
     charged_bytes = sum(max(size_bytes, into.minimum_bytes) for size_bytes in sizes)
     longer = max(1.0, into.minimum_days / max(archive.keep_days, 1))

@@ -1,9 +1,8 @@
 """Plans an archive run: which partitions leave the table, how, at what cost, and why.
 
 A partition leaves if it ended at the cutoff or before. The cutoff is `Archive.older_than_days`
-before now or before the newest row. The newest row counts with the start of its partition, and
-partitions in the future do not count: a row with a wrong time must not empty the table of a dead
-feed.
+before now or before the newest row. The time of the newest row is the start of the newest partition
+that is not in the future, so that one row with a wrong time cannot empty the table of a dead feed.
 """
 
 from collections import defaultdict
@@ -38,7 +37,7 @@ from lakehouse.core.units import DAY_MS
 class ArchiveFacts:
     """A table and its archive, as of one version.
 
-    `read_whole_by` are the derived tables of which every run reads all rows of this table.
+    `read_whole_by` are the derived tables whose every run reads all rows of this table.
     `is_elsewhere`: the table lies outside the lake. `classes` are the prices of S3's storage
     classes, by name; there are none on a disk.
     """
@@ -86,9 +85,9 @@ class LeavingPartition:
 class ArchivePlan(Explained):
     """What an archive run moves, with what is predicted.
 
-    - `number`: of the operation that the run records, or finishes.
-    - `bytes_leave_ms`: when the table's retention ends, so that a vacuum may delete the moved
-      files; `None` if the retention is unknown.
+    - `number`: number of the new operation, or of the killed one that this run finishes.
+    - `bytes_leave_ms`: when a vacuum should have deleted the moved files, which is a day after the
+      table's retention; `None` if the retention is unknown.
     """
 
     table: str
@@ -268,10 +267,10 @@ class _Notes:
             )
         if self.unnamed:
             names = first_names(sorted(self.unnamed))
-            yield f"partitions with an empty text stay in the table: {names}"
+            yield f"partitions with an empty string stay in the table: {names}"
         if self.waiting_count:
             partitions = count_of(self.waiting_count, "newer partition")
-            yield f"{partitions} follow with the next run, as one run moves {MOST_FILES:,} files"
+            yield f"the next run moves {partitions}, as one run moves {MOST_FILES:,} files"
         reasons = defaultdict[str, list[str]](list)
         for each in leaving:
             if each.rewritten:

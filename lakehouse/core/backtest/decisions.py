@@ -28,8 +28,8 @@ from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.units import DAY_MS, HOUR_MS
 
-# After a commit, a table is evaluated every hour: for a day, in which its files grow old enough,
-# and for a week, in which a window opens. After that, it is evaluated again at the next commit.
+# After a commit, a table is evaluated every hour for eight days: one day for its files to grow old
+# enough, and seven for a window to open. Then it is evaluated again at the next commit.
 _HOURS_EVALUATED = 8 * 24
 # No evaluation is planned further ahead, since with very few reads the time would overflow.
 _DAYS_AHEAD = 365_000
@@ -47,9 +47,9 @@ class PolicyDecision(Explained):
 
 
 def evaluation_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
-    """The times at which the table is evaluated from a commit to the next one, at `until_ms`.
+    """The times at which the table is evaluated after one commit and before the next.
 
-    `until_ms` is `None` if there is no next commit.
+    `until_ms` is the time of the next commit, `None` if there is none.
 
     Raises:
         Refused: the strategy cannot be simulated from a log.

@@ -10,7 +10,7 @@ from typing import Any, cast
 class Undecodable(Exception):
     """A value that is ambiguous, or that the declared type cannot hold.
 
-    The text says why and what to do.
+    The text says why, and sometimes what to do.
     """
 
 
@@ -39,7 +39,7 @@ class Field:
 
 
 def part_of(schema: Mapping[str, Any] | None, part: str) -> Mapping[str, Any] | None:
-    """A part of a type in the schema, like the type of an array's items."""
+    """The schema under the key `part`, like the `items` of an array, or `None`."""
     found = (schema or {}).get(part)
     return cast("Mapping[str, Any]", found) if isinstance(found, dict) else None
 

@@ -4,6 +4,7 @@
 - A file is set aside only if writing its rows alone was tried and failed.
 - If every try fails, nothing is set aside: the fault is in the declaration or the table.
 - The reduced batch still names every file of the batch, as loaded or as set aside for review.
+  Only an `Overwrite` of which no file is left hands its superseded files to the next batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from dataclasses import replace
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, fingerprint, set_aside
 
-# At most this many files, and this many records, are tried one by one. Then the load stops.
+# Number of files that are tried alone, and then of records. If all of them fail, the load stops.
 PROBES = 8
 # Number of failing files to find before they are set aside, so that a kill loses little work.
 AT_ONCE = 16
@@ -54,10 +55,11 @@ def without_failing(
     is_overwrite: bool,
     has_table: bool,
 ) -> Batch:
-    """The batch without its failing files, which `failing_records` of its staged records come from.
+    """The batch without its failing files.
 
-    If no file of an `Overwrite` remains, the files that it superseded are loaded next. If no file
-    remains, the batch's columns are dropped, unless the table exists and so has them.
+    `failing_records` is the number of staged records that came from them. If no file of an
+    `Overwrite` remains, the next batch loads the files that it superseded. If no file remains,
+    the batch's columns are dropped, unless the table exists and so has them.
 
     Raises:
         Broken: `failing` is empty or names a file outside the batch, or `failing_records` is not

@@ -6,7 +6,7 @@ from lakehouse_tests.cli.conftest import Terminal
 def test_report_writes_one_page_with_every_table_and_what_needs_a_person(told: Terminal) -> None:
     out = told.home / "morning.html"
     printed = told.run("report", "--out", str(out)).stdout
-    assert printed == f"{out}: 2 lines for a person, 3 tables\n"
+    assert printed == f"{out}: 2 items for your attention, 3 tables\n"
     html = out.read_text()
     for key in ("bronze/<wbr>orders", "silver/<wbr>orders", "gold/<wbr>totals"):
         assert key in html

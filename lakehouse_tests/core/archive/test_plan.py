@@ -142,7 +142,7 @@ def test_a_run_moves_the_oldest_partitions_up_to_a_number_of_files(
     by_day = [file(f"2026-01-0{day}", f"f{number}") for day in (3, 1, 2) for number in range(2)]
     found = planned(snapshot(*by_day, file("2026-01-01", "more"), file("2026-01-01", "most")))
     assert (days(found), found.file_count) == (["2026-01-01"], 4)
-    assert found.notes[0] == "2 newer partitions follow with the next run, as one run moves 3 files"
+    assert found.notes[0] == "the next run moves 2 newer partitions, as one run moves 3 files"
     assert days(planned(snapshot(*by_day))) == ["2026-01-01"]
 
 
