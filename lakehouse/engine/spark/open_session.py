@@ -63,6 +63,10 @@ def prepare(settings: Settings) -> None:
         _starters.pop()()
     # Without this, each session would stay on the server for an hour.
     os.environ["SPARK_CONNECT_RELEASE_SESSION_ON_EXIT"] = "true"
+    if over_connect(settings):
+        # PySpark's functions build columns of Connect only with this mark. PySpark sets it for new
+        # sessions, and this process may use one that was opened before the mark went.
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     if settings.spark == "server":
         state = server.status(settings)
         token = server.read_token(settings)

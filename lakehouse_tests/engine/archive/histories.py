@@ -42,7 +42,7 @@ _DEATHS = (
     (run, "record_operation"),
     (run, "copy_files"),
     (DiskStore, "copy"),
-    (copies, "row_count_in_footer"),
+    (copies, "_difference"),
     (run, "compare_copies"),
     (commit, "expect_commit"),
     (run, "delete_partitions"),

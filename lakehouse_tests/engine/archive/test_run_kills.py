@@ -92,7 +92,7 @@ def test_a_record_of_last_week_is_not_applied_but_made_again(
 def test_the_copies_of_a_withdrawn_operation_are_deleted(lake: Lake, spark: "SparkSession") -> None:
     """Another program deletes the rows before the run is repeated: nothing is left to move."""
     add_rows(lake, ROWS)
-    with killed_at(copies, "row_count_in_footer", "before"), pytest.MonkeyPatch.context() as patch:
+    with killed_at(copies, "_difference", "before"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(copies, "_AT_ONCE", 1)
         run_archive(session_of(lake, spark))
     assert contents_now(lake).unapplied is not None
