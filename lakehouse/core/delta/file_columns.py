@@ -4,7 +4,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, repeat
+from itertools import chain, pairwise, repeat
 from operator import eq, itemgetter
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
@@ -72,6 +72,11 @@ class Rows(Sequence[Made], Generic[Made]):
         self.keeps_objects = keeps_objects
         self._made: Sequence[Made] = ()
 
+    @property
+    def has_objects(self) -> bool:
+        """Whether the values are in memory."""
+        return bool(self._made)
+
     def __len__(self) -> int:
         return len(self.places)
 
@@ -92,8 +97,10 @@ class Rows(Sequence[Made], Generic[Made]):
         return iter(self._made)
 
     def _each(self) -> Iterator[Made]:
-        for start in range(0, len(self.places), _MADE_AT_ONCE):
-            yield from self.columns.made(self.places[start : start + _MADE_AT_ONCE])
+        starts = range(0, len(self.places), _MADE_AT_ONCE)
+        return chain.from_iterable(
+            self.columns.made(self.places[start : start + _MADE_AT_ONCE]) for start in starts
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
@@ -176,10 +183,7 @@ class FileColumns:
         """See `Columns.made`."""
         if _is_span(places):
             places = range(places[0], places[-1] + 1)
-        vectors: list[tuple[str | None, int]] = [_NO_VECTOR] * len(places)
-        for index, place in enumerate(places) if self.vectors else ():
-            if place in self.vectors:
-                vectors[index] = self.vectors[place]
+        vectors = [*map(self.vectors.get, places, repeat(_NO_VECTOR))]
         return made_of_columns(
             DataFile,
             len(places),
@@ -238,10 +242,13 @@ def made_of_columns(kind: type[Made], count: int, **columns: Iterable[object]) -
 
 
 def columns_of(files: Sequence[DataFile], *, grouped: bool = False) -> FileColumns | None:
-    """The columns of the files; `None` if there are none, or objects are faster to group."""
-    if isinstance(files, Rows) and not (grouped and files.keeps_objects):
-        return cast("FileColumns", files.columns)
-    return None
+    """The columns of the files; `None` if there are none, or their objects are faster.
+
+    Objects are faster once they are in memory, and always for grouping.
+    """
+    if not isinstance(files, Rows) or files.has_objects or (grouped and files.keeps_objects):
+        return None
+    return cast("FileColumns", files.columns)
 
 
 def places_of(files: Sequence[DataFile]) -> Sequence[int]:

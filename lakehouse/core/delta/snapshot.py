@@ -123,7 +123,7 @@ class Snapshot:
     @property
     def tombstone_bytes(self) -> int:
         """Bytes of the removed files, as far as the log records their sizes."""
-        return sum(max(size or 0, 0) for size in tombstone_sizes(self.tombstones))
+        return sum(size for size in tombstone_sizes(self.tombstones) if size and size > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

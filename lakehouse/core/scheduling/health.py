@@ -186,6 +186,7 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
     count, log = snapshot.file_count, snapshot.log
     few, target = plan.policy.min_small_files, plan.policy.target_file_bytes
     stored = max(1, snapshot.size_bytes)
+    removed_bytes = snapshot.tombstone_bytes
     partitions = by_partition(snapshot.files).values()
     fewest = sum(max(1, -(-sum(file_sizes(files)) // target)) for files in partitions)
     merged = f"{plan.files_removed} files would be merged; {few} halve this part of the score"
@@ -200,14 +201,14 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
     if log.note:
         commits = f"{commits}; {log.note}"
     removed = (
-        f"{len(snapshot.tombstones)} removed files ({size_text(snapshot.tombstone_bytes)}); "
+        f"{len(snapshot.tombstones)} removed files ({size_text(removed_bytes)}); "
         f"{size_text(stored)} halve this part of the score"
     )
     return (
         HealthPart("small files", 40, few / (few + plan.files_removed), merged),
         HealthPart("average size", 30, min(1.0, fewest / count) if count else 1.0, sizes),
         HealthPart("log debt", 15, log_limit / (log_limit + log.commit_count), commits),
-        HealthPart("tombstones", 15, stored / (stored + snapshot.tombstone_bytes), removed),
+        HealthPart("tombstones", 15, stored / (stored + removed_bytes), removed),
     )
 
 

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from io import BytesIO
 from itertools import islice, pairwise
 from typing import IO, Any
@@ -52,8 +53,8 @@ _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")  # few act
 class Checkpoint:
     """A checkpoint's content.
 
-    `small` holds all actions that are not about data files. `row_count` is the number of actions in
-    the checkpoint without its sidecars.
+    `small` has the actions that are not about data files. `row_count` is the number of actions,
+    without those in sidecars.
     """
 
     adds: AddedColumns = field(default_factory=AddedColumns)
@@ -71,8 +72,7 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
     """The content of a segment's checkpoint; empty if the segment has none.
 
     Raises:
-        UnreadableCheckpoint: one of its files is damaged, or a sidecar is missing or differs in
-            size from what the checkpoint records.
+        UnreadableCheckpoint: a file is damaged, or a sidecar is missing or of another size.
     """
     checkpoint = Checkpoint()
     for file in segment.checkpoint:
@@ -155,7 +155,7 @@ def _append_adds(adds: AddedColumns, rows: pa.StructArray) -> None:
     for place, vector in vectors_of(rows):
         adds.vectors[first + place] = vector_id(vector), number(vector, "cardinality")
     indices, pairs = _partitions(rows.field("partitionValues"))
-    index_of = [adds.index_of(pairs[index]) for index in range(len(pairs))]
+    index_of = [*map(adds.index_of, pairs)]
     adds.partition.extend(map(index_of.__getitem__, indices))
     counts = pa.nulls(len(rows), pa.int64())
     if _has(rows, "stats_parsed") and rows.field("stats_parsed").type.num_fields:
@@ -183,24 +183,26 @@ def _append_texts(texts: Texts, column: pa.Array) -> None:
     offsets = memoryview(bounds).cast("q")
     first, last = offsets[column.offset], offsets[column.offset + len(column)]
     ends = pa.Array.from_buffers(pa.int64(), len(column), [None, bounds], offset=column.offset + 1)
-    _append_numbers(texts.bounds, compute().add(ends, len(texts.data) - first))
+    _append_numbers(texts.bounds, compute().add(ends, integers([len(texts.data) - first])[0]))
     texts.data += memoryview(data)[first:last]
 
 
 def compute() -> Any:
     """Arrow's functions, which pyright does not know. Imported late: small logs need none."""
-    import pyarrow.compute
+    return import_module("pyarrow.compute")
 
-    return pyarrow.compute
+
+def integers(values: Iterable[int]) -> pa.Array:
+    """Numbers for Arrow, whose own `array` and `scalar` import pandas for a quarter of a second."""
+    numbers = array("q", values)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _append_numbers(numbers: "array[int]", column: pa.Array) -> None:
     """Adds a column of numbers. A null becomes -1, which is unknown."""
-    known = compute().coalesce(column.cast(pa.int64()), pa.scalar(-1, pa.int64()))
-    _, data = known.buffers()
-    numbers.frombytes(
-        memoryview(data).cast("B")[8 * known.offset : 8 * (known.offset + len(known))]
-    )
+    known = compute().coalesce(column.cast(pa.int64()), integers([-1])[0])
+    encoded = memoryview(known.buffers()[1]).cast("B")
+    numbers.frombytes(encoded[8 * known.offset : 8 * (known.offset + len(known))])
 
 
 def _count_rows(file: pq.ParquetFile, adds: AddedColumns, first: int) -> None:
@@ -275,16 +277,15 @@ def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[TextPairs]]:
     _required(column, "partitionValues", _is_map_of_texts, "a map of strings")
     names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()
     known_names, known_values = names.dictionary.to_pylist(), [*values.dictionary.to_pylist(), None]
-    valued = values.indices.to_pylist()
-    if values.null_count:  # fill_null would import pandas, which takes a quarter of a second
-        valued = [len(known_values) - 1 if place is None else place for place in valued]
+    places = values.indices.to_pylist()  # fill_null would import pandas
+    valued = [len(known_values) - 1 if place is None else place for place in places]
     offsets = column.offsets.to_pylist()
     if len(known_names) == 1 and offsets == list(range(len(valued) + 1)):
         return valued, [((known_names[0], value),) for value in known_values]
     entries = list(zip(names.indices.to_pylist(), valued, strict=True))
     known: dict[tuple[tuple[int, int], ...], int] = {}
-    places = [known.setdefault(row, len(known)) for row in _rows_of(entries, offsets)]
-    return places, [
+    indices = [known.setdefault(row, len(known)) for row in _rows_of(entries, offsets)]
+    return indices, [
         tuple((known_names[name], known_values[value]) for name, value in row) for row in known
     ]
 

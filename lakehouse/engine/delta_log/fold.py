@@ -34,7 +34,7 @@ from lakehouse.engine.delta_log.actions import (
     TextPairs,
     append_removed,
 )
-from lakehouse.engine.delta_log.checkpoint import Checkpoint, compute
+from lakehouse.engine.delta_log.checkpoint import Checkpoint, compute, integers
 from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.delta_log.schema import shape_of
 
@@ -194,8 +194,7 @@ def data_files(
 
 def keys_among(adds: AddedColumns, paths: Iterable[str]) -> dict[int, tuple[str, str | None]]:
     """Path and deletion vector of the actions on these paths, by place."""
-    encoded = [path.encode(errors="surrogatepass") for path in paths]
-    places = _places_of(adds.path, pa.array(encoded, pa.large_binary())) if encoded else []
+    places = _places_of(adds.path, _as_array(_texts_of(paths)))
     vectors = (adds.vectors.get(place, (None, 0))[0] for place in places)
     return dict(zip(places, zip(adds.path.at(places), vectors, strict=True), strict=True))
 
@@ -205,6 +204,13 @@ def _places_of(texts: Texts, wanted: pa.Array) -> list[int]:
     pc = compute()
 
     return pc.indices_nonzero(pc.is_in(_as_array(texts), value_set=wanted)).to_pylist()
+
+
+def _texts_of(values: Iterable[str]) -> Texts:
+    texts = Texts()
+    for value in values:
+        texts.append(value)
+    return texts
 
 
 def _as_array(texts: Texts) -> pa.Array:
@@ -228,13 +234,13 @@ def _tombstones(
     count = len(removes.size_bytes)
     if not count:
         return Rows(removes, ())
-    dropped = {*_places_of(removes.path, pa.array([b""], pa.large_binary()))}
+    dropped = {*_places_of(removes.path, _as_array(_texts_of([""])))}
     added = _as_array(cast("AddedColumns", files.columns).path)
     for start in range(0, len(files), _PATHS_AT_ONCE):
-        places = pa.array(files.places[start : start + _PATHS_AT_ONCE], pa.int64())
+        places = integers(files.places[start : start + _PATHS_AT_ONCE])
         dropped.update(_places_of(removes.path, added.take(places)))
     # Only a path with a deletion vector, or one that later commits removed, can occur twice.
-    several = pa.array([*removes.vectors, *range(first, count)], pa.int64())
+    several = integers([*removes.vectors, *range(first, count)])
     groups = defaultdict[str, list[int]](list)
     for place in _places_of(removes.path, _as_array(removes.path).take(several)):
         groups[removes.path[place]].append(place)
