@@ -136,13 +136,16 @@ def names_in_files(
 
 
 def field_names_in_files(
-    snapshot: Snapshot, recorded: Mapping[FieldPath, str]
+    snapshot: Snapshot, names: Mapping[str, str], recorded: Mapping[FieldPath, str]
 ) -> dict[FieldPath, str]:
     """The names that fields inside structs have in archived files, by their paths in the table.
 
-    Names are found by physical path, as in `names_in_files`. Without column mapping, all fields
-    have their own names, and none is listed.
+    Names are found by physical path, as in `names_in_files`, whose records are `names`. Without
+    column mapping, all fields have their own names, and none is listed. The same applies to older
+    records under column mapping, which have names of columns only.
     """
+    if names and not recorded:
+        return {}
     return {
         path: recorded.get(physical, physical[-1])
         for path, physical in snapshot.physical_fields.items()

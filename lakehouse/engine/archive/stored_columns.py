@@ -48,7 +48,7 @@ def groups_of(
     for each in partitions:
         columns = tuple(name for name, _ in each.partition)
         names = names_in_files(snapshot, each.names, session.table.renamed)
-        fields = field_names_in_files(snapshot, each.field_names)
+        fields = field_names_in_files(snapshot, each.names, each.field_names)
         group = groups.setdefault(
             (columns, *names.values(), *fields.values()),
             StoredGroup(partition_columns=columns, names=names, field_names=fields, files=[]),
@@ -136,7 +136,9 @@ def _parts_in_arrow(type_: "pa.DataType") -> Iterable[tuple[str, "pa.DataType"]]
         return [(field.name, field.type) for field in type_]
     if pa.types.is_map(type_):
         return [("key", type_.key_type), ("value", type_.item_type)]
-    return [("element", type_.value_type)] if pa.types.is_list(type_) else []
+    if isinstance(type_, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        return [("element", type_.value_type)]
+    return []
 
 
 def _parts_in_spark(type_: "DataType") -> Iterable[tuple[str, "DataType"]]:

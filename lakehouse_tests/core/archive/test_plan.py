@@ -10,6 +10,7 @@ from lakehouse.core.archive import archived_files
 from lakehouse.core.archive import plan as plan_module
 from lakehouse.core.archive.archived_files import (
     ArchivedNames,
+    field_names_in_files,
     names_in_files,
     partition_folder,
     values_in_folders,
@@ -248,3 +249,12 @@ def test_only_names_that_no_column_has_in_the_files_are_earlier_names() -> None:
     assert names_in_files(mapped, {}, renamed) == {"b": ("col-1", "b", "A1"), "c": ("a", "c")}
     recorded = {"col-1": "c", "a": "d"}
     assert names_in_files(mapped, recorded, {}) == {"b": ("c", "b"), "c": ("d",)}
+
+
+def test_fields_in_older_records_have_the_names_of_the_table() -> None:
+    """They were archived under column mapping, and have names of columns only. Spark wrote logical names."""
+    path, physical = ("at", "x"), ("col-1", "col-2")
+    mapped = replace(snapshot(), physical_names={"at": "col-1"}, physical_fields={path: physical})
+    assert field_names_in_files(mapped, {"col-1": "at"}, {}) == {}
+    assert field_names_in_files(mapped, {"col-1": "at"}, {physical: "old"}) == {path: "old"}
+    assert field_names_in_files(mapped, {}, {}) == {path: "col-2"}  # copied before the mapping
