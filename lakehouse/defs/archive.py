@@ -64,8 +64,9 @@ def archive_asset(
         expired: ExpireOutcome | None = None
         with dagster_words(context):
             exists = lake.facts(table.key) is not None
+            command = "archive expire" if config.only == "expire" else "archive run"
             if why := why_left_alone(
-                context, (lake, table), "archive run", exists=exists, anyway=config.anyway
+                context, (lake, table), command, exists=exists, anyway=config.anyway
             ):
                 context.log.info(why)
                 return

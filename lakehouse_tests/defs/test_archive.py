@@ -88,3 +88,6 @@ def test_a_paused_table_is_left_alone_and_fails_only_a_run_that_a_person_asked_f
     done = archived(lake, instance, by_itself=False)
     [failed] = [event for event in done.all_events if event.is_step_failure]
     assert "use lakehouse archive run bronze/days --anyway" in str(failed.step_failure_data)
+    done = archived(lake, instance, by_itself=False, only="expire")
+    [failed] = [event for event in done.all_events if event.is_step_failure]
+    assert "use lakehouse archive expire bronze/days --anyway" in str(failed.step_failure_data)

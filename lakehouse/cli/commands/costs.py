@@ -90,9 +90,11 @@ def costs_command(
         return
     _print(summary, charges)
     _print_groups(groups, by, group_since)
-    for dear in dearest_tables(charges, opened.tables, today=day_of(now))[:1]:
+    dearest = dearest_tables(reading.charges, opened.tables, today=day_of(now))
+    for dear in [each for each in dearest if table in (None, each.table)][:1]:
         per_month = usd_text(Decimal(dear.usd_per_month))
-        show(f"{dear.table} costs most, {per_month} USD a month: {dear.why}")
+        costs = "costs most," if table is None else "costs"
+        show(f"{dear.table} {costs} {per_month} USD a month: {dear.why}")
         show(f"{dear.advice}: {dear.command}")
 
 

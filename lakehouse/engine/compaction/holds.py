@@ -91,7 +91,7 @@ def refuse_held(lake: Lake, table: Table) -> None:
 
 
 def refuse_upkeep(lake: Lake, table: Table, command: str) -> None:
-    """Refuses a `vacuum`, `archive run` or `ttl run` of a table that a person paused.
+    """Refuses a `vacuum` or another upkeep `command` of a table that a person paused.
 
     A vacuum is also refused if the declaration opts out.
     """

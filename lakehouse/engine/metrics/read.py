@@ -108,7 +108,7 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
     facts.vacuums = read("vacuums", lambda: recent_vacuums(lake.store, since_ms=facts.since_ms))
     facts.inventory = read("costs", lambda: _bytes_in_inventory(lake, read_ms)) or {}
     if (bucket := s3_place(lake.store, "")) is not None:
-        facts.uploads = read("uploads", lambda: _bytes_in_uploads(bucket[0]))
+        facts.uploads = read("uploads", lambda: _bytes_in_uploads(bucket[0], lake.elsewhere))
     unreadable = [quarantine_key(each.table.key) for each in quarantines if each.error]
     unreadable += [f"archive/{key}" for key, size in facts.archived.items() if size is None]
     records = None
@@ -202,16 +202,17 @@ def _bytes_in_inventory(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
     return sums
 
 
-def _bytes_in_uploads(store: S3Store) -> dict[str, int | None] | None:
+def _bytes_in_uploads(store: S3Store, elsewhere: Iterable[str]) -> dict[str, int | None] | None:
     """Bytes of the unfinished uploads of each table's folder that has some.
 
-    `None` if the lake has no right to list them, which it does not need otherwise.
+    `None` for tables `elsewhere`, whose places are not listed. All are `None` if the lake has no
+    right to list uploads, which it does not need otherwise.
     """
     try:
         uploads = open_uploads(store)
     except Refused:
         return None
-    sums = dict[str, int | None]()
+    sums = dict[str, int | None].fromkeys(elsewhere)
     for upload in uploads:
         key = "/".join(upload.key.removeprefix(store.prefix).split("/")[:2])
         before = sums.get(key, 0)

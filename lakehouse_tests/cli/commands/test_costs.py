@@ -29,6 +29,8 @@ def test_costs_of_today_are_those_of_the_newest_inventory(told: Terminal) -> Non
     *_, why, way_out = printed.rstrip("\n").split("\n")
     assert why.startswith("silver/orders costs most, ") and why.endswith(" USD a month: 100% log")
     assert way_out.endswith(": lakehouse health silver/orders --verbose")
+    *_, why, way_out = told.run("costs", "bronze/orders").stdout.rstrip("\n").split("\n")
+    assert why.startswith("bronze/orders costs ") and "most" not in why
 
 
 def test_a_budget_that_is_no_amount_is_refused(told: Terminal) -> None:

@@ -1,5 +1,6 @@
 """Bytes that no table's log has: what the newest inventory saw, and unfinished uploads."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -78,7 +79,7 @@ def test_orphaned_noncurrent_and_log_bytes_are_those_of_the_newest_inventory(
 def test_the_parts_of_unfinished_uploads_are_counted(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the right to list them they are unknown, and nothing else is."""
+    """Without the right to list them, and for a table elsewhere, only they are unknown."""
     lake = Lake(settings=own_settings(tmp_path), store=S3Store(bucket, "some/lake"))
     LogBuilder(lake.store, A.key).create().append([("a", 1_000)])
     assert bytes_by_part(lake) == {"multipart": 0}
@@ -88,6 +89,7 @@ def test_the_parts_of_unfinished_uploads_are_counted(
         upload = client.create_multipart_upload(**target)["UploadId"]
         client.upload_part(**target, UploadId=upload, PartNumber=1, Body=b"x" * size)
     assert bytes_by_part(lake) == {"multipart": 11}
+    assert bytes_by_part(replace(lake, elsewhere={A.key: "s3a://other/a"})) == {}
 
     def refused(_: S3Store) -> list[OpenUpload]:
         raise Refused("no right to s3:ListBucketMultipartUploads")
