@@ -25,7 +25,7 @@ from lakehouse.core.delta.file_columns import (
     Tombstone,
     TombstoneColumns,
 )
-from lakehouse.core.delta.snapshot import LogTail, Snapshot, files_with_vectors, last_removals
+from lakehouse.core.delta.snapshot import LogTail, Snapshot, last_removals
 from lakehouse.engine.delta_log.actions import (
     Actions,
     AddedColumns,
@@ -202,7 +202,6 @@ def keys_among(adds: AddedColumns, paths: Iterable[str]) -> dict[int, tuple[str,
 def _places_of(texts: Texts, wanted: pa.Array) -> list[int]:
     """The places of the texts that are in `wanted`."""
     pc = compute()
-
     return pc.indices_nonzero(pc.is_in(_as_array(texts), value_set=wanted)).to_pylist()
 
 
@@ -269,6 +268,7 @@ def _removed_vectors(
         [vector for vector, _ in removed], [remove.deleted_ms for _, remove in removed]
     )
     if last_ms:
-        for file in files_with_vectors(files):
-            last_ms.pop(cast("str", file.deletion_vector), None)
+        live = cast("AddedColumns", files.columns).vectors
+        for place in filter(live.__contains__, files.places):
+            last_ms.pop(live[place][0], None)
     return last_ms
