@@ -181,13 +181,13 @@ def by_partition(files: Sequence[DataFile]) -> Mapping[PartitionValues, Sequence
         for file in files:
             found[file.partition].append(file)
         return {partition: tuple(group) for partition, group in found.items()}
-    by_index: defaultdict[int, array[int]] = defaultdict(int_column)
+    by_index = dict[int, "array[int]"]()
+    by_value: defaultdict[PartitionValues, array[int]] = defaultdict(int_column)
     places = places_of(files)
     for place, index in zip(places, map(columns.partition.__getitem__, places), strict=True):
+        if index not in by_index:
+            by_index[index] = by_value[columns.partitions[index]]
         by_index[index].append(place)
-    by_value: defaultdict[PartitionValues, array[int]] = defaultdict(int_column)
-    for index, group in by_index.items():
-        by_value[columns.partitions[index]].extend(group)
     return {partition: Rows(columns, group) for partition, group in by_value.items()}
 
 

@@ -177,6 +177,7 @@ def _append_removes(removes: TombstoneColumns, rows: pa.StructArray) -> None:
 
 def _append_texts(texts: Texts, column: pa.Array) -> None:
     column = pa.concat_arrays([column.cast(pa.large_string())])
+    column.validate(full=True)  # otherwise a damaged text raises when it is needed
     if not len(column):
         return
     _, bounds, data = column.buffers()
@@ -201,8 +202,7 @@ def integers(values: Iterable[int]) -> pa.Array:
 def _append_numbers(numbers: "array[int]", column: pa.Array) -> None:
     """Adds a column of numbers. A null becomes -1, which is unknown."""
     known = compute().coalesce(column.cast(pa.int64()), integers([-1])[0])
-    encoded = memoryview(known.buffers()[1]).cast("B")
-    numbers.frombytes(encoded[8 * known.offset : 8 * (known.offset + len(known))])
+    numbers.frombytes(known.buffers()[1][8 * known.offset : 8 * (known.offset + len(known))])
 
 
 def _count_rows(file: pq.ParquetFile, adds: AddedColumns, first: int) -> None:

@@ -1,6 +1,7 @@
 """Large logs are read column by column: to the very same values, and without the garbage collector."""
 
 import gc
+from array import array
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,8 @@ import pytest
 from benchmarks import big_log
 from lakehouse import Append, Landing, Table
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.delta.file_columns import Rows, made_of_columns
-from lakehouse.core.delta.snapshot import DataFile, TableFacts, Tombstone
+from lakehouse.core.delta.file_columns import FileColumns, Rows, made_of_columns
+from lakehouse.core.delta.snapshot import DataFile, TableFacts, Tombstone, by_partition
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.engine.delta_log import fold, garbage_uncollected, read_facts
@@ -87,3 +88,11 @@ def test_a_table_in_columns_is_planned_like_one_of_objects(
         state = state_of(facts.snapshot, plan, history=facts.history)
         found.append((plan, assess_health(facts.snapshot, plan), state))
     assert found[0] == found[1]
+
+
+def test_files_stay_in_order_if_two_writers_spell_their_partition_differently() -> None:
+    partition = (("p", "1"), ("q", None))
+    columns = FileColumns(partition=array("I", [0, 1, 0]), partitions=(partition, partition))
+    [group] = by_partition(Rows(columns, range(3))).values()
+    assert isinstance(group, Rows)
+    assert [*group.places] == [0, 1, 2]

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.core.errors import Broken
@@ -322,6 +324,17 @@ def test_a_version_that_only_an_unreadable_checkpoint_reaches_is_not_taken_for_a
     log.store.put(CHECKPOINT, b"")
     log.lose(6)
     broken(log, CHECKPOINT, "cannot be read", "reaches version 6", "Restore the file")
+
+
+def test_a_checkpoint_with_a_damaged_path_cannot_be_read() -> None:
+    log = story().checkpoint()
+    content = BytesIO()
+    table = pq.read_table(BytesIO(log.store.read(CHECKPOINT)))
+    pq.write_table(table, content, compression="none", use_dictionary=False)
+    log.store.put(CHECKPOINT, content.getvalue().replace(b"b%20b", b"b\xff20b"))
+    assert [*log.snapshot().log.unreadable] == [CHECKPOINT]
+    log.forget_before(7)
+    broken(log, f"checkpoint {CHECKPOINT} cannot be read", "Restore the file")
 
 
 def test_several_unreadable_checkpoints_are_all_left_out_and_named() -> None:
