@@ -160,10 +160,10 @@ def choose_compactions(
     for each in sorted(weighed, key=_order):
         left_usd = max(0.0, bounds.budget_usd - spent_usd)
         seconds = each.state.estimate_seconds or 0.0
-        may_join = bool(shared) and sum(shared) + seconds <= SHARED_RUN_SECONDS
-        joins = each.decision.shares_run and may_join
+        may_share = each.decision.shares_run and sum(shared) + seconds <= SHARED_RUN_SECONDS
+        joins = may_share and bool(shared)
         decision = _served(each, bounds, at_work, free=1 if joins else free, left_usd=left_usd)
-        shares_run = decision.request and (joins or (decision.shares_run and not shared))
+        shares_run = decision.request and may_share
         if shares_run:
             shared.append(seconds)
         if decision.request:

@@ -237,14 +237,16 @@ def test_compactions_under_way_take_their_slots_and_writes_do_not() -> None:
     ]
 
 
-def shared_and_alone(states: Sequence[TableState], *tried: str) -> tuple[list[str], list[str]]:
-    """The tables that share a run, and those with runs of their own, with one slot. No run may
-    be shared by the tables of `tried`."""
+def shared_and_alone(
+    states: Sequence[TableState], *tried: str, slots: int = 1
+) -> tuple[list[str], list[str]]:
+    """The tables that share a run, and those with runs of their own. No run may be shared by the
+    tables of `tried`."""
     candidates = [
         CompactionCandidate(state=each, policy=POLICY, may_share_run=each.table not in tried)
         for each in states
     ]
-    decisions = choose_compactions(candidates, RunState(), bounds=Bounds(slots=1), now_ms=NOW)
+    decisions = choose_compactions(candidates, RunState(), bounds=Bounds(slots=slots), now_ms=NOW)
     requested = [each for each in decisions if each.request]
     shared = [each.table for each in requested if each.shares_run]
     return shared, [each.table for each in requested if not each.shares_run]
@@ -257,7 +259,8 @@ def test_tables_that_may_share_a_run_need_one_slot_for_all_up_to_a_minute_s_work
     assert shared_and_alone(twelve, *names[1:]) == (["t00"], [])
     assert shared_and_alone(twelve, "t00") == ([], ["t00"])
     large = replace(state("large", 90), estimate_seconds=900.0)
-    assert shared_and_alone([*twelve, large]) == (["large"], [])
+    assert shared_and_alone([*twelve, large]) == ([], ["large"])
+    assert shared_and_alone([*twelve, large], slots=2) == (names[:12], ["large"])
 
 
 def test_a_run_of_several_tables_takes_one_slot() -> None:
