@@ -38,7 +38,7 @@ from lakehouse.engine.delta_log.checkpoint import Checkpoint, compute, integers
 from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.delta_log.schema import shape_of
 
-# Arrow copies the paths that it looks for, and those of all files at once would take too much.
+# Arrow copies the paths that it looks for, and all of them at once would take too much memory.
 _PATHS_AT_ONCE = 500_000
 
 LaterActions = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
@@ -233,11 +233,13 @@ def _tombstones(
     count = len(removes.size_bytes)
     if not count:
         return Rows(removes, ())
-    dropped = {*_places_of(removes.path, _as_array(_texts_of([""])))}
-    added = _as_array(cast("AddedColumns", files.columns).path)
-    for start in range(0, len(files), _PATHS_AT_ONCE):
-        places = integers(files.places[start : start + _PATHS_AT_ONCE])
-        dropped.update(_places_of(removes.path, added.take(places)))
+    added = cast("AddedColumns", files.columns).path
+    added_again = set[int]()
+    for start in range(0, count, _PATHS_AT_ONCE):
+        removed = _as_array(removes.path).slice(start, _PATHS_AT_ONCE)
+        added_again.update(_places_of(added, removed))
+    live = (added[place] for place in added_again.intersection(files.places))
+    dropped = {*_places_of(removes.path, _as_array(_texts_of(["", *live])))}
     # Only a path with a deletion vector, or one that later commits removed, can occur twice.
     several = integers([*removes.vectors, *range(first, count)])
     groups = defaultdict[str, list[int]](list)
