@@ -8,8 +8,9 @@ from itertools import chain, pairwise, repeat
 from operator import eq, itemgetter
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
-# As objects, so many files take 350 MB.
-MOST_OBJECTS = 1_000_000
+# Up to so many files become objects: planning a million takes 5 s, against 8 s from columns. Two
+# million objects take 700 MB.
+MOST_OBJECTS = 2_000_000
 _MADE_AT_ONCE = 4096
 _NO_VECTOR = (None, 0)
 
