@@ -153,7 +153,8 @@ def _requests(fleet: Fleet) -> list[dg.RunRequest]:
     shared = [each for each in requested if each.shares_run]
     if len(shared) < 2:
         return [_request(each, fleet.states[each.table]) for each in requested]
-    alone = [_request(each, fleet.states[each.table]) for each in requested if each not in shared]
+    others = [each for each in requested if not each.shares_run]
+    alone = [_request(each, fleet.states[each.table]) for each in others]
     states = [fleet.states[each.table] for each in shared]
     run_keys = "\n".join(sorted(each.run_key or "" for each in shared))
     tags = {

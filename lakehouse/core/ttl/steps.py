@@ -1,12 +1,12 @@
 """Splits the files that hold rows past their time into the DELETE statements of a TTL run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.snapshot import Column, DataFile, PartitionValues
+from lakehouse.core.delta.snapshot import Column, DataFile, PartitionValues, by_partition
 from lakehouse.core.ttl.facts import TimeBounds, TtlFacts
 
 # Spark plans a condition on this many partitions in about a second.
@@ -80,7 +80,7 @@ def plan_steps(
     kept = {place_of(file) for file in snapshot.files if file.path not in expired_paths}
     is_alone = not isinstance(table.write, Adopted) and bool(snapshot.partition_columns)
     whole = [file for file in expired if is_alone and place_of(file) not in kept]
-    for group in _groups([(each, 0) for each in _by_partition(whole).items()], limit_bytes=0):
+    for group in _groups([(each, 0) for each in by_partition(whole).items()], limit_bytes=0):
         partitions = tuple(partition for partition, _ in group)
         files = [file for _, members in group for file in members]
         yield _step(facts, partitions, files, (), by_metadata=True)
@@ -91,7 +91,7 @@ def plan_steps(
             (partition, files),
             sum(each.size_bytes for each in files if each.path not in expired_paths),
         )
-        for partition, files in sorted(_by_partition(rest).items(), key=str)
+        for partition, files in sorted(by_partition(rest).items(), key=str)
     ]
     for group in _groups(sized, limit_bytes=table.compaction.max_bytes_per_run):
         partitions = tuple(partition for partition, _ in group)
@@ -103,13 +103,6 @@ def plan_steps(
             [file for file in files if file.path not in expired_paths],
             by_metadata=False,
         )
-
-
-def _by_partition(files: Iterable[DataFile]) -> Mapping[PartitionValues, Sequence[DataFile]]:
-    by_partition = dict[PartitionValues, list[DataFile]]()
-    for file in files:
-        by_partition.setdefault(file.partition, []).append(file)
-    return by_partition
 
 
 def _groups(

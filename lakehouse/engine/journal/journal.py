@@ -35,6 +35,12 @@ CHANGES = "_lakehouse/changes"
 _KEPT = {TRIES: FAILURES_KEPT, PROBES: 20}
 # The circuit breaker opens after a few failures in a row; older tries would not change that.
 _TRIES_READ = 20
+_VACUUMS = "_lakehouse/vacuums"
+# The older half is kept only for people.
+_VACUUMS_KEPT = 100
+# Must reach back to the last sweep (any vacuum but LITE). A table that is vacuumed after each
+# compaction has a few records between two sweeps.
+_VACUUMS_READ = 50
 
 Tries = tuple[CompactionTry, ...]
 
@@ -207,18 +213,10 @@ def _try(name: str, data: bytes) -> CompactionTry:
         )
 
 
-_FOLDER = "_lakehouse/vacuums"
-# The older half is kept only for people.
-_KEPT_COUNT = 100
-# Must reach back to the last sweep (any vacuum but LITE). A table that is vacuumed after each
-# compaction has a few records between two sweeps.
-_READ_COUNT = 50
-
-
 def record_vacuum(store: Store, table_key: str, record: VacuumRecord) -> None:
     """Records a vacuum that has ended, successfully or not."""
     name = f"{record.started_ms:015}-{uuid4().hex}.json"
-    append_record(store, f"{_FOLDER}/{table_key}", name, asdict(record), kept_count=_KEPT_COUNT)
+    append_record(store, f"{_VACUUMS}/{table_key}", name, asdict(record), kept_count=_VACUUMS_KEPT)
 
 
 def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
@@ -226,8 +224,8 @@ def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
 
     Damaged records are omitted, after which the next vacuum lists storage again.
     """
-    names = names_by_table(store, _FOLDER, table_key).get(table_key, [])[-_READ_COUNT:]
-    return _read(store, names)
+    names = names_by_table(store, _VACUUMS, table_key).get(table_key, [])[-_VACUUMS_READ:]
+    return _read_vacuums(store, names)
 
 
 def recent_vacuums(
@@ -238,13 +236,13 @@ def recent_vacuums(
     All tables are listed at once, and older records are not read.
     """
     found = dict[str, tuple[int, tuple[VacuumRecord, ...]]]()
-    for table, names in names_by_table(store, _FOLDER).items():
+    for table, names in names_by_table(store, _VACUUMS).items():
         recent = [name for name in names if recorded_ms(name) >= since_ms]
-        found[table] = recorded_ms(names[-1]), _read(store, recent)
+        found[table] = recorded_ms(names[-1]), _read_vacuums(store, recent)
     return found
 
 
-def _read(store: Store, names: Sequence[str]) -> tuple[VacuumRecord, ...]:
+def _read_vacuums(store: Store, names: Sequence[str]) -> tuple[VacuumRecord, ...]:
     """The records, without damaged ones."""
     records = list[VacuumRecord]()
     for data in store.read_many(names):
