@@ -56,6 +56,7 @@ def archive_asset(
     def archive(
         context: dg.AssetExecutionContext, config: ArchiveConfig
     ) -> Iterator[dg.MaterializeResult[Any]]:
+        from lakehouse.engine.adoption.find_tables import is_table
         from lakehouse.engine.archive.expire import expire
         from lakehouse.engine.archive.run import run_archive
 
@@ -63,7 +64,7 @@ def archive_asset(
         moved: ArchiveOutcome | None = None
         expired: ExpireOutcome | None = None
         with dagster_words(context):
-            exists = lake.facts(table.key) is not None
+            exists = is_table(lake.store, table.key)
             command = "archive expire" if config.only == "expire" else "archive run"
             if why := why_left_alone(
                 context, (lake, table), command, exists=exists, anyway=config.anyway
@@ -79,8 +80,8 @@ def archive_asset(
                 expired = expire(lake, table, owner=owner)
                 if expired is not None and expired.failed:
                     context.log.warning(f"{table.key}: {expired.sentence}")
-        facts = lake.facts(table.key)
-        if moved is not None and moved.version_after is not None and facts is not None:
+        has_moved = moved is not None and moved.version_after is not None
+        if has_moved and (facts := lake.facts(table.key)) is not None:
             report_table(context, table, lake, facts)
         yield dg.MaterializeResult(metadata=_metadata(moved, expired))
 

@@ -49,10 +49,11 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
     def ttl(
         context: dg.AssetExecutionContext, config: TtlConfig
     ) -> Iterator[dg.MaterializeResult[Any]]:
+        from lakehouse.engine.adoption.find_tables import is_table
         from lakehouse.engine.ttl.run import run
 
         with dagster_words(context):
-            exists = lake.facts(table.key) is not None
+            exists = is_table(lake.store, table.key)
             if why := why_left_alone(
                 context, (lake, table), "ttl run", exists=exists, anyway=config.anyway
             ):
@@ -60,8 +61,7 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
                 return
             session = partial(open_session, context, getattr(context.resources, resource))
             outcome = run(lake, session, table, owner=f"run {context.run.run_id}")
-        facts = lake.facts(table.key)
-        if outcome.commits and facts is not None:
+        if outcome.commits and (facts := lake.facts(table.key)) is not None:
             report_table(context, table, lake, facts)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=_metadata(outcome))

@@ -41,7 +41,8 @@ def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> N
     if serve:
         _serve(wanted)
     elif out is None:
-        for line in metrics_text(_read(wanted)).decode().rstrip("\n").split("\n"):
+        text = metrics_text(_read(wanted, keeps_totals=False)).decode()
+        for line in text.rstrip("\n").split("\n"):
             show(line)
     else:
         try:
@@ -52,11 +53,13 @@ def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> N
             ) from error
 
 
-def _read(opened: LakeContext) -> "list[Sample]":
+def _read(opened: LakeContext, *, keeps_totals: bool = True) -> "list[Sample]":
     from lakehouse.engine.metrics.read import read_samples
 
     home = opened.lake.settings.dagster_home
-    return read_samples(opened.lake, opened.tables.values(), dagster_home=home)
+    return read_samples(
+        opened.lake, opened.tables.values(), dagster_home=home, keeps_totals=keeps_totals
+    )
 
 
 def _serve(opened: LakeContext) -> None:

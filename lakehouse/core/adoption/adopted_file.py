@@ -8,15 +8,19 @@ writers = "unknown"
 import json
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any, cast
 
 from lakehouse.core.declaration.adopted import Adopted, parse_address
+from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering
+from lakehouse.core.declaration.knobs import declared_as
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 
-_WORDS = ("uri", "writers", "orphans", "cluster_by", "engine")
+_RETENTION: Mapping[str, type[Archive | Ttl]] = {"archive": Archive, "ttl": Ttl}
+_WORDS = ("uri", "writers", "orphans", "cluster_by", "engine", *_RETENTION)
 
 
 def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
@@ -55,7 +59,12 @@ def adopted_lines(table: Table) -> str:
     engine = table.compaction.engine
     compacted_by = f"engine = {toml_text(engine)}\n" if engine != "auto" else ""
     uri, writers = toml_text(table.write.uri), toml_text(table.write.writers)
-    rest = f"{orphans}{clustered}{compacted_by}"
+    retention = "".join(
+        f"{word} = {_inline_table(declared)}\n"
+        for word in _RETENTION
+        if (declared := getattr(table, word)) is not None
+    )
+    rest = f"{orphans}{clustered}{compacted_by}{retention}"
     return f"[{toml_text(table.key)}]\nuri = {uri}\nwriters = {writers}\n{rest}"
 
 
@@ -87,17 +96,29 @@ def toml_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def _inline_table(declared: Archive | Ttl) -> str:
+    """The knobs that differ from their defaults."""
+    values = {each.name: getattr(declared, each.name) for each in fields(declared)}
+    defaults = {each.name: each.default for each in fields(declared)}
+    texts = [
+        f"{name} = {toml_text(value) if isinstance(value, str) else value}"
+        for name, value in values.items()
+        if value != defaults[name]
+    ]
+    return f"{{{', '.join(texts)}}}"
+
+
 def _table(key: str, entry: Any, *, name: str) -> Table:
     if not isinstance(entry, dict):
         raise Refused(f"{name}: {key} is {entry!r}. Use an entry [{toml_text(key)}] with uri = …")
-    fields = cast("Mapping[str, Any]", entry)
-    if unknown := [word for word in fields if word not in _WORDS]:
+    words = cast("Mapping[str, Any]", entry)
+    if unknown := [word for word in words if word not in _WORDS]:
         near = nearest_words(unknown[0], _WORDS, most=1)
         raise Refused(
             f"{name}: {key} has {unknown[0]!r}. Use {', '.join(near or _WORDS)}; the key of an "
             'entry is quoted, like ["silver/orders"]'
         )
-    uri, columns = fields.get("uri"), fields.get("cluster_by", [])
+    uri, columns = words.get("uri"), words.get("cluster_by", [])
     if not isinstance(uri, str) or not (uri.startswith("/") or "://" in uri):
         raise Refused(
             f"{name}: {key} has uri = {uri!r}. Use an absolute folder, or s3://bucket/folder"
@@ -106,9 +127,15 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
         isinstance(column, str) for column in cast("list[Any]", columns)
     ):
         raise Refused(f"{name}: {key} has cluster_by = {columns!r}. Use a list of columns")
-    rest = {word: fields[word] for word in ("writers", "orphans", "engine") if word in fields}
+    rest = {word: words[word] for word in ("writers", "orphans", "engine") if word in words}
     try:
         address = parse_address(uri, base="/")
-        return adopted_table(key, address, cluster_by=tuple(cast("list[str]", columns)), **rest)
+        table = adopted_table(key, address, cluster_by=tuple(cast("list[str]", columns)), **rest)
+        retention: dict[str, Any] = {
+            word: declared_as(kind, words[word])
+            for word, kind in _RETENTION.items()
+            if word in words
+        }
+        return replace(table, **retention)
     except Refused as error:
         raise Refused(f"{name}: {error}") from error

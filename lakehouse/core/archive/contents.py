@@ -112,6 +112,9 @@ def fold_archive(
     for operation in in_order:
         if operation.table_id != snapshot.table_id:
             continue
+        if operation.kind == "folded":
+            moved |= {each.values for each in operation.partitions}
+            continue
         if operation.kind != "expire" and operation.number > applied_number:
             unapplied = operation
             continue
@@ -206,9 +209,10 @@ def _without(
 
 def _refuse_gaps(in_order: list[ArchiveOperation], snapshot: Snapshot) -> None:
     numbers = [each.number for each in in_order]
+    first = numbers[0] if in_order and in_order[0].kind == "folded" else 1
     expected = max(numbers[-1] if numbers else 0, snapshot.transactions.get(APP_ID, 0))
-    if numbers != [*range(1, expected + 1)]:
-        missing = sorted({*range(1, expected + 1)} - {*numbers})
+    if numbers != [*range(first, expected + 1)]:
+        missing = sorted({*range(first, expected + 1)} - {*numbers})
         raise Broken(
             f"archive of {snapshot.table}: the records of its operations"
             f" {first_names([*map(str, missing)])} are missing, so what it holds is unknown."

@@ -1,11 +1,14 @@
-"""Plans which archived files are deleted: those past their time, and those of restored rows."""
+"""Plans which archived files are deleted: those past their time, and those of restored rows.
+
+Records are folded into one when none of their files is left, so that they do not grow for ever.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakehouse.core.archive.contents import ArchiveContents, ArchivedPartition
-from lakehouse.core.archive.records import APP_ID, ArchiveOperation
+from lakehouse.core.archive.records import APP_ID, ArchiveOperation, RecordedPartition
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import PartitionValues, TableFacts
@@ -14,6 +17,8 @@ from lakehouse.core.units import DAY_MS
 
 # The documents name this many files. A dry run in the terminal names all of them.
 _PATHS = 1_000
+# Records show people what an archive had, for this long after its files are gone.
+_RECORD_DAYS = 90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,3 +204,50 @@ def files_that_left(facts: ExpireFacts, *, now_ms: int) -> set[str]:
 def _is_known(restore: ArchiveOperation, history: Commits) -> bool:
     """Whether the log still has the commit of a restore, so that it is known to last."""
     return any(each.applications.get(APP_ID) == restore.number for each in history.commits)
+
+
+def foldable_records(
+    facts: ExpireFacts, *, older_than_days: int, oldest_version: int, now_ms: int
+) -> Sequence[ArchiveOperation]:
+    """The oldest operations, if two or more of them are not needed any more.
+
+    Not needed: they are old, no file of theirs is stored or held, and the log has no version before
+    the last of them, so no `RESTORE` can bring one back. Partitions that were restored stay in the
+    table for `older_than_days`. `oldest_version` is the oldest one in the log.
+    """
+    contents = facts.contents
+    held = {each.number for each in contents.partitions}
+    until_ms = now_ms - max(_RECORD_DAYS, older_than_days) * DAY_MS
+    folded = list[ArchiveOperation]()
+    # A commit is at most at the version at which the next operation was planned.
+    for operation, following in zip(facts.operations, facts.operations[1:], strict=False):
+        is_stored = any(file.archived in facts.stored for file in operation.files)
+        is_over = operation.created_ms <= until_ms and following.version <= oldest_version
+        if is_stored or not is_over or operation.number in held:
+            break
+        folded.append(operation)
+    is_waiting = contents.unapplied is not None
+    return () if is_waiting or len(folded) == 1 else folded
+
+
+def fold_records(operations: Sequence[ArchiveOperation], table_id: str) -> ArchiveOperation:
+    """The record that stands for these operations, of which the last is the newest one."""
+    of_table = [each for each in operations if each.table_id == table_id]
+    moved = dict[PartitionValues, RecordedPartition]()
+    for operation in of_table:
+        for each in operation.partitions:
+            if operation.kind == "restore":
+                moved.pop(each.values, None)
+            elif operation.kind != "expire":
+                moved[each.values] = replace(each, files=(), rewritten=())
+    cutoffs_ms = [each.cutoff_ms for each in of_table if each.kind in ("archive", "folded")]
+    return ArchiveOperation(
+        number=operations[-1].number,
+        kind="folded",
+        table_id=table_id,
+        version=operations[-1].version,
+        created_ms=operations[-1].created_ms,
+        cutoff_ms=max(cutoffs_ms, default=0),
+        storage_class="",
+        partitions=tuple(moved.values()),
+    )

@@ -9,7 +9,7 @@ from lakehouse.core.delta.snapshot import FieldPath, PartitionValues
 
 # The transaction id under which a table's log records the number of the last applied operation.
 APP_ID = "lakehouse-archive"
-ArchiveKind = Literal["archive", "restore", "expire"]
+ArchiveKind = Literal["archive", "restore", "expire", "folded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +66,11 @@ class ArchiveOperation:
 
     `number` counts the operations of one table key from 1, without gaps. An `archive` or a
     `restore` is applied if the table's transaction id `APP_ID` is at least its number. An `expire`
-    is applied as soon as its record is written. `names` are the columns of an `archive` by their
-    physical names, under column mapping, and `field_names` the fields inside structs by their
-    physical paths. Spark then writes all rows again, under the logical names.
+    is applied as soon as its record is written. A `folded` one stands for itself and all earlier
+    ones, of which no file is left: it names the partitions that they moved. `names` are the columns
+    of an `archive` by their physical names, under column mapping, and `field_names` the fields
+    inside structs by their physical paths. Spark then writes all rows again, under the logical
+    names.
     """
 
     number: int

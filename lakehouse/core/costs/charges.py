@@ -141,9 +141,8 @@ def _billed_bytes(share: UsageShare, book: PriceBook) -> Iterable[tuple[str, str
     yield storage_class, sku, share.size_bytes
     prices = book.classes.get(storage_class)
     if prices is not None:
-        padding_bytes = share.padding_bytes if prices.minimum_bytes else 0
         overhead_bytes = prices.overhead_bytes * share.file_count
-        yield storage_class, f"{sku}/minimum", padding_bytes + overhead_bytes
+        yield storage_class, f"{sku}/minimum", share.padding_bytes + overhead_bytes
         yield DEFAULT_CLASS, f"{sku}/index", prices.index_bytes * share.file_count
 
 

@@ -67,6 +67,12 @@ class PriceBook:
             classes={name: each for name, each in self.classes.items() if name != DEFAULT_CLASS},
         )
 
+    @property
+    def least_billed_bytes(self) -> dict[str, int]:
+        """The size that a storage class bills for smaller objects, by the classes that have one."""
+        classes = self.classes.items()
+        return {name: each.minimum_bytes for name, each in classes if each.minimum_bytes}
+
     def usd_per_gb_month(self, storage_class: str) -> float | None:
         """The price of a storage class; `None` if the book does not have it."""
         found = self.classes.get(storage_class)

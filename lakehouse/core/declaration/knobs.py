@@ -1,12 +1,14 @@
 """Knobs: fields with a default, the accepted values, and a line of documentation."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from math import inf
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.text import either
+from lakehouse.core.text import either, nearest_words
+
+Declared = TypeVar("Declared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +86,23 @@ def check_knobs(declared: Any) -> None:
         if accepts is not None and not accepts.test(value):
             name = f"{type(declared).__name__}.{each.name}"
             raise Refused(f"{name} is {value!r}. Use {accepts.words}.")
+
+
+def declared_as(kind: type[Declared], entry: Any) -> Declared:
+    """The declaration of this class that a table of TOML or YAML spells, knob by knob.
+
+    Raises:
+        Refused: the entry is no table, has an unknown knob or value, or lacks a knob.
+    """
+    word, of_kind = kind.__name__.lower(), fields(cast("Any", kind))
+    names = [each.name for each in of_kind]
+    if not isinstance(entry, Mapping):
+        raise Refused(f"{word} is {entry!r}. Use a table of {', '.join(names)}.")
+    values = cast("Mapping[str, Any]", entry)
+    if unknown := [name for name in values if name not in names]:
+        near = nearest_words(unknown[0], names, most=1)
+        raise Refused(f"{word} has {unknown[0]!r}. Use {', '.join(near or names)}.")
+    required = [each.name for each in of_kind if each.default is MISSING]
+    if missing := [name for name in required if name not in values]:
+        raise Refused(f"{word} lacks {missing[0]!r}. Use {' and '.join(required)}.")
+    return kind(**values)

@@ -24,8 +24,6 @@ _SMALL_BYTES = 12 * 1024 * 1024
 # The name for objects outside the lake's folder.
 _OUTSIDE = "(outside the lake)"
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
-# Source: Amazon S3 pricing: these classes have a minimum billable object size of 128 KB.
-_PADDED, _LEAST_BILLED_BYTES = frozenset({"STANDARD_IA", "ONEZONE_IA", "GLACIER_IR"}), 128 * 1024
 
 # Files, bytes, small files and bytes of padding, by folder, part and storage class.
 UsageCounts = defaultdict[tuple[str, Part | None, str | None], list[int]]
@@ -37,7 +35,7 @@ class UsageShare:
 
     `folder` is the table, or the top of the path. `small_count` is the number of small data files,
     which is counted only if no log is read. `padding_bytes` are billed in addition to those stored,
-    since S3's infrequent-access classes bill at least 128 KiB per object.
+    since S3's infrequent-access classes bill a least size per object.
     """
 
     part: Part | None
@@ -121,12 +119,14 @@ class KnownTables:
 
     The lake's keys begin with `lake_prefix`, which is empty or ends in `/`. `unread` maps tables
     whose log cannot be read to the reason. Declared tables load from the prefixes in `landed`.
+    Smaller objects are billed as `least_billed_bytes` of their class, if padding is to be counted.
     """
 
     files: Sequence[TableFiles]
     unread: Mapping[str, str] = field(default_factory=dict[str, str])
     landed: tuple[str, ...] = ()
     lake_prefix: str = ""
+    least_billed_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconciliation:
@@ -136,6 +136,7 @@ def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconcil
     the meantime has a tombstone, and a file that it added is not an orphan.
     """
     lake_prefix, settled_ms = tables.lake_prefix, listing.settled_ms
+    least_billed_bytes = tables.least_billed_bytes
     known = [*(each.table for each in tables.files), *tables.unread]
     lent = {name for each in tables.files for name in each.borrowed(known)}
     unplaced = {last for each in tables.files for last in each.unplaced}
@@ -162,8 +163,8 @@ def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconcil
             cell[2] += _is_small_data(each)
         cell[0] += 1
         cell[1] += each.size_bytes
-        if each.storage_class in _PADDED:
-            cell[3] += max(0, _LEAST_BILLED_BYTES - each.size_bytes)
+        least_bytes = least_billed_bytes.get(each.storage_class or "", 0)
+        cell[3] += max(0, least_bytes - each.size_bytes)
     by_table: defaultdict[str, list[UsageShare]] = defaultdict(list)
     unclaimed: list[UsageShare] = []
     for share in _shares(cells):

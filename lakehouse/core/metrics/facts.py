@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.core.costs.operations import UpkeepOperation
+from lakehouse.core.metrics.totals import TableTotals
 from lakehouse.core.scheduling.health import Health
 
 
@@ -18,6 +19,7 @@ class MeasuredTable:
     - `archived_bytes`: the size of its archive.
     - `other_bytes`: the bytes of the parts that its log does not have, as far as they are known.
     - `operations`: its upkeep that ended within the last days, oldest first.
+    - `totals`: the totals of its upkeep.
     - `budget_usd_per_month`: the declared budget.
     """
 
@@ -31,7 +33,8 @@ class MeasuredTable:
     quarantined_rows: int | None = None
     archived_bytes: int | None = None
     other_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
-    operations: tuple[UpkeepOperation, ...] | None = None
+    operations: tuple[UpkeepOperation, ...] = ()
+    totals: TableTotals | None = None
     is_paused: bool | None = None
     budget_usd_per_month: float | None = None
 

@@ -3,20 +3,18 @@
 A value that is unknown is absent, and never 0. No label holds a run, a file or a partition, so the
 number of series grows with the number of tables only.
 
-Logs and journals forget old operations. So counters count since midnight UTC: every day they start
-again, as after a restart, which `rate` and `increase` allow for. A restart of this program changes
-nothing. An operation is not counted if it ends after the last reading before midnight, or if a
-cleanup of logs removes it on the same day.
+Counters count since the metrics of a table were read first (`totals`), so they never go back.
 Source: https://prometheus.io/docs/practices/naming/ and .../instrumenting/writing_exporters/
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
-from lakehouse.core.units import DAY_MS
+from lakehouse.core.metrics.totals import TableTotals
 
 _TABLE = ("table", "layer")
 # Every table may have these.
@@ -78,15 +76,21 @@ CHECK_PASSED = Metric(
     "1 if the newest result of the asset's check passed, else 0.",
     (*_TABLE, "check"),
 )
+DECISIONS = Metric(
+    "lakehouse_decisions_total",
+    "Operations that ended, by the reason of their plan.",
+    (*_TABLE, "operation", "reason"),
+    "counter",
+)
 OPERATIONS = Metric(
     "lakehouse_operations_total",
-    "Operations that ended since midnight UTC, when the count starts again.",
+    "Operations that ended.",
     (*_TABLE, "operation", "outcome"),
     "counter",
 )
 DURATION = Metric(
     "lakehouse_operation_duration_seconds",
-    "Durations of the operations that ended since midnight UTC.",
+    "Durations of the operations that ended, as far as they are known.",
     (*_TABLE, "operation"),
     "summary",
 )
@@ -97,7 +101,7 @@ PREDICTION_ERROR = Metric(
 )
 COST = Metric(
     "lakehouse_cost_usd_total",
-    "Cost of the operations that ended since midnight UTC, by their kind.",
+    "Cost of the operations that ended, by their kind, as far as it is known.",
     (*_TABLE, "kind"),
     "counter",
 )
@@ -118,18 +122,27 @@ BUILD_INFO = Metric("lakehouse_build_info", "1, with the version of this program
 METRICS: tuple[Metric, ...] = (
     *(FILES, SMALL_FILES, MERGEABLE_FILES, ROWS, BYTES, HEALTH_SCORE, LOG_COMMITS, LAST_WRITE),
     *(LAST_COMPACTION, LAST_VACUUM, QUARANTINED_ROWS, PAUSED, READABLE, BUDGET, DECISION),
-    *(CHECK_PASSED, OPERATIONS, DURATION, PREDICTION_ERROR, COST, INVENTORY, RECORDS_BYTES),
+    *(
+        CHECK_PASSED,
+        DECISIONS,
+        OPERATIONS,
+        DURATION,
+        PREDICTION_ERROR,
+        COST,
+        INVENTORY,
+        RECORDS_BYTES,
+    ),
     *(RECORDS_RUNS, SOURCE_READABLE, READ_AT, READ_SECONDS, BUILD_INFO),
 )
 
 
 def samples_of(lake: MeasuredLake) -> Iterator[Sample]:
     """The values of all metrics, in no particular order; unknown values are absent."""
-    midnight_ms = lake.read_ms - lake.read_ms % DAY_MS
     for table in lake.tables:
         yield from _of_table(table)
-        if table.operations is not None:
-            yield from _of_operations(table.table, table.operations, midnight_ms)
+        if table.totals is not None:
+            yield from _of_totals(table.table, table.totals)
+        yield from _of_predictions(table.table, table.operations)
     if lake.dagster is not None:
         yield from _of_records(lake.dagster)
     yield from _known(INVENTORY, (), _seconds(lake.inventory_ms))
@@ -177,26 +190,34 @@ def _of_table(table: MeasuredTable) -> Iterator[Sample]:
     yield from _known(LAST_WRITE, labels, _seconds(health.committed_ms))
 
 
-def _of_operations(
-    table: str, operations: Sequence[UpkeepOperation], midnight_ms: int
-) -> Iterator[Sample]:
-    """Counts since midnight, and the newest predictions.
-
-    Zeros of expected kinds are included, since `increase` ignores the first value of a series.
-    """
+def _of_totals(table: str, totals: TableTotals) -> Iterator[Sample]:
+    """The counters. Expected kinds have zeros, since `increase` ignores a series' first value."""
     labels = labels_of(table)
-    for kind in sorted({*_KINDS, *(each.kind for each in operations)}):
-        of_kind = [each for each in operations if each.kind == kind]
-        today = [each for each in of_kind if each.ended_ms >= midnight_ms]
-        ok_count = sum(each.is_ok for each in today)
+    of_reasons: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for series, total in totals.totals.items():
+        if series.reason:
+            of_reasons[series.kind, series.reason] += total.count
+    for (kind, reason), count in of_reasons.items():
+        yield Sample(DECISIONS, (*labels, kind, reason), count)
+    for kind in sorted({*_KINDS, *(series.kind for series in totals.totals)}):
+        of_kind = {key: total for key, total in totals.totals.items() if key.kind == kind}
+        ended = [*of_kind.values()]
+        ok_count = sum(total.count for key, total in of_kind.items() if key.is_ok)
+        failed_count = sum(total.count for total in ended) - ok_count
+        seconds = sum(total.seconds for total in ended)
         yield Sample(OPERATIONS, (*labels, kind, "succeeded"), ok_count)
-        yield Sample(OPERATIONS, (*labels, kind, "failed"), len(today) - ok_count)
-        seconds = [each.seconds for each in today if each.seconds is not None]
-        yield Sample(DURATION, (*labels, kind), sum(seconds), len(seconds))
-        yield Sample(COST, (*labels, kind), sum(each.usd or 0.0 for each in today))
-        newest = next((each for each in reversed(of_kind) if each.figures), None)
-        for figure in newest.figures if newest else ():
-            yield from _known(PREDICTION_ERROR, (*labels, kind, figure.name), figure.error)
+        yield Sample(OPERATIONS, (*labels, kind, "failed"), failed_count)
+        yield Sample(DURATION, (*labels, kind), seconds, sum(each.timed_count for each in ended))
+        yield Sample(COST, (*labels, kind), sum(total.usd for total in ended))
+
+
+def _of_predictions(table: str, operations: Sequence[UpkeepOperation]) -> Iterator[Sample]:
+    """The errors of the newest operation of each kind that was predicted."""
+    newest = {each.kind: each for each in operations if each.figures}
+    for kind, operation in newest.items():
+        for figure in operation.figures:
+            labels = (*labels_of(table), kind, figure.name)
+            yield from _known(PREDICTION_ERROR, labels, figure.error)
 
 
 def _of_records(records: DagsterRecords) -> Iterator[Sample]:

@@ -4,7 +4,9 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.knobs import declared_as
 from lakehouse.defs.adoption.maintain import maintain
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 
@@ -25,8 +27,9 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
 
     `tables` are asset keys with addresses, resolved against the project's root. `min_small_files`,
-    `target_file_bytes` and `engine` are knobs of `Compaction`; 0 keeps the layer's default. Other
-    fields are as in `lakehouse.maintain`.
+    `target_file_bytes` and `engine` are knobs of `Compaction`; 0 keeps the layer's default.
+    `archive` and `ttl` are tables of the knobs of `Archive` and `Ttl`. Other fields are as in
+    `lakehouse.maintain`.
     """
 
     tables: dict[str, str]
@@ -37,6 +40,8 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     min_small_files: int = 0
     target_file_bytes: int = 0
     engine: str = "auto"
+    archive: dict[str, str | int] | None = None
+    ttl: dict[str, str | int] | None = None
     vacuum_cron: str = NIGHTLY_CRON
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -44,5 +49,10 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
         knobs = self.model_dump(include={"min_small_files", "target_file_bytes", "engine"})
         words = self.model_dump(include={"name", "layer", "writers", "orphans", "vacuum_cron"})
         return maintain(
-            self.tables, compaction=Compaction(**knobs), base=context.project_root, **words
+            self.tables,
+            compaction=Compaction(**knobs),
+            archive=None if self.archive is None else declared_as(Archive, self.archive),
+            ttl=None if self.ttl is None else declared_as(Ttl, self.ttl),
+            base=context.project_root,
+            **words,
         )

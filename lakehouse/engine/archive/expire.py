@@ -7,27 +7,38 @@
 3. A record names the expired partitions. From then on they are not part of the archive.
 4. Before each batch, log and records are read again. Files that the archive has by then stay. The
    remaining files are deleted.
+5. The oldest records are folded into one if nothing needs them any more.
 
 **Safety properties** (tests in `test_expire.py`)
 - Only files below `archive/<layer>/<table>/` that a record names are deleted, and only after the
   record of an `expire`, or the commit of a restore, took them out of the archive.
 - While an interrupted operation is unsettled, nothing is deleted.
 - A run that is killed at any step leaves files that the next run deletes.
+- No record is folded while a file of its is stored, an archived partition comes from it, or a
+  `RESTORE` could bring back a version before it.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from lakehouse.core.archive.expire import (
     ExpireFacts,
     ExpireOutcome,
     ExpirePlan,
     files_that_left,
+    fold_records,
+    foldable_records,
     plan_expire,
 )
 from lakehouse.core.archive.records import ArchiveOperation
 from lakehouse.core.declaration.table import Table
-from lakehouse.engine.archive.records import archive_operations, contents_of, record_operation
+from lakehouse.engine.archive.records import (
+    archive_operations,
+    contents_of,
+    record_operation,
+    replace_by,
+)
 from lakehouse.engine.clock import check_clock, now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_lock import hold_alone
@@ -65,7 +76,21 @@ def expire(lake: Lake, table: Table, *, owner: str | None = None) -> ExpireOutco
             outcome = _delete(lake, table, outcome, names[start : start + _BATCH])
         if names:
             lake.store.remove_empty_folders(folder_of(table.key))
+        _fold(lake, table, facts)
     return outcome
+
+
+def _fold(lake: Lake, table: Table, facts: ExpireFacts) -> None:
+    """Folds the records that nothing needed when `facts` were read. The table's lock is held."""
+    days = 0 if table.archive is None else table.archive.older_than_days
+    fold = partial(foldable_records, facts, older_than_days=days, now_ms=now_ms())
+    if not fold(oldest_version=facts.table.snapshot.version):
+        return  # the log need not be listed
+    folder = f"{table.key}/_delta_log"
+    names = (file.name.removeprefix(f"{folder}/")[:20] for file in lake.store.list(folder))
+    oldest_version = min((int(name) for name in names if name.isdigit()), default=0)
+    if foldable := fold(oldest_version=oldest_version):
+        replace_by(lake.store, table.key, fold_records(foldable, facts.table.snapshot.table_id))
 
 
 def folder_of(table_key: str) -> str:

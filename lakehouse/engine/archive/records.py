@@ -1,7 +1,8 @@
 """The records of archives: `_lakehouse/archives/<layer>/<name>/<number, 10 digits>.json`.
 
-A record is never changed once its operation is applied, and is kept for good: together with the
-table's transaction id, all of a table's records say what its archive holds.
+A record is never changed once its operation is applied: together with the table's transaction id,
+all of a table's records say what its archive holds. Months after the last of their files are gone,
+the oldest records are folded into one, which takes the name of the newest of them.
 
 A file `unverified` next to them names the operation whose commit has yet to be compared with its
 record. It is written before the commit, and deleted with the comparison.
@@ -9,6 +10,7 @@ record. It is written before the commit, and deleted with the comparison.
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 
 from lakehouse.core.archive.contents import ArchiveContents, fold_archive, refuse_undone
 from lakehouse.core.archive.records import (
@@ -19,21 +21,33 @@ from lakehouse.core.archive.records import (
 )
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import TableFacts
-from lakehouse.core.errors import Broken
+from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.journal.records import damaged, encoded
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 
 ARCHIVES = "_lakehouse/archives"
+_READS = 3
 
 
 def archive_operations(store: Store, table_key: str) -> tuple[ArchiveOperation, ...]:
-    """All recorded operations of a table's archive, by number.
+    """All recorded operations of a table's archive, by number; those that were folded as one.
 
     Raises:
         Broken: a record is damaged.
     """
+    for _ in range(_READS):
+        with suppress(FileNotFoundError):  # folded, or withdrawn, since they were listed
+            operations = _read_operations(store, table_key)
+            folded = [each.number for each in operations if each.kind == "folded"]
+            return tuple(each for each in operations if each.number >= max(folded, default=0))
+    raise Transient(
+        f"archive of {table_key}: its records are being replaced. Use the same command again"
+    )
+
+
+def _read_operations(store: Store, table_key: str) -> list[ArchiveOperation]:
     listed = [file.name for file in store.list(f"{ARCHIVES}/{table_key}")]
     names = [name for name in listed if name.endswith(".json") and name.count("/") == 4]
     operations = list[ArchiveOperation]()
@@ -48,7 +62,7 @@ def archive_operations(store: Store, table_key: str) -> tuple[ArchiveOperation, 
                 " file from a copy of the lake"
             )
         operations.append(operation)
-    return tuple(operations)
+    return operations
 
 
 def archive_contents(lake: Lake, facts: TableFacts) -> ArchiveContents:
@@ -106,6 +120,17 @@ def record_operation(store: Store, table_key: str, operation: ArchiveOperation) 
             f"archive of {table_key}: {name} was written by another process while this one held"
             " the table's lock. Make sure that one driver alone maintains this lake"
         )
+
+
+def replace_by(store: Store, table_key: str, folded: ArchiveOperation) -> None:
+    """Replaces all records up to that of `folded` by it. The caller holds the table's lock.
+
+    It is written first. A reader ignores records before it, so this may be killed at any time.
+    """
+    store.put(_name(table_key, folded.number), encode_operation(folded))
+    listed = [file.name for file in store.list(f"{ARCHIVES}/{table_key}")]
+    names = {_name(table_key, number) for number in range(1, folded.number)}
+    store.delete([name for name in listed if name in names])
 
 
 def withdraw_unapplied(lake: Lake, facts: TableFacts, contents: ArchiveContents) -> None:

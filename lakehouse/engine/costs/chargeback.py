@@ -19,7 +19,7 @@ days begin a week ago, or with the last written one if no run has come for longe
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any
 
@@ -38,6 +38,7 @@ from lakehouse.core.costs.focus import COLUMNS, LakeAccount, charge_of, estimate
 from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.reconcile import Reconciliation
+from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.engine.costs.cost_tables import (
     DAYS_BACK,
     CostsSession,
@@ -50,7 +51,11 @@ from lakehouse.engine.costs.cost_tables import (
     write_rows,
 )
 from lakehouse.engine.costs.price_book import load_price_book
-from lakehouse.engine.inventory.reconcile_lake import reconcile_report
+from lakehouse.engine.inventory.reconcile_lake import (
+    read_table_files,
+    reconcile_rows,
+    tables_to_read,
+)
 from lakehouse.engine.inventory.stored_reports import reports_by_day
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_lock import hold
@@ -208,11 +213,16 @@ class Estimates:
 
     def _from_report(self, day: date) -> list[Charge]:
         report, tables = self._reports[day], self._tables
-        found = self._reconciled.get(report.name) or reconcile_report(
-            self._lake, tables.values(), report, now_ms=self._now_ms
-        )
+        found = self._reconciled.get(report.name) or self._reconcile(report)
         stored = StoredDay(day=day, report=report.name, reconciliation=found)
         return storage_charges(stored, tables, self._book)
+
+    def _reconcile(self, report: Report) -> Reconciliation:
+        lake, tables = self._lake, self._tables.values()
+        keys = tables_to_read(lake, tables, report)
+        known = read_table_files(lake, tables, keys, now_ms=self._now_ms)
+        known = replace(known, least_billed_bytes=self._book.least_billed_bytes)
+        return reconcile_rows(lake, report, known, now_ms=self._now_ms)
 
 
 def _last_day(lake: Lake) -> date | None:

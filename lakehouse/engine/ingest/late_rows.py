@@ -31,7 +31,7 @@ def with_late_rows_refused(session: TableSession, rows: "DataFrame") -> "DataFra
     cutoffs_ms = [
         operation.cutoff_ms
         for operation in archive_operations(session.lake.store, session.key)
-        if operation.kind == "archive"
+        if operation.kind in ("archive", "folded")
         and operation.table_id == snapshot.table_id
         and operation.number <= applied_number
     ]

@@ -10,6 +10,7 @@
   race.
 - Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, with the durations of scans before
   and after a compaction.
+- Totals of the metrics' counters: `_lakehouse/metrics/` (module `engine.metrics.totals`).
 - Morning pages: `_lakehouse/reports/` (module `engine.report.stored_pages`), of the last 14 days.
 - The marker: `_lakehouse/changes/<id>`, replaced by one with a new id after each change to pauses,
   tries and probes. One listing shows whether anything changed.

@@ -37,12 +37,15 @@ from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key, quarantined_count
 from lakehouse.engine.journal.journal import recent_vacuums
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.metrics.totals import Counters
 from lakehouse.engine.store import S3Store
 from lakehouse.engine.store.s3_objects import open_uploads, s3_place
 from lakehouse.runtime.dagster_files import read_dagster_records
 
-# Counters count today's operations. Older ones show predictions, and the kinds to expect.
-_OPERATIONS_MS = 7 * DAY_MS
+# The operations of these days are counted when a table is read first, and show predictions.
+_FIRST_DAYS = 7
+# Operations are read as far back if nothing has read the metrics meanwhile.
+_MOST_DAYS = 30
 
 # The metrics' names for parts of the inventory, which the tables' logs do not have.
 _PARTS = {
@@ -57,10 +60,20 @@ _LOG = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 
-def read_samples(lake: Lake, tables: Iterable[Table], *, dagster_home: Path | None) -> list[Sample]:
-    """The values of all metrics of a lake now. `dagster_home` holds Dagster's records, if any."""
+def read_samples(
+    lake: Lake, tables: Iterable[Table], *, dagster_home: Path | None, keeps_totals: bool = True
+) -> list[Sample]:
+    """The values of all metrics of a lake now. `dagster_home` holds Dagster's records, if any.
+
+    Without `keeps_totals`, nothing is written.
+    """
     declared = {table.key: table for table in tables}
-    return list(samples_of(_measure(lake, declared, dagster_home)))
+    facts = _Facts()
+    samples = list(samples_of(_measure(lake, declared, dagster_home, facts)))
+    if keeps_totals and facts.counters is not None:
+        with suppress(LakehouseError, OSError):  # a reader without the right to write counts on
+            facts.counters.keep()
+    return samples
 
 
 @dataclass(slots=True)
@@ -71,9 +84,11 @@ class _Facts:
     - `inventory`: bytes by part, of tables in the newest inventory.
     - `uploads`: bytes of unfinished uploads, `None` if unknown for all, or for the one.
     - `vacuums`: when the newest one began, and the newest records; `None` if unknown for all.
+    - `counters`: `None` if the totals cannot be read.
     """
 
-    since_ms: int
+    since_ms: int = 0
+    counters: Counters | None = None
     in_log: dict[str, list[UpkeepOperation]] = field(default_factory=dict[str, Any])
     archived: dict[str, int | None] = field(default_factory=dict[str, Any])
     quarantined_rows: dict[str, int | None] = field(default_factory=dict[str, Any])
@@ -83,7 +98,9 @@ class _Facts:
     vacuums: Mapping[str, tuple[int, tuple[VacuumRecord, ...]]] | None = None
 
 
-def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | None) -> MeasuredLake:
+def _measure(
+    lake: Lake, declared: Mapping[str, Table], dagster_home: Path | None, facts: _Facts
+) -> MeasuredLake:
     read_ms, since = now_ms(), time.monotonic()
     sources = dict[str, bool]()
 
@@ -97,7 +114,11 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
         sources[name] = True
         return value
 
-    facts = _Facts(read_ms - _OPERATIONS_MS)
+    today_ms = read_ms // DAY_MS * DAY_MS
+    first_ms, oldest_ms = today_ms - _FIRST_DAYS * DAY_MS, today_ms - _MOST_DAYS * DAY_MS
+    since_last = partial(Counters, now_ms=read_ms, first_ms=first_ms, oldest_ms=oldest_ms)
+    facts.counters = read("totals", lambda: since_last(lake.store))
+    facts.since_ms = first_ms if facts.counters is None else facts.counters.since_ms
     fleet = read_fleet(
         lake, declared, [*declared.values()], on_facts=partial(_note_facts, lake, facts)
     )
@@ -114,9 +135,10 @@ def _measure(lake: Lake, declared: Mapping[str, Table], dagster_home: Path | Non
     records = None
     if dagster_home is not None:
         records = read("dagster", lambda: read_dagster_records(dagster_home))
+    measured = [_measured(each, facts, now_ms=read_ms) for each in fleet.tables]
     return MeasuredLake(
         tables=(
-            *(_measured(each, facts, now_ms=read_ms) for each in fleet.tables),
+            *measured,
             *(MeasuredTable(table=key, is_readable=False) for key in unreadable),
         ),
         version=version("lakehouse"),
@@ -151,7 +173,8 @@ def _measured(found: Found[TableReading], facts: _Facts, *, now_ms: int) -> Meas
 def _existing(table: Table, reading: TableReading, facts: _Facts, *, now_ms: int) -> MeasuredTable:
     key = table.key
     pause = reading.known.pause
-    last_vacuum_ms, operations = None, None
+    last_vacuum_ms, totals = None, None
+    operations = list[UpkeepOperation]()
     if facts.vacuums is not None:
         last_vacuum_ms, records = facts.vacuums.get(key, (None, ()))
         ended = [
@@ -159,7 +182,9 @@ def _existing(table: Table, reading: TableReading, facts: _Facts, *, now_ms: int
             *vacuums_of(key, records, table.prices, since_ms=facts.since_ms),
             *failed_compactions(key, reading.known.tries, table.prices, since_ms=facts.since_ms),
         ]
-        operations = tuple(sorted(ended, key=lambda each: each.ended_ms))
+        operations = sorted(ended, key=lambda each: each.ended_ms)
+        if facts.counters is not None:
+            totals = facts.counters.count(key, operations, now_ms=now_ms)
     return MeasuredTable(
         table=key,
         is_readable=True,
@@ -171,7 +196,8 @@ def _existing(table: Table, reading: TableReading, facts: _Facts, *, now_ms: int
         quarantined_rows=facts.quarantined_rows.get(key),
         archived_bytes=facts.archived.get(key),
         other_bytes=_other_bytes(key, facts),
-        operations=operations,
+        operations=tuple(operations),
+        totals=totals,
         budget_usd_per_month=table.budget_usd_per_month,
         is_paused=pause is not None and pause.holds(now_ms),
     )

@@ -12,6 +12,7 @@ from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles
 from lakehouse.core.report.attention import attention_to_inventory, attention_to_missing
 from lakehouse.core.report.values import Attention, StoredBytes, StoredShare
+from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.inventory.reconcile_lake import (
     covered_files,
     known_report,
@@ -93,6 +94,7 @@ class InventoryOfPage:
             others,
             files=[*self._files.values(), *others.files],
             unread={**others.unread, **covered},
+            least_billed_bytes=load_price_book(lake.settings).least_billed_bytes,
         )
         return reconcile_rows(lake, report, every, now_ms=now_ms)
 

@@ -11,6 +11,7 @@ from lakehouse.core.adoption.adopted_file import (
     toml_text,
 )
 from lakehouse.core.declaration.adopted import Adopted, commits_at_risk, commits_conditionally
+from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
 from lakehouse.core.declaration.strategies import AfterWrite
 from lakehouse.core.declaration.table import Table
@@ -41,6 +42,15 @@ def test_no_text_leaves_its_quotes(text: str) -> None:
     assert tomllib.loads(f"word = {toml_text(text)}") == {"word": text}
 
 
+def test_archive_and_ttl_are_knobs_of_an_entry_too() -> None:
+    lines = '["gold/events"]\nuri = "/data/events"\nwriters = "none"\n'
+    lines += 'archive = {older_than_days = 40, late = "keep"}\nttl = {column = "at", days = 7}\n'
+    table = parse_adopted(lines, name="adopted.toml")["gold/events"]
+    assert table.archive == Archive(older_than_days=40, late="keep")
+    assert table.ttl == Ttl(column="at", days=7)
+    assert adopted_lines(table) == lines
+
+
 REFUSED = {
     "not toml": "is not TOML",
     'silver = "x"': r"Use an entry \[",
@@ -51,6 +61,10 @@ REFUSED = {
     '["silver/orders"]\nuri = "/data"\nwriters = "some"': "Use 'unknown', 'none' or 'conditional'",
     '["silver/orders"]\nuri = "/data"\norphans = "all"': "Use 'keep' or 'delete'",
     '["silver/orders"]\nuri = "/data"\ncluster_by = "a"': "Use a list of columns",
+    '["silver/orders"]\nuri = "/data"\narchive = 31': "archive is 31. Use a table of older_than_days",
+    '["silver/orders"]\nuri = "/data"\narchive = {kep_days = 1}': "archive has 'kep_days'. Use keep_",
+    '["silver/orders"]\nuri = "/data"\nttl = {column = "at"}': "ttl lacks 'days'. Use column and days",
+    '["silver/orders"]\nuri = "/data"\narchive = {keep_days = -1}': "a whole number, 0 or more",
     '["copper/orders"]\nuri = "/data"': "a layer of bronze, silver, gold",
     '["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "file:///data/"': "silver/a and silver/b are both at /data",
 }

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from lakehouse.core.archive.contents import fold_archive, refuse_undone
+from lakehouse.core.archive.expire import fold_records
 from lakehouse.core.archive.records import (
     APP_ID,
     ArchivedFile,
@@ -125,6 +126,30 @@ def test_a_restored_older_version_of_the_table_is_found() -> None:
         fold_archive(records, snapshot(1, "day=1/a"))
     # Before the operation is applied, its files are the table's own.
     assert fold_archive(records, snapshot(0, "day=1/a")).partitions == ()
+
+
+def test_a_folded_record_stands_for_those_before_it() -> None:
+    """Partitions that were moved stay known, so rows that arrive for them are late."""
+    records = [
+        operation(1, "archive", partition(1, "a"), partition(2, "b")),
+        operation(2, "restore", partition(2, "b")),
+        operation(3, "expire", partition(1, "a")),
+        operation(4, "archive", partition(3, "c")),
+    ]
+    folded = fold_records(records[:3], "t")
+    assert decode_operation(encode_operation(folded)) == folded
+    assert (folded.number, folded.cutoff_ms, folded.files) == (3, 5 * DAY_MS, ())
+    before = fold_archive(records, snapshot(4))
+    after = fold_archive([folded, records[3]], snapshot(4))
+    assert (after.partitions, after.moved) == (before.partitions, before.moved)
+    assert (after.last_number, after.unapplied) == (4, None)
+    assert fold_records([folded, *records[3:]], "t").partitions == (
+        replace(partition(1), files=()),
+        replace(partition(3), files=()),
+    )
+    with pytest.raises(Broken, match="operations 4 are missing"):
+        fold_archive([folded], snapshot(4))
+    assert fold_archive([folded], snapshot(table_id="another")).moved == frozenset()
 
 
 def test_each_row_is_in_one_place_after_any_history() -> None:

@@ -480,7 +480,7 @@ def test_what_infrequent_access_bills_for_small_objects_is_known() -> None:
     small, large = (
         stored(f"a/t/{size}", size, storage_class="STANDARD_IA") for size in (2 << 10, 200 << 10)
     )
-    found = only(held(*ALL, small, large))
+    found = only(held(*ALL, small, large, least_billed_bytes={"STANDARD_IA": 128 << 10}))
     padding = {share.storage_class: share.padding_bytes for share in found.shares}
     assert padding == {None: 0, "STANDARD_IA": 126 << 10}
 

@@ -12,13 +12,14 @@ from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
 from lakehouse.core.metrics.families import (
     COST,
+    DECISIONS,
     DURATION,
     METRICS,
     OPERATIONS,
     PREDICTION_ERROR,
     samples_of,
 )
-from lakehouse.core.units import DAY_MS
+from lakehouse.core.metrics.totals import TableTotals, decode_totals, encode_totals
 from lakehouse_tests.test_docs import is_command
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "observability"
@@ -91,41 +92,57 @@ def test_a_table_without_facts_has_only_what_is_known_of_it() -> None:
     }
 
 
-def test_operations_count_since_midnight_and_the_newest_prediction_stays() -> None:
-    """The day of `read_ms` is the second one. Expected kinds have zeros, and unknown figures none."""
-
-    def operation(kind: str, ended_ms: int, **known: Any) -> UpkeepOperation:
-        known = {"is_ok": True, **known}
-        return UpkeepOperation(
-            table="gold/t", kind=kind, operation_id="", ended_ms=ended_ms, why="", **known
-        )
-
-    predicted = (Figure("files", 3, 4), Figure("usd", None, 1.0))
-    operations = (
-        operation("ttl", DAY_MS - 1, seconds=5.0, usd=1.0),
-        operation("compaction", DAY_MS - 1, seconds=7.0, usd=2.0, figures=predicted),
-        operation("compaction", DAY_MS, seconds=2.0, usd=0.25),
-        operation("compaction", DAY_MS + 1, is_ok=False, usd=0.5),
+def operation(kind: str, ended_ms: int, **known: Any) -> UpkeepOperation:
+    known = {"is_ok": True, **known}
+    return UpkeepOperation(
+        table="gold/t", kind=kind, operation_id="", ended_ms=ended_ms, why="", **known
     )
-    table = MeasuredTable(table="gold/t", is_readable=True, exists=True, operations=operations)
-    lake = MeasuredLake(tables=(table,), version="1", read_ms=DAY_MS + 2, seconds=0.0)
+
+
+PREDICTED = (Figure("files", 3, 4), Figure("usd", None, 1.0))
+OPERATIONS_OF_TABLE = (
+    operation("ttl", 10, seconds=5.0, usd=1.0, reason="PAST_THE_CUTOFF"),
+    operation("compaction", 20, seconds=7.0, usd=2.0, figures=PREDICTED, reason="SMALL_FILES"),
+    operation("compaction", 30, seconds=2.0, usd=0.25, reason="SMALL_FILES"),
+    operation("compaction", 31, is_ok=False, usd=0.5),
+)
+
+
+def test_operations_are_counted_and_the_newest_prediction_stays() -> None:
+    """Expected kinds have zeros, and unknown figures none."""
+    table = MeasuredTable(
+        table="gold/t",
+        is_readable=True,
+        exists=True,
+        operations=OPERATIONS_OF_TABLE,
+        totals=TableTotals(until_ms=11).through(OPERATIONS_OF_TABLE, 40),
+    )
+    lake = MeasuredLake(tables=(table,), version="1", read_ms=40, seconds=0.0)
     found = {
         (each.metric.name.removeprefix("lakehouse_"), *each.labels[2:]): (each.value, each.count)
         for each in samples_of(lake)
-        if each.metric in (OPERATIONS, DURATION, COST, PREDICTION_ERROR)
+        if each.metric in (OPERATIONS, DURATION, COST, PREDICTION_ERROR, DECISIONS)
     }
     assert found == {
-        ("operations_total", "compaction", "succeeded"): (1, 0),
+        ("decisions_total", "compaction", "SMALL_FILES"): (2, 0),
+        ("operations_total", "compaction", "succeeded"): (2, 0),
         ("operations_total", "compaction", "failed"): (1, 0),
-        ("operations_total", "ttl", "succeeded"): (0, 0),
-        ("operations_total", "ttl", "failed"): (0, 0),
         ("operations_total", "vacuum", "succeeded"): (0, 0),
         ("operations_total", "vacuum", "failed"): (0, 0),
-        ("operation_duration_seconds", "compaction"): (2.0, 1),
-        ("operation_duration_seconds", "ttl"): (0, 0),
+        ("operation_duration_seconds", "compaction"): (9.0, 2),
         ("operation_duration_seconds", "vacuum"): (0, 0),
-        ("cost_usd_total", "compaction"): (0.75, 0),
-        ("cost_usd_total", "ttl"): (0, 0),
+        ("cost_usd_total", "compaction"): (2.75, 0),
         ("cost_usd_total", "vacuum"): (0, 0),
         ("operation_prediction_error_ratio", "compaction", "files"): (0.25, 0),
     }
+
+
+def test_totals_are_the_same_wherever_a_day_ends_and_after_their_document() -> None:
+    whole = TableTotals(until_ms=0).through(OPERATIONS_OF_TABLE, 40)
+    for split in range(41):
+        part = TableTotals(until_ms=0).through(OPERATIONS_OF_TABLE, split)
+        [kept] = decode_totals(json.loads(json.dumps(encode_totals({"gold/t": part})))).values()
+        assert kept == part
+        # Logs may have forgotten what is in the totals, or still have it.
+        later = [each for each in OPERATIONS_OF_TABLE if each.ended_ms >= split]
+        assert kept.through(later, 40) == kept.through(OPERATIONS_OF_TABLE, 40) == whole

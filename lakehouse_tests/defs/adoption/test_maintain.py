@@ -428,6 +428,11 @@ layer: gold
 min_small_files: 4
 target_file_bytes: 1048576
 vacuum_cron: 15 3 * * *
+archive:
+  keep_days: 400
+ttl:
+  column: at
+  days: 30
 name: hourly
 """
 
@@ -441,6 +446,7 @@ def test_the_component_gives_the_same_in_yaml_from_the_project_s_root(tmp_path: 
     assert {"compaction/gold/sales_orders", "vacuum/gold/sales_orders"} <= assets_of(definitions)
     [table] = _TABLES[str(context.project_root / ".lakehouse/lake")].values()
     assert table.compaction == Compaction(min_small_files=4, target_file_bytes=1_048_576)
+    assert (table.archive, table.ttl) == (Archive(keep_days=400), Ttl(column="at", days=30))
     assert isinstance(table.write, Adopted) and (table.write.writers, table.write.orphans) == (
         "none",
         "delete",

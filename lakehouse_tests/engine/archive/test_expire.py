@@ -103,6 +103,63 @@ def test_days_count_from_the_commit_if_its_record_is_older(lake: Lake) -> None:
     assert (stored(lake), held(lake)) == ([f"day={DAY_1}"], [DAY_1])
 
 
+def records_of(lake: Lake) -> list[tuple[int, str]]:
+    return [(each.number, each.kind) for each in archive_operations(lake.store, KEY)]
+
+
+def forget_log(lake: Lake) -> int:
+    """What the cleanup of a log does; returns the only version that is left."""
+    table = DeltaTable(lake.settings.table_uri(KEY))
+    table.create_checkpoint()
+    for version in range(table.version()):
+        lake.store.delete([f"{KEY}/_delta_log/{version:020}.json"])
+    return table.version()
+
+
+def test_records_are_folded_when_nothing_needs_them(lake: Lake) -> None:
+    """Two partitions were archived 99 days ago and are gone, and the third one is new."""
+    old_ms = now_ms() - 99 * DAY_MS
+    by_hand.archive(lake, KEY, DAY_1, created_ms=old_ms)
+    by_hand.archive(lake, KEY, DAY_2, created_ms=old_ms)
+    expired(lake)
+    assert records_of(lake) == [(1, "archive"), (2, "archive"), (3, "expire")]
+    by_hand.archive(lake, KEY, DAY_3, created_ms=now_ms())
+    expired(lake)
+    assert len(records_of(lake)) == 4  # a RESTORE could still bring their files back
+    forget_log(lake)
+    first = lake.store.read(f"_lakehouse/archives/{KEY}/0000000001.json")
+    expired(lake)
+    folded = [(2, "folded"), (3, "expire"), (4, "archive")]
+    assert records_of(lake) == folded
+    contents = archive_contents(lake, facts_of(lake, KEY))
+    assert held(lake) == [DAY_3] and len(contents.moved) == 3
+    # A killed run may leave a record that is folded.
+    lake.store.put(f"_lakehouse/archives/{KEY}/0000000001.json", first)
+    assert records_of(lake) == folded and held(lake) == [DAY_3]
+
+
+@pytest.mark.parametrize("needed", ["stored", "held", "young", "unfinished"])
+def test_no_record_is_folded_that_something_needs(lake: Lake, needed: str) -> None:
+    """The planted faults: each alone keeps the records."""
+    old_ms = now_ms() - (80 if needed == "young" else 99) * DAY_MS
+    operation = by_hand.archive(lake, KEY, DAY_1, created_ms=old_ms)
+    by_hand.archive(lake, KEY, DAY_2, created_ms=old_ms)
+    expired(lake, replace(TABLE, archive=None) if needed == "held" else TABLE)
+    if needed == "stored":
+        lake.store.put(operation.files[0].archived, b"could not be deleted")
+    by_hand.archive(lake, KEY, DAY_3, created_ms=now_ms())
+    if needed == "unfinished":
+        add_events(lake, event(9, 6, "late", day=2))
+        by_hand.copied(lake, KEY, DAY_2)
+    version = forget_log(lake)
+    facts = module._gather(lake, TABLE)
+    assert facts is not None
+    found = module.foldable_records(
+        facts, older_than_days=31, oldest_version=version, now_ms=now_ms()
+    )
+    assert list(found) == []
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", ["record_operation", "_delete"])
 def test_a_killed_run_is_completed_by_the_next_one(lake: Lake, step: str, when: str) -> None:

@@ -14,15 +14,19 @@ from lakehouse import Append, Landing, Table
 from lakehouse.core.costs.charges import Charge
 from lakehouse.core.costs.focus import COLUMNS, LakeAccount, estimated_row
 from lakehouse.core.errors import Refused
-from lakehouse.core.metrics.families import BYTES, SOURCE_READABLE
+from lakehouse.core.metrics.families import BYTES, OPERATIONS, SOURCE_READABLE
 from lakehouse.core.tiers.lifecycle_check import OpenUpload
+from lakehouse.core.units import DAY_MS, HOUR_MS
 from lakehouse.engine.costs.chargeback import CHARGEBACK
 from lakehouse.engine.costs.cost_tables import arrow_schema
+from lakehouse.engine.journal.journal import record_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.metrics import read
 from lakehouse.engine.metrics.read import read_samples
+from lakehouse.engine.metrics.totals import _NAME as TOTALS
 from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.journal.test_vacuums import past_vacuum
 from lakehouse_tests.log_builder import LogBuilder
 
 A = Table(
@@ -96,3 +100,46 @@ def test_the_parts_of_unfinished_uploads_are_counted(
 
     monkeypatch.setattr(read, "open_uploads", refused)
     assert bytes_by_part(lake) == {}
+
+
+def test_counters_keep_what_logs_and_journal_have_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day is closed an hour after it ended, and its operations may then be forgotten."""
+    lake = Lake(settings=own_settings(tmp_path), store=DiskStore(tmp_path / "lake"))
+    LogBuilder(lake.store, A.key).create().append([("a", 1_000)])
+    midnight_ms = 20_000 * DAY_MS
+
+    def vacuums(now_ms: int, **keeps: bool) -> float:
+        monkeypatch.setattr(read, "now_ms", lambda: now_ms)
+        samples = read_samples(lake, [A], dagster_home=None, **keeps)
+        [found] = [
+            each.value
+            for each in samples
+            if each.metric is OPERATIONS and each.labels[2:] == ("vacuum", "succeeded")
+        ]
+        return found
+
+    def add_vacuum(ended_ms: int) -> None:
+        record = past_vacuum(ended_ms)
+        record_vacuum(lake.store, A.key, record)
+
+    add_vacuum(midnight_ms - 8 * DAY_MS)  # before the first day that is counted
+    add_vacuum(midnight_ms - 1)
+    assert vacuums(midnight_ms + 1, keeps_totals=False) == 1
+    assert lake.store.stat(TOTALS) is None
+    assert vacuums(midnight_ms + 1) == 1
+    add_vacuum(midnight_ms + 5)
+    assert vacuums(midnight_ms + HOUR_MS) == 2
+    lake.store.delete([each.name for each in lake.store.list("_lakehouse/vacuums")])
+    assert vacuums(midnight_ms + HOUR_MS) == 1  # the second one was forgotten on its own day
+    add_vacuum(midnight_ms + 2 * HOUR_MS)
+    assert vacuums(midnight_ms + 20 * DAY_MS) == 2
+    lake.store.put(TOTALS, b"{}")
+    assert vacuums(midnight_ms + 20 * DAY_MS) == 0
+    lake.store.put(TOTALS, b"[7]")
+    samples = read_samples(lake, [A], dagster_home=None)
+    assert [
+        each.labels for each in samples if each.metric is SOURCE_READABLE and not each.value
+    ] == [("totals",)]
+    assert not any(each.metric is OPERATIONS for each in samples)
