@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
+from urllib.parse import urlsplit
 
 import dagster as dg
 from dagster import RunRecord
@@ -180,10 +181,11 @@ def _known_tables(
     """The tables with their state from the newest events, Dagster's runs and the journal."""
     facts, compacted_ms = newest_facts(instance, tables), last_compactions_ms(instance, tables)
     risks, pauses = pools_at_risk(instance, tables), journal.pauses()
-    # By kind of storage: a tick reads the log stores of the driver once, not for each table.
-    one_of_each = {lake.on_s3(table.key): table.key for table in tables}
+    # By disk and bucket: a tick does not read the log stores of the driver for each table.
+    places = {table.key: urlsplit(lake.table_uri(table.key)).netloc for table in tables}
+    one_of_each = {place: key for key, place in places.items()}
     conditional = {
-        on_s3: spark_commits_conditionally(lake, key) for on_s3, key in one_of_each.items()
+        place: spark_commits_conditionally(lake, key) for place, key in one_of_each.items()
     }
     for table in tables:
         key = table.key
@@ -201,7 +203,7 @@ def _known_tables(
             state=state,
             rewrites=rewrites,
             pause=pauses.get(key),
-            spark_is_conditional=conditional[state.on_s3],
+            spark_is_conditional=conditional[places[key]],
             hold=None if state.engine == "deltalake" else risks.get(key),
             shared_a_run=run_key(state, 1) in cursor.shared,
         )

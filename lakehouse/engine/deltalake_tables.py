@@ -84,17 +84,38 @@ def with_due_checkpoint(lake: Lake, facts: TableFacts) -> TableFacts:
     snapshot = facts.snapshot
     if snapshot.log.commit_count < checkpoint_interval(snapshot.properties):
         return facts
-    with suppress(Exception):
+    with suppress(Exception), panics_translated(f"checkpoint of {snapshot.table}"):
         open_same_table(lake, snapshot, version=snapshot.version).create_checkpoint()
         return lake.facts(snapshot.table) or facts
     return facts
 
 
 @contextmanager
+def panics_translated(asked: str) -> Iterator[None]:
+    """Raises `Broken` for a panic in deltalake; `asked` names the operation.
+
+    A panic is no `Exception`. Handlers of errors would not see it, and a compaction that has
+    committed would be reported as failed.
+    """
+    try:
+        yield
+    except BaseException as error:
+        # pyo3 makes the class when it first needs it; no module exports it.
+        if type(error).__name__ != "PanicException":
+            raise
+        cause = str(error).partition("\n")[0]
+        raise Broken(
+            f'{asked}: deltalake failed by a fault of its own: {cause}. Use engine="spark", and '
+            "report this with the version of deltalake"
+        ) from error
+
+
+@contextmanager
 def storage_errors(asked: str) -> Iterator[None]:
     """Raises `Transient` if the storage does not answer deltalake; `asked` names the operation."""
     try:
-        yield
+        with panics_translated(asked):
+            yield
     except OSError as error:
         cause = str(error).partition("\n")[0]
         raise Transient(

@@ -48,6 +48,7 @@ from lakehouse.engine.store.s3 import TAKEN
 from lakehouse.engine.store.s3_client import completes_conditionally
 from lakehouse.runtime.log_store import (
     honours_conditions,
+    ignoring_bucket,
     known_conditions,
     log_store_setting,
     remember_conditions,
@@ -180,10 +181,11 @@ def spark_commits_conditionally(lake: Lake, table_key: str | None = None) -> boo
     True if the driver's log store writes conditionally and the storage honours this. Starts and
     asks no Spark, so a sensor may call it. False means that it is not known.
     """
-    on_s3 = lake.settings.on_s3 if table_key is None else lake.on_s3(table_key)
-    setting = log_store_setting("s3a" if on_s3 else "file")
-    log_store = driver_log_stores(lake.settings).get(setting, "")
-    return commits_conditionally(log_store) and (not on_s3 or honours_conditions(lake.settings))
+    address = lake.settings.root if table_key is None else lake.table_uri(table_key)
+    scheme = "s3a" if address.startswith("s3") else "file"
+    log_store = driver_log_stores(lake.settings).get(log_store_setting(scheme), "")
+    is_honoured = scheme == "file" or honours_conditions(lake.settings, address)
+    return is_honoured and commits_conditionally(log_store)
 
 
 def commits_sentence(lake: Lake) -> str:
@@ -191,8 +193,8 @@ def commits_sentence(lake: Lake) -> str:
     settings = lake.settings
     if spark_commits_conditionally(lake):
         return "conditional: any number of Spark drivers and other conditional writers may write"
-    if settings.on_s3 and not honours_conditions(settings):
-        why = "the S3 server ignores If-None-Match"
+    if settings.on_s3 and (bucket := ignoring_bucket(settings)) is not None:
+        why = f"the S3 server ignores If-None-Match in the bucket {bucket}"
     elif settings.spark.startswith("sc://"):
         why = "no conditional log store was seen on the Connect server"
     else:
@@ -239,20 +241,19 @@ def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table: Table, *, as
 
 
 def _check_conditions(lake: Lake, uri: str) -> None:
-    """Asks the S3 server of a table, once per home, whether it honours conditional writes.
+    """Asks a bucket, once per home, whether it honours conditional writes.
 
-    The server of a lake on S3 is asked by the lake's store. If the answer changes, a driver uses
-    it from its next start on.
+    If the answer changes, a driver uses it from its next start on.
     """
-    if not uri.startswith("s3://") or known_conditions(lake.settings) is not None:
+    if not uri.startswith("s3://") or known_conditions(lake.settings, uri) is not None:
         return
-    store = store_at(lake.settings.root if lake.settings.on_s3 else f"{uri}/_delta_log")
+    is_table = uri != lake.settings.root
+    store = store_at(f"{uri}/_delta_log" if is_table else uri)
     assert isinstance(store, S3Store)
-    is_honoured = store.honours_conditions() and completes_conditionally(
-        store.client, (store.bucket, store.prefix + TAKEN)
-    )
-    remember_conditions(lake.settings, is_honoured=is_honoured)
-    if not lake.settings.on_s3:
+    taken = (store.bucket, store.prefix + TAKEN)
+    is_honoured = store.honours_conditions() and completes_conditionally(store.client, taken)
+    remember_conditions(lake.settings, uri, is_honoured=is_honoured)
+    if is_table:
         store.delete([TAKEN])
 
 

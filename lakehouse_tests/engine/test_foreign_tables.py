@@ -92,7 +92,7 @@ def test_the_server_of_a_table_on_s3_is_asked_once_per_home(tmp_path: Path, buck
         refuse_unsafe_commits(elsewhere, None, table, asked="test")  # type: ignore[arg-type]
     assert spark_commits_conditionally(lake, table.key)
     assert [*S3Store(bucket, "").walk("")] == []
-    remember_conditions(lake.settings, is_honoured=False)
+    remember_conditions(lake.settings, f"s3://{bucket}", is_honoured=False)
     with pytest.raises(Refused, match='writers = "none"'):
         refuse_unsafe_commits(lake, None, table, asked="test")  # type: ignore[arg-type]
 

@@ -335,9 +335,26 @@ def test_who_may_write_is_said(
 def test_a_server_that_ignores_conditions_leaves_one_driver(tmp_path: Path) -> None:
     lake = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"))
     assert log_store_conf(lake.settings, ())["spark.delta.logStore.s3a.impl"] == ON_S3
-    remember_conditions(lake.settings, is_honoured=False)
-    assert "the S3 server ignores If-None-Match" in commits_sentence(lake)
+    remember_conditions(lake.settings, "s3a://bucket/t", is_honoured=False)
+    assert "ignores If-None-Match in the bucket bucket" in commits_sentence(lake)
     assert [*log_store_conf(lake.settings, ())] == ["spark.delta.logStore.file.impl"]
+
+
+def test_buckets_of_one_server_are_asked_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver has one log store for all of them, so it is Delta's own if one bucket ignores conditions."""
+    settings = own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket")
+    remember_conditions(settings, "s3://bucket", is_honoured=True)
+    assert known_conditions(settings, "s3a://bucket/t") is True
+    assert known_conditions(settings, "s3://another/t") is None
+    assert log_store_conf(settings, ())["spark.delta.logStore.s3a.impl"] == ON_S3
+    remember_conditions(settings, "s3://another/t", is_honoured=False)
+    assert known_conditions(settings, "s3://bucket") is True
+    assert "s3a" not in str(log_store_conf(settings, ()))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://elsewhere")
+    assert known_conditions(settings, "s3://another/t") is None
+    assert log_store_conf(settings, ())["spark.delta.logStore.s3a.impl"] == ON_S3
 
 
 @pytest.mark.parametrize("ignores", [False, True])
@@ -355,7 +372,7 @@ def test_a_server_is_asked_about_large_commits_too(
         events = lake.store.client.meta.events
         events.register("before-sign.s3.CompleteMultipartUpload", unheard)
     claim(lake, asked="write")
-    assert known_conditions(lake.settings) is not ignores
+    assert known_conditions(lake.settings, f"s3://{bucket}") is not ignores
     assert "Uploads" not in lake.store.client.list_multipart_uploads(Bucket=bucket)
 
 

@@ -1,6 +1,7 @@
 """The log stores in Java, each in a JVM without Spark: what they write, and what they do about faults of S3 and of disks."""
 
 import os
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -374,6 +375,22 @@ def test_a_version_on_disk_is_written_once_and_leaves_nothing_else(
     (tmp_path / f"a b%20ü/_delta_log/.{name}.crc").write_bytes(b"of another log store")
     link("{}", overwrite=True)
     assert log_of(tmp_path) == {name: "{}\n"}
+
+
+def test_a_hidden_file_that_cannot_be_deleted_denies_no_version(
+    link: Callable[..., None], tmp_path: Path
+) -> None:
+    """In a folder with this attribute, files are made and linked, but none is deleted."""
+    log = tmp_path / "a b%20ü/_delta_log"
+    if subprocess.run(["chattr", "+a", log], check=False, capture_output=True).returncode:
+        pytest.skip("no such attribute here")
+    try:
+        link("{}")
+        assert error_of(link, "{}").startswith(LOST_RACE)
+    finally:
+        subprocess.run(["chattr", "-a", log], check=True)
+    assert (log / f"{0:020}.json").read_text() == "{}\n"
+    assert len([*log.glob(".*.tmp")]) == 2
 
 
 def test_of_many_writers_of_one_version_on_disk_one_wins(

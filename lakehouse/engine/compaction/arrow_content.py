@@ -1,8 +1,8 @@
 """Row counts and sums of row hashes of data files, by partition, computed without Spark.
 
-One file is in memory at a time. The order of rows and the types in which a writer stored a value
-(INT96, smaller integers) do not matter. The files have no deletion vectors: deltalake compacts no
-table that may have them.
+A file on a disk is read piece by piece; a file on S3 is in memory, one at a time. The order of rows
+and the types in which a writer stored a value (INT96, smaller integers) do not matter. The files
+have no deletion vectors: deltalake compacts no table that may have them.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from lakehouse.core.delta.partition_values import by_name
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.compaction.spark_content import PartitionSums, RowSum, Side, sums_by_partition
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import Store
 
 pc: Any = pyarrow.compute  # pyright does not know its generated functions
 _ODD = 0x9E3779B97F4A7C15
@@ -35,17 +36,18 @@ def arrow_sums(lake: Lake, snapshot: Snapshot, sides: Sequence[Side]) -> list[Pa
     names = [name for name in columns if name not in snapshot.partition_columns]
     sums = list[PartitionSums]()
     for side in sides:
-        of_files = (
-            _sum_of(lake.store.read(f"{snapshot.table}/{unquote(file.path)}"), names)
-            for file in side.files
-        )
+        paths = (f"{snapshot.table}/{unquote(file.path)}" for file in side.files)
+        of_files = (_sum_of(lake.store, path, names) for path in paths)
         sums.append(sums_by_partition(side, of_files, columns))
     return sums
 
 
-def _sum_of(content: bytes, names: Sequence[str]) -> RowSum:
+def _sum_of(store: Store, path: str, names: Sequence[str]) -> RowSum:
     count, total = 0, 0
-    with pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us") as parquet:
+    with (
+        store.open(path) as file,
+        pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet,
+    ):
         present = set(parquet.schema_arrow.names)
         stored = [name for name in names if name in present]
         for batch in parquet.iter_batches(columns=stored):

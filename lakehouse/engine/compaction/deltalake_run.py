@@ -10,7 +10,7 @@ commits.
    path in a log, like `ä` to `%C3%A4`. An entry above the target ends each bin.
 2. deltalake compacts the workshop. Its commit names the files that it wrote. Planned files that
    Spark reads in another way are refused, and doubtful statistics are omitted (`rewritten_files`).
-3. These files are copied into the table's folder, below their own names, and flushed to the disk.
+3. These files are copied into the table's folder (`delivered_files`).
 4. The commit, with the plan's figures, creates the next version if that does not exist. Otherwise
    the log is read again. If all planned files are still live and the table's metadata are the same,
    the version after the newest one is tried.
@@ -19,8 +19,8 @@ commits.
 - A commit never overwrites another one, and never removes a file that another writer has removed.
 - A commit spells the paths of removed files as the table's log does. With another spelling the
   files stay live, and their rows are doubled.
-- If it is certain that nothing was committed, the files of step 3 are deleted again. They never
-  are if one of them is live, although the storage reported that another writer was faster.
+- The files of step 3 are not deleted if the log names one of them, although the storage reported
+  that another writer was faster.
 - A workshop that a killed run left is emptied by the table's next one. Nothing behind its links is
   deleted.
 - An undo commits directly after the version that was found to be wrong, or not at all.
@@ -40,15 +40,25 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.delivered_files import (
+    CommitFailedError,
+    Place,
+    delivered,
+    workshop_of,
+)
 from lakehouse.engine.compaction.rewritten_files import (
     refuse_misread,
     sound_statistics,
     writer_properties,
 )
-from lakehouse.engine.deltalake_tables import open_same_table, protocol_and_metadata
+from lakehouse.engine.deltalake_tables import (
+    open_same_table,
+    panics_translated,
+    protocol_and_metadata,
+)
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MountedStore, S3Store, Store, store_at
-from lakehouse.engine.store.s3_objects import download, upload
+from lakehouse.engine.store import DiskStore, MountedStore, S3Store, Store, store_at
+from lakehouse.engine.store.s3_objects import download
 
 Actions = list[dict[str, Any]]
 Inputs = Mapping[str, DataFile]
@@ -60,10 +70,6 @@ _PLAIN_PATH = re.compile(r"([A-Za-z0-9_=-][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_=-][A-Za
 _VERSIONS_TRIED = 50
 
 
-class CommitFailedError(Exception):
-    """Another writer changed planned files or the table itself. deltalake uses the same name."""
-
-
 def compact_in_log_order(
     lake: Lake, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str
 ) -> None:
@@ -73,39 +79,33 @@ def compact_in_log_order(
         CommitFailedError: another writer changed planned files or the table itself.
     """
     with _workshop(lake, snapshot.table) as folder:
-        store, prefix = place = _place_of(lake, snapshot.table)
-        inputs = _inputs(planned, store)
+        place = _place_of(lake, snapshot.table)
+        inputs = _inputs(planned, place[0])
         _bring(inputs, folder, place, Path(lake.table_uri(snapshot.table)).absolute())
-        _describe(inputs, folder, planned, protocol_and_metadata(lake, snapshot))
-        actions = _rewritten(inputs, folder, planned, user_metadata)
-        written = [unquote(action["add"]["path"]) for action in actions if "add" in action]
+        with panics_translated(f"compaction of {snapshot.table}"):
+            _describe(inputs, folder, planned, protocol_and_metadata(lake, snapshot))
+            actions = _rewritten(inputs, folder, planned, user_metadata)
+        written = [Path(unquote(action["add"]["path"])) for action in actions if "add" in action]
         paths_in_log = {folder / inside: file.path for inside, file in inputs.items()}
-        refuse_misread(snapshot.table, paths_in_log, [folder / name for name in written])
-        try:
-            for name in written:
-                if isinstance(store, S3Store):
-                    upload(folder / name, store, f"{prefix}{name}")
-                else:
-                    store.put(f"{prefix}{name}", (folder / name).read_bytes())
+        refuse_misread(snapshot.table, paths_in_log, [folder / file for file in written])
+        with delivered(lake, snapshot.table, written, place):
             _commit(lake, snapshot, planned, actions, place)
-        except CommitFailedError:
-            store.delete([f"{prefix}{name}" for name in written])
-            raise
 
 
 def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str) -> None:
     """Restores the version of `before` as the version after `newest`, and as no other version."""
     from deltalake import CommitProperties
 
-    table = open_same_table(lake, before, version=newest)
     properties = CommitProperties(custom_metadata={"userMetadata": user_metadata})
-    table.restore(before.version, commit_properties=properties)
+    with panics_translated(f"RESTORE of {before.table}"):
+        table = open_same_table(lake, before, version=newest)
+        table.restore(before.version, commit_properties=properties)
 
 
 @contextmanager
 def _workshop(lake: Lake, key: str) -> Iterator[Path]:
     """An empty folder, removed after the block. The caller holds the table's lock."""
-    folder = lake.settings.home / "workshops" / key.replace("/", ".")
+    folder = workshop_of(lake, key)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "_delta_log").mkdir(parents=True)
     try:
@@ -126,7 +126,7 @@ def _inputs(planned: CompactionPlan, store: Store) -> Inputs:
     }
 
 
-def _bring(inputs: Inputs, folder: Path, place: tuple[Store, str], root: Path) -> None:
+def _bring(inputs: Inputs, folder: Path, place: Place, root: Path) -> None:
     """Step 1: the files. `root` is the table's folder, if it is on a disk."""
     store, prefix = place
     if isinstance(store, S3Store):
@@ -196,7 +196,7 @@ def _commit(
     before: Snapshot,
     planned: CompactionPlan,
     actions: Actions,
-    place: tuple[Store, str],
+    place: Place,
 ) -> None:
     """Step 4."""
     store, prefix = place
@@ -214,7 +214,8 @@ def _commit(
                 f"compaction of {before.table}: version {version + 1} exists, but the log does not "
                 "show it; try again"
             )
-        if not added.isdisjoint(file.path for file in newest.files):
+        known = (*newest.files, *newest.tombstones)
+        if not added.isdisjoint(file.path for file in known):
             return  # the version that exists is ours, whatever the storage said
         if _shape(newest) != _shape(before):
             raise CommitFailedError("another writer changed the table's metadata or protocol")
@@ -239,15 +240,17 @@ def _shape(snapshot: Snapshot) -> tuple[object, ...]:
     )
 
 
-def _place_of(lake: Lake, key: str) -> tuple[Store, str]:
-    """The store that holds the table, and the prefix of the table's names in it."""
-    mount = lake.store.mounts.get(key) if isinstance(lake.store, MountedStore) else None
-    if mount is None:
-        return lake.store, f"{key}/"
-    if isinstance(mount.store, S3Store):
-        # The rights may end at the table's folder, and the store writes below its own prefix.
-        return store_at(f"s3://{mount.store.bucket}/{mount.folder}"), ""
-    return mount.store, f"{mount.folder}/" if mount.folder else ""
+def _place_of(lake: Lake, key: str) -> Place:
+    """Where the table lies. A store of mounts would not write into a table of other programs."""
+    store, folder = lake.store, key
+    if isinstance(store, MountedStore):
+        is_mounted = key in store.mounts
+        store, folder = store.place_of(key)
+        if is_mounted and isinstance(store, S3Store):
+            # The rights may end at the table's folder, and the store writes below its own prefix.
+            store, folder = store_at(f"s3://{store.bucket}/{folder}"), ""
+    assert isinstance(store, DiskStore | S3Store)
+    return store, f"{folder}/" if folder else ""
 
 
 def _encoded(actions: Iterable[Mapping[str, Any]]) -> bytes:

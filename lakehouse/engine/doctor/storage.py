@@ -20,7 +20,7 @@ from lakehouse.engine.doctor.examination import Examination
 from lakehouse.engine.doctor.machine import nearest_folder
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, S3Store
-from lakehouse.engine.store.s3_client import PERMISSIONS, translated_s3
+from lakehouse.engine.store.s3_client import PERMISSIONS, completes_conditionally, translated_s3
 
 _FOLDER = "_lakehouse/doctor"
 _DELETE_BATCH = 1_000
@@ -103,14 +103,18 @@ def _conditional(lake: Lake, folder: str) -> Verdict:
     store = lake.store
     name = f"{folder}/taken"
     if isinstance(store, S3Store):
-        is_honoured = store.honours_conditions(name)
+        place = (store.bucket, store.prefix + name)
+        # S3A uploads a large commit in parts.
+        is_honoured = store.honours_conditions(name) and completes_conditionally(
+            store.client, place
+        )
     else:
         is_honoured = not all(store.put_if_absent(name, b"") for _ in range(2))
     if not is_honoured:
         raise Refused(
             f"the storage of {lake.settings.root} overwrites a file that was to be created only if "
-            "absent. Use AWS S3, or a server with conditional writes (PutObject with "
-            "If-None-Match: *)"
+            "absent. Use AWS S3, or a server with conditional writes (PutObject and "
+            "CompleteMultipartUpload with If-None-Match: *)"
         )
     return "the storage creates a file only if it is absent"
 

@@ -62,7 +62,7 @@ class DiskStore(Store):
         path = self.root / folder_prefix(prefix)
         self._check_inside(path)
         with (
-            _translated(path, "list"),
+            translated(path, "list"),
             suppress(FileNotFoundError, NotADirectoryError),
             os.scandir(path) as entries,
         ):
@@ -91,14 +91,14 @@ class DiskStore(Store):
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
-        with self.open(name) as file, _translated(self.root / name, "read"):
+        with self.open(name) as file, translated(self.root / name, "read"):
             return file.read()
 
     def open(self, name: str) -> IO[bytes]:
         """See `Store.open`."""
         path = self.root / checked_name(name)
         self._check_inside(path)
-        with _translated(path, "read"):
+        with translated(path, "read"):
             try:
                 return path.open("rb")
             except (IsADirectoryError, NotADirectoryError) as error:
@@ -110,7 +110,7 @@ class DiskStore(Store):
         """See `Store.read_end`."""
         path = self.root / checked_name(name)
         self._check_inside(path)
-        with _translated(path, "read"), path.open("rb") as file:
+        with translated(path, "read"), path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - count))
             return file.read()
 
@@ -118,27 +118,27 @@ class DiskStore(Store):
         """See `Store.checksum`. The file is never in memory as a whole."""
         path = self.root / checked_name(stored.name)
         self._check_inside(path)
-        with _translated(path, "read"), path.open("rb") as file:
+        with translated(path, "read"), path.open("rb") as file:
             return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""
         path = self._path(name)
-        with _translated(path, "write"), _unfinished(path, data) as unfinished:
+        with translated(path, "write"), _unfinished(path, data) as unfinished:
             os.replace(unfinished, path)
-            _flush_folder(path.parent)
+            flush_folder(path.parent)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See `Store.put_if_absent`."""
         path = self._path(name)
-        with _translated(path, "write"), _unfinished(path, data) as unfinished:
+        with translated(path, "write"), _unfinished(path, data) as unfinished:
             try:
                 os.link(unfinished, path)
             except FileExistsError:
                 # NFS repeats requests, so it may be our own link. Source: link(2), "BUGS"
                 if not (path.exists() and path.samefile(unfinished)):
                     return False
-            _flush_folder(path.parent)
+            flush_folder(path.parent)
             return True
 
     def copy(
@@ -150,19 +150,19 @@ class DiskStore(Store):
     ) -> str:
         """See `Store.copy`."""
         path = self._path(name)
-        with _translated(path, "write"), _unfinished(path, self._path(source.name)) as unfinished:
+        with translated(path, "write"), _unfinished(path, self._path(source.name)) as unfinished:
             if self.stat(source.name) != source:
                 raise Transient(
                     f"store: {source.name} was written again while it was copied; try again"
                 )
             os.replace(unfinished, path)
-            _flush_folder(path.parent)
+            flush_folder(path.parent)
         return ""
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
         path = self._path(name)
-        with _translated(path, "look at"), suppress(FileNotFoundError, NotADirectoryError):
+        with translated(path, "look at"), suppress(FileNotFoundError, NotADirectoryError):
             status = path.lstat()
             return _stored(name, status) if stat.S_ISREG(status.st_mode) else None
         return None
@@ -170,7 +170,7 @@ class DiskStore(Store):
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
         if failed := [*self._unlink([*names]).values()]:
-            with _translated(failed[0].filename, f"delete ({len(failed)} file(s) failed)"):
+            with translated(failed[0].filename, f"delete ({len(failed)} file(s) failed)"):
                 raise failed[0]
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
@@ -214,7 +214,7 @@ class DiskStore(Store):
         pending = [folder_prefix(prefix)]
         path = self.root / pending[0]
         self._check_inside(path)
-        with _translated(path, "list"):
+        with translated(path, "list"):
             while pending:
                 inside = pending.pop()
                 with (
@@ -271,7 +271,8 @@ def _unfinished(path: Path, data: bytes | Path) -> Iterator[Path]:
         private.unlink(missing_ok=True)
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
+    """Flushes the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -280,7 +281,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _translated(path: Path | str, action: str) -> Iterator[None]:
+def translated(path: Path | str, action: str) -> Iterator[None]:
     """Raises the operating system's errors as ours, except for FileNotFoundError."""
     try:
         yield

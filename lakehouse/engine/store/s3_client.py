@@ -5,7 +5,7 @@ boto3 finds endpoint, region and keys by its own rules (the AWS_ variables).
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,7 +141,8 @@ def completes_conditionally(client: Any, place: tuple[str, str]) -> bool:
         except ClientError as error:
             if answer_parts(error)[0] not in (*_NOT_MET, "ConditionalRequestConflict"):
                 raise
-            client.abort_multipart_upload(**upload)
+            with suppress(ClientError):  # without that right, a byte stays until the bucket's rules
+                client.abort_multipart_upload(**upload)
             return True
         return False
 

@@ -24,6 +24,10 @@ import org.apache.hadoop.fs.Path;
  * <p>NFS repeats requests, so a link may be reported as taken although our own request made it.
  * Therefore a failed link counts as success if the name leads to our hidden file.
  *
+ * <p>The folder is not flushed to the disk. Spark does not flush the data files that a version
+ * names, and after a power failure a table without its last version is of more use than a version
+ * without its files.
+ *
  * <p>Source: link(2): "If newpath exists, it will not be overwritten. On NFS filesystems, the
  * return code may be wrong in case the NFS server performs the link creation and dies".
  */
@@ -54,7 +58,11 @@ public final class LinkLogStore extends HadoopFileSystemLogStore {
                 link(hidden, file);
             }
         } finally {
-            Files.deleteIfExists(hidden);
+            try {
+                Files.deleteIfExists(hidden);
+            } catch (IOException leftBehind) {
+                // A hidden file does no harm. An error here would deny a version that is committed.
+            }
         }
     }
 

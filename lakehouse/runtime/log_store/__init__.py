@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from lakehouse.core.declaration.adopted import DELTAS_CONDITIONAL_STORE
 from lakehouse.core.s3_address import s3_endpoint
@@ -25,11 +26,12 @@ _FILE = "commits.json"
 def log_store_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
     """The log stores in the configuration of a driver that this process starts.
 
-    Storage that ignores conditional writes keeps Delta's own log store, which first checks for a
-    version and is safe in one driver only.
+    A driver has one log store for all buckets. If one of them ignores conditional writes, it is
+    Delta's own log store, which first checks for a version and is safe in one driver only.
     """
     classes = {"file": ON_DISK}
-    if honours_conditions(settings):
+    answers = _answers(settings)
+    if all(answers.values()) if answers else _is_expected(settings):
         on_s3 = DELTAS_CONDITIONAL_STORE if _delta_has_its_own(jars) else ON_S3
         classes |= {"s3a": on_s3, "s3": on_s3}
     return {log_store_setting(scheme): name for scheme, name in classes.items()}
@@ -56,35 +58,49 @@ def remember_log_stores(settings: Settings, log_stores: Mapping[str, str]) -> No
         _remember(settings, "servers", _server(settings), dict(log_stores))
 
 
-def honours_conditions(settings: Settings) -> bool:
-    """Whether the S3 server honours conditional writes, as far as this home knows.
+def honours_conditions(settings: Settings, address: str) -> bool:
+    """Whether the bucket of an address honours conditional writes, as far as this home knows.
 
-    Before it was asked, AWS does, and so does the server of the lake itself, which the lake's first
-    write asks. Source: AWS, S3 user guide, "Conditional writes": all regions and buckets
+    Before it was asked, a bucket of AWS does, and so do those of the lake's own server: the first
+    write to a bucket asks it. Source: AWS, S3 user guide, "Conditional writes": all regions and
+    buckets
     """
-    known = known_conditions(settings)
-    if known is not None:
-        return known
-    return settings.on_s3 or s3_endpoint(os.environ) is None
+    known = known_conditions(settings, address)
+    return _is_expected(settings) if known is None else known
 
 
-def known_conditions(settings: Settings) -> bool | None:
-    """The server's behaviour when this home asked it; `None` before."""
-    return _known(settings, "endpoints").get(_endpoint())
+def known_conditions(settings: Settings, address: str) -> bool | None:
+    """The behaviour of an address's bucket when this home asked it; `None` before.
+
+    Buckets of one server may differ: a gateway can have several kinds of storage behind it.
+    """
+    return _answers(settings).get(urlsplit(address).netloc)
 
 
-def remember_conditions(settings: Settings, *, is_honoured: bool) -> None:
-    """Records for this home whether the S3 server honours conditional writes."""
-    if known_conditions(settings) != is_honoured:
-        _remember(settings, "endpoints", _endpoint(), is_honoured)
+def remember_conditions(settings: Settings, address: str, *, is_honoured: bool) -> None:
+    """Records for this home whether the bucket of an address honours conditional writes."""
+    if known_conditions(settings, address) != is_honoured:
+        answers = _answers(settings) | {urlsplit(address).netloc: is_honoured}
+        _remember(settings, "conditions", s3_endpoint(os.environ) or "AWS", answers)
+
+
+def ignoring_bucket(settings: Settings) -> str | None:
+    """A bucket of the present server that is known to ignore conditional writes."""
+    answers = _answers(settings).items()
+    return next((bucket for bucket, is_honoured in answers if not is_honoured), None)
 
 
 def _server(settings: Settings) -> str:
     return settings.spark.partition(";")[0]  # what follows may hold secrets
 
 
-def _endpoint() -> str:
-    return s3_endpoint(os.environ) or "AWS"
+def _is_expected(settings: Settings) -> bool:
+    return settings.on_s3 or s3_endpoint(os.environ) is None
+
+
+def _answers(settings: Settings) -> dict[str, bool]:
+    """Whether conditional writes are honoured, by bucket of the present S3 server."""
+    return _known(settings, "conditions").get(s3_endpoint(os.environ) or "AWS", {})
 
 
 def _known(settings: Settings, kind: str) -> dict[str, Any]:
@@ -94,7 +110,7 @@ def _known(settings: Settings, kind: str) -> dict[str, Any]:
 
 
 def _remember(settings: Settings, kind: str, name: str, value: object) -> None:
-    kinds = {each: _known(settings, each) for each in ("endpoints", "servers")}
+    kinds = {each: _known(settings, each) for each in ("conditions", "servers")}
     kinds[kind] = {**kinds[kind], name: value}
     path = settings.home / _FILE
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ from lakehouse.engine.compaction import deltalake_run, run, verify
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.compaction.spark_content import Side, content_sums
 from lakehouse.engine.compaction.unverified_commits import expected
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse.engine.table_health import account_of
@@ -114,6 +115,38 @@ def test_a_checkpoint_that_cannot_be_written_does_not_fail_the_compaction(tmp_pa
     assert (outcome.facts.snapshot.log.commit_count, len(contents(uri))) == (5, 40)
 
 
+PanicException = type("PanicException", (BaseException,), {})  # as pyo3 makes it
+
+
+def test_a_panic_in_deltalake_fails_no_compaction_that_has_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, lake = orders(tmp_path, configuration={"delta.checkpointInterval": "5"})
+
+    def panics(_: DeltaTable) -> None:
+        raise PanicException("index out of bounds")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", panics)
+    outcome = compact(lake, no_spark, adopted(uri))
+    assert (outcome.version_after, outcome.rows_verified, expected(lake, KEY)) == (4, 40, None)
+
+
+def test_a_panic_before_the_commit_is_a_failure_that_the_circuit_breaker_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, lake = orders(tmp_path)
+
+    def panics(*_: object) -> None:
+        raise PanicException("index out of bounds")
+
+    monkeypatch.setattr(deltalake_run, "_rewritten", panics)
+    with pytest.raises(Broken, match="index out of bounds"):
+        compact(lake, no_spark, adopted(uri))
+    [failed] = Journal(lake.store).tries(KEY)
+    assert failed.result == "failed" and "index out of bounds" in failed.why
+    assert lake.facts(KEY).snapshot.version == 3  # type: ignore[union-attr]
+
+
 def test_commits_of_others_before_ours_change_neither_the_plan_nor_their_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +227,26 @@ def test_files_of_a_commit_that_the_storage_denies_stay(
     monkeypatch.setattr(DiskStore, "put_if_absent", denied)
     outcome = compact(lake, no_spark, adopted(uri))
     assert (outcome.version_after, outcome.conflicts, contents(uri)) == (4, 0, kept)
+
+
+def test_files_of_our_commit_stay_although_another_writer_has_replaced_them_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The storage denies our commit. Versions within the retention need the files."""
+    uri, lake = orders(tmp_path)
+    kept, real = contents(uri), DiskStore.put_if_absent
+
+    def denied(store: DiskStore, name: str, data: bytes) -> bool:
+        is_ours = real(store, name, data) and "_delta_log" in name
+        if is_ours:
+            write_deltalake(uri, rows(Random(9), 10, 900), mode="append")
+            DeltaTable(uri).optimize.compact()
+        return not is_ours
+
+    monkeypatch.setattr(DiskStore, "put_if_absent", denied)
+    outcome = compact(lake, no_spark, adopted(uri))
+    assert (outcome.version_after, outcome.rows_verified, len(contents(uri))) == (4, 40, 50)
+    assert contents(uri, version=4) == kept
 
 
 def append_and_compact_at_once(folder: Path, times: int) -> None:
@@ -290,7 +343,7 @@ def test_a_table_in_a_folder_that_deltalake_misreads_is_refused(tmp_path: Path) 
 
 @pytest.mark.parametrize(("text", "spelled"), [("ä", "ä"), ("a+b", "a%2Bb"), ("~", "~")])
 def test_no_row_is_doubled_where_the_log_spells_a_path_as_deltalake_would_not(
-    tmp_path: Path, text: str, spelled: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, spelled: str
 ) -> None:
     """Spark writes `text=ä`. deltalake 1.6.6 removes `text=%C3%A4`, and the file stays live."""
     uri, lake = orders(tmp_path)
@@ -305,6 +358,12 @@ def test_no_row_is_doubled_where_the_log_spells_a_path_as_deltalake_would_not(
         Path(uri, unquote(path)).rename(Path(uri, f"text={text}", name))
         log.write_text(log.read_text().replace(path, f"text={spelled}/{name}"))
     kept = contents(uri)
+    with monkeypatch.context() as patch:  # a wrong compaction is undone with the same spelling
+        patch.setattr(verify, "equal_by_log", lambda *_: None)
+        patch.setattr(verify, "content_sums", lambda *_: [{(): (1, 1)}, {(): (2, 2)}])
+        with pytest.raises(Broken, match="Version 2 is restored"):
+            compact(lake, no_spark, adopted(uri))
+    assert (contents(uri), len(DeltaTable(uri).file_uris())) == (kept, 3)
     assert compact(lake, no_spark, adopted(uri)).files_removed == 3
     assert (contents(uri), len(DeltaTable(uri).file_uris())) == (kept, 1)
 

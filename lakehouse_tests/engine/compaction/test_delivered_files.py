@@ -1,0 +1,103 @@
+"""A compaction by deltalake that ends before its commit leaves no file in the table for ever."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from deltalake import write_deltalake
+
+from lakehouse.core.errors import Transient
+from lakehouse.engine.compaction import delivered_files
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import DiskStore
+from lakehouse_tests.deltalake_tables import KEY, adopted, contents, no_spark, rows
+from lakehouse_tests.engine.compaction.test_deltalake_run import orders
+
+
+class Killed(BaseException):
+    """Ends a run, whose handlers then do nothing."""
+
+
+def data_files(uri: str) -> set[Path]:
+    return {*Path(uri).rglob("*.parquet")}
+
+
+def test_half_a_file_of_a_killed_run_goes_once_a_later_run_has_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, lake = orders(tmp_path)
+    kept, before = contents(uri), data_files(uri)
+
+    def kill(*args: Any) -> None:
+        if isinstance(args[0], Path):
+            Path(uri, args[1]).write_bytes(args[0].read_bytes()[:100])
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delivered_files, "_deliver", kill)
+        patch.setattr(delivered_files, "_delete", kill)
+        with pytest.raises(Killed):
+            compact(lake, no_spark, adopted(uri))
+    [half] = data_files(uri) - before
+    outcome = compact(lake, no_spark, adopted(uri))
+    assert (outcome.version_after, contents(uri)) == (4, kept)
+    assert len(data_files(uri)) == 5 and not half.exists()
+    assert not [*Path(lake.settings.home, "workshops").iterdir()]
+
+
+def without_answer(lake: Lake, uri: str, *, is_committed: bool) -> None:
+    """A compaction whose request to commit gets no answer."""
+    real = DiskStore.put_if_absent
+
+    def silent(store: DiskStore, name: str, data: bytes) -> bool:
+        if "_delta_log" not in name:
+            return real(store, name, data)
+        if is_committed:
+            real(store, name, data)
+        raise Transient("no answer")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DiskStore, "put_if_absent", silent)
+        with pytest.raises(Transient, match="no answer"):
+            compact(lake, no_spark, adopted(uri))
+
+
+def test_files_of_an_unknown_commit_stay_until_a_later_run_has_committed(tmp_path: Path) -> None:
+    uri, lake = orders(tmp_path)
+    before = data_files(uri)
+    for _ in range(2):
+        without_answer(lake, uri, is_committed=False)
+    assert len(left := data_files(uri) - before) == 2
+    assert compact(lake, no_spark, adopted(uri)).version_after == 4
+    assert left.isdisjoint(data_files(uri)) and len(contents(uri)) == 40
+
+
+def test_files_of_a_commit_whose_answer_was_lost_stay(tmp_path: Path) -> None:
+    uri, lake = orders(tmp_path)
+    kept = contents(uri)
+    without_answer(lake, uri, is_committed=True)
+    assert contents(uri) == kept
+    for place in (900, 910, 920):
+        write_deltalake(uri, rows(Random(place), 10, place), mode="append")
+    assert compact(lake, no_spark, adopted(uri)).version_after == 8
+    assert (len(contents(uri)), contents(uri, version=4)) == (70, kept)
+
+
+def test_nothing_stays_of_files_that_were_not_all_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, lake = orders(tmp_path, partition_by=["number"])
+    before, real = data_files(uri), delivered_files._deliver
+
+    def full(*args: Any) -> None:
+        if data_files(uri) != before:
+            raise Transient("the disk is full")
+        real(*args)
+
+    monkeypatch.setattr(delivered_files, "_deliver", full)
+    with pytest.raises(Transient, match="the disk is full"):
+        compact(lake, no_spark, adopted(uri))
+    assert data_files(uri) == before
+    assert lake.facts(KEY).snapshot.version == 3  # type: ignore[union-attr]
