@@ -20,7 +20,7 @@ from lakehouse.defs.metadata.runs import figures_table
 from lakehouse.defs.metadata.table import Metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.defs.upkeep_times import ARCHIVE_CRON
-from lakehouse.defs.vacuum import why_left_alone
+from lakehouse.defs.vacuum import skip_reason
 from lakehouse.engine.lake import Lake, TableSession
 
 
@@ -64,12 +64,13 @@ def archive_asset(
         moved: ArchiveOutcome | None = None
         expired: ExpireOutcome | None = None
         with dagster_words(context):
-            exists = is_table(lake.store, table.key)
+            if not is_table(lake.store, table.key):
+                context.log.info(f"{table.key}: there is no table yet")
+                return
             command = "archive expire" if config.only == "expire" else "archive run"
-            if why := why_left_alone(
-                context, (lake, table), command, exists=exists, anyway=config.anyway
-            ):
-                context.log.info(why)
+            skipped = "" if config.anyway else skip_reason(context, lake, table, command)
+            if skipped:
+                context.log.info(skipped)
                 return
             if config.only != "expire":
                 spark = open_session(context, getattr(context.resources, resource))

@@ -60,10 +60,9 @@ def compaction_sensor(
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
     records = JournalCache(bounded.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
-    compactions = [compaction_key(table) for table in tables]
     job = dg.define_asset_job(
         f"{name.removesuffix('_sensor')}s",
-        selection=dg.AssetSelection.assets(*compactions),
+        selection=dg.AssetSelection.assets(*(compaction_key(table) for table in tables)),
         description="Compacts the tables of one request, one after the other, in one process.",
         executor_def=dg.in_process_executor,
     )
@@ -77,11 +76,9 @@ def compaction_sensor(
     )
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         budget.begin()
-        now, cursor = now_ms(), read_cursor(context.cursor)
-        for run_id in close_lost_runs(context.instance, set(compactions), job=job.name, now_ms=now):
-            context.log.warning(f"run {run_id[:8]} was closed: its process is gone")
-        for sentence in free_ended_slots(context.instance, tables, now_ms=now):
-            context.log.warning(sentence)
+        now = now_ms()
+        cursor = read_cursor(context.cursor)
+        _unblock_tables(context, tables, job=job.name, now_ms=now)
         try:
             records.refresh(now)
             journal = Journal(bounded.store, records)
@@ -92,14 +89,7 @@ def compaction_sensor(
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(fleet.decisions)
         after, has_changed = _note_ranking(fleet, cursor, now_ms=now)
-        events = list[dg.AssetMaterialization]()
-        if has_changed:
-            metadata = (
-                ranking_metadata(fleet)
-                if report is None
-                else sensed_fleet_metadata(context.instance, fleet, tables)
-            )
-            events.append(dg.AssetMaterialization(report or PLAN_KEY, metadata=metadata))
+        ranking = _ranking_event(context.instance, fleet, tables, report) if has_changed else None
         requests = _requests(fleet)
         if requests:
             context.log.info(text)
@@ -107,7 +97,7 @@ def compaction_sensor(
             run_requests=requests or None,
             skip_reason=None if requests else text,
             cursor=after.as_cursor(),
-            asset_events=events,
+            asset_events=[ranking] if ranking else [],
         )
 
     return weigh
@@ -121,6 +111,17 @@ def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.Schedul
         for table, strategy in strategies
         if isinstance(strategy, Scheduled)
     ]
+
+
+def _unblock_tables(
+    context: dg.SensorEvaluationContext, tables: Sequence[Table], *, job: str, now_ms: int
+) -> None:
+    """Closes compactions whose process died, and frees pool slots that ended runs still hold."""
+    compactions = {compaction_key(table) for table in tables}
+    for run_id in close_lost_runs(context.instance, compactions, job=job, now_ms=now_ms):
+        context.log.warning(f"run {run_id[:8]} was closed: its process is gone")
+    for sentence in free_ended_slots(context.instance, tables, now_ms=now_ms):
+        context.log.warning(sentence)
 
 
 def _note_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, bool]:
@@ -145,6 +146,15 @@ def _note_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[S
     if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _LEAST_MS:
         return after, False
     return replace(after, ranking=ranking, reported_ms=now_ms), True
+
+
+def _ranking_event(
+    instance: dg.DagsterInstance, fleet: Fleet, tables: Sequence[Table], report: dg.AssetKey | None
+) -> dg.AssetMaterialization:
+    """The ranking for `maintenance/plan`, or the state of all tables for the asset `report`."""
+    if report is None:
+        return dg.AssetMaterialization(PLAN_KEY, metadata=ranking_metadata(fleet))
+    return dg.AssetMaterialization(report, metadata=sensed_fleet_metadata(instance, fleet, tables))
 
 
 def _requests(fleet: Fleet) -> list[dg.RunRequest]:

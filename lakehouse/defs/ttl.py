@@ -19,7 +19,7 @@ from lakehouse.defs.metadata.runs import figures_table
 from lakehouse.defs.metadata.table import Metadata
 from lakehouse.defs.resources import open_session
 from lakehouse.defs.upkeep_times import TTL_CRON
-from lakehouse.defs.vacuum import why_left_alone
+from lakehouse.defs.vacuum import skip_reason
 from lakehouse.engine.lake import Lake
 
 
@@ -53,11 +53,12 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         from lakehouse.engine.ttl.run import run
 
         with dagster_words(context):
-            exists = is_table(lake.store, table.key)
-            if why := why_left_alone(
-                context, (lake, table), "ttl run", exists=exists, anyway=config.anyway
-            ):
-                context.log.info(why)
+            if not is_table(lake.store, table.key):
+                context.log.info(f"{table.key}: there is no table yet")
+                return
+            skipped = "" if config.anyway else skip_reason(context, lake, table, "ttl run")
+            if skipped:
+                context.log.info(skipped)
                 return
             session = partial(open_session, context, getattr(context.resources, resource))
             outcome = run(lake, session, table, owner=f"run {context.run.run_id}")

@@ -57,10 +57,9 @@ def vacuum_asset(
     `resource` is the key of the resource that opens its Spark session. `everything` returns all
     tables that may borrow files of this one, and their lake; only a run calls it.
     """
-    triggers = [
-        *([] if cron else [inventory_key(lake)]),
-        *([compaction_key(table)] if table.vacuum.after_compaction else []),
-    ]
+    triggers = [] if cron else [inventory_key(lake)]
+    if table.vacuum.after_compaction:
+        triggers.append(compaction_key(table))
 
     @dg.asset(
         key=vacuum_key(table),
@@ -75,13 +74,7 @@ def vacuum_asset(
         automation_condition=_when(triggers, cron) if table.vacuum.mode == "automatic" else None,
         description=f"Deletes the files that no version of {table.key} within its retention needs. "
         "Does not change any rows.",
-        check_specs=[
-            dg.AssetCheckSpec(
-                DELETED,
-                asset=vacuum_key(table),
-                description="The last vacuum deleted every file of its plan.",
-            )
-        ],
+        check_specs=[_check_spec(table)],
     )
     def vacuum(
         context: dg.AssetExecutionContext, config: VacuumConfig
@@ -90,19 +83,17 @@ def vacuum_asset(
 
         session = partial(open_session, context, getattr(context.resources, resource))
         with dagster_words(context):
-            facts, mode = _facts_of_run(context, lake, everything), config.mode or None
-            exists = facts.log(table.key) is not None
-            if why := why_left_alone(
-                context, (lake, table), "vacuum", exists=exists, anyway=config.anyway
-            ):
-                context.log.info(why)
-                yield _deleted(table, next(reversed(vacuum_records(lake.store, table.key)), None))
+            facts = _facts_of_run(context, lake, everything)
+            skipped = _why_skipped(context, facts, table, anyway=config.anyway)
+            if skipped:
+                context.log.info(skipped)
+                yield _deleted(table, _last_vacuum(lake, table))
                 return
             outcome = vacuum_table(
                 facts,
                 session,
                 table,
-                mode=mode,  # type: ignore[arg-type]  # the vacuum refuses other values
+                mode=config.mode or None,  # type: ignore[arg-type]  # it refuses other values
                 owner=f"run {context.run.run_id}",
             )
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
@@ -122,7 +113,8 @@ def _facts_of_run(
 
     key = (context.run.run_id, lake.settings.root)
     if key not in _FACTS:
-        (opened, declared), chosen = everything(), context.run.asset_selection
+        opened, declared = everything()
+        chosen = context.run.asset_selection
         for earlier in [each for each in _FACTS if each[0] != context.run.run_id]:
             del _FACTS[earlier]
         _FACTS[key] = LakeFacts(
@@ -135,30 +127,32 @@ def _facts_of_run(
     return _FACTS[key]
 
 
-def why_left_alone(
-    context: dg.AssetExecutionContext,
-    table_in: tuple[Lake, Table],
-    command: str,
-    *,
-    exists: bool,
-    anyway: bool,
+def _why_skipped(
+    context: dg.AssetExecutionContext, facts: "LakeFacts", table: Table, *, anyway: bool
 ) -> str:
-    """Why a run of `command` does nothing, or an empty string if it does something.
-
-    If the table is paused, a run that Dagster requested skips it, and any other run raises
-    `Refused`, except with `anyway`.
-    """
-    lake, table = table_in
-    if not exists:
+    if facts.log(table.key) is None:
         return f"{table.key}: there is no table yet"
+    return "" if anyway else skip_reason(context, facts.lake, table, "vacuum")
+
+
+def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, command: str) -> str:
+    """Why a run that Dagster requested skips a paused table; empty if the table is not paused.
+
+    Raises:
+        Refused: the table is paused, and a person requested the run.
+    """
     try:
-        if not anyway:
-            refuse_upkeep(lake, table, command)
+        refuse_upkeep(lake, table, command)
     except Refused as held:
         if BY_ITSELF in context.run.tags:
             return str(held)
         raise
     return ""
+
+
+def _last_vacuum(lake: Lake, table: Table) -> VacuumRecord | None:
+    records = vacuum_records(lake.store, table.key)
+    return records[-1] if records else None
 
 
 def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[dg.AssetKey]:
@@ -175,6 +169,14 @@ def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[
         return follows
     clock = condition.cron_tick_passed(cron) & ~condition.in_progress()
     return clock | follows if triggers else clock
+
+
+def _check_spec(table: Table) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(
+        DELETED,
+        asset=vacuum_key(table),
+        description="The last vacuum deleted every file of its plan.",
+    )
 
 
 def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:

@@ -134,7 +134,21 @@ _SERVICES: Mapping[ChargeKind, tuple[str, str, str]] = {
     "requests": ("Storage", "Object Storage", "Amazon Simple Storage Service"),
     "compute": ("Compute", "Other (Compute)", "Table upkeep"),
 }
-_PROVIDER = "AWS"
+# The columns that have the same value in every row of an estimate.
+_SAME_IN_ALL_ROWS = {
+    "BillingAccountType": "Lake",
+    "BillingCurrency": "USD",
+    "ChargeCategory": "Usage",
+    "ChargeFrequency": "Usage-Based",
+    "PricingCategory": "Standard",
+    "PricingCurrency": "USD",
+    "x_mode": "estimated",
+    "HostProviderName": "AWS",
+    "InvoiceIssuerName": "AWS",
+    "ProviderName": "AWS",
+    "PublisherName": "AWS",
+    "ServiceProviderName": "AWS",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,31 +165,20 @@ def estimated_row(charge: Charge, account: LakeAccount, *, is_closed: bool) -> d
     start = midnight(charge.day)
     month = midnight(charge.day.replace(day=1))
     category, subcategory, service = _SERVICES[charge.kind]
-    usd, price = charge.usd, charge.unit_price
     tags = {"layer": charge.layer, "owner": charge.owner}
     known = {
         "BillingAccountId": account.address,
         "BillingAccountName": account.address,
-        "BillingAccountType": "Lake",
-        "BillingCurrency": "USD",
         "BillingPeriodStart": month,
         "BillingPeriodEnd": next_month(month),
-        "ChargeCategory": "Usage",
         "ChargeClass": "Correction" if charge.is_correction else None,
         "ChargeDescription": _description(charge),
-        "ChargeFrequency": "Usage-Based",
         "ChargePeriodStart": start,
         "ChargePeriodEnd": start + timedelta(days=1),
         "ConsumedQuantity": charge.quantity,
         "ConsumedUnit": charge.unit,
-        "HostProviderName": _PROVIDER,
-        "InvoiceIssuerName": _PROVIDER,
-        "PricingCategory": "Standard",
-        "PricingCurrency": "USD",
         "PricingQuantity": charge.quantity,
         "PricingUnit": charge.unit,
-        "ProviderName": _PROVIDER,
-        "PublisherName": _PROVIDER,
         "RegionId": account.region,
         "RegionName": account.region,
         "ResourceId": f"{account.address}/{charge.table}" if charge.table else account.address,
@@ -183,7 +186,6 @@ def estimated_row(charge: Charge, account: LakeAccount, *, is_closed: bool) -> d
         "ResourceType": "Delta table" if charge.table else "Objects outside all tables",
         "ServiceCategory": category,
         "ServiceName": service,
-        "ServiceProviderName": _PROVIDER,
         "ServiceSubcategory": subcategory,
         "SkuId": charge.sku,
         "SkuMeter": charge.kind,
@@ -192,9 +194,8 @@ def estimated_row(charge: Charge, account: LakeAccount, *, is_closed: bool) -> d
         "SubAccountName": charge.layer or None,
         "SubAccountType": "Layer" if charge.layer else None,
         "Tags": dumps({name: value for name, value in tags.items() if value}),
-        **dict.fromkeys((*COSTS, "PricingCurrencyEffectiveCost"), usd),
-        **dict.fromkeys(_PRICES, price),
-        "x_mode": "estimated",
+        **dict.fromkeys((*COSTS, "PricingCurrencyEffectiveCost"), charge.usd),
+        **dict.fromkeys(_PRICES, charge.unit_price),
         "x_day": charge.day,
         "x_table": charge.table,
         "x_layer": charge.layer,
@@ -206,7 +207,7 @@ def estimated_row(charge: Charge, account: LakeAccount, *, is_closed: bool) -> d
         "x_report": charge.report,
         "x_is_closed": is_closed,
     }
-    return {**dict.fromkeys(COLUMNS), **known}
+    return {**dict.fromkeys(COLUMNS), **_SAME_IN_ALL_ROWS, **known}
 
 
 def charge_of(row: Mapping[str, Any]) -> Charge:

@@ -12,13 +12,10 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.adoption.maintained import Upkeep, maintained_table, with_project_defaults
+from lakehouse.core.adoption.maintained import Upkeep, with_project_defaults
 from lakehouse.core.declaration.adopted import (
-    Adopted,
     Orphans,
     Writers,
-    key_of,
-    parse_address,
 )
 from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction
@@ -26,8 +23,15 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.core.text import count_of
 from lakehouse.defs.adoption.observed import observation_sensor
+from lakehouse.defs.adoption.project_tables import (
+    URI_KEYS,
+    adopted_table,
+    maintained_by_key,
+    refuse_archive_on_disk,
+    refuse_without_pool,
+    written_tables,
+)
 from lakehouse.defs.alerts import alert_sensors
 from lakehouse.defs.archive import archive_asset
 from lakehouse.defs.compaction import compaction_asset
@@ -52,19 +56,13 @@ from lakehouse.engine.lake import Lake
 
 # Not `spark`, because a project may have a resource of its own with that name.
 _SPARK = "lakehouse_spark"
-_spark = cache(
-    spark_resource
-)  # shared by all calls: the assets of one job may not have two resources with the same name
+# Shared by all calls: the assets of one job may not have two resources with the same name.
+_spark = cache(spark_resource)
 # The tables of all calls, by the root of their lake. A vacuum keeps the files that any of them
 # borrows.
 _TABLES: dict[str, dict[str, Table]] = {}
 # For the metrics: what gives the lake and all tables of each root.
 _LAKES: dict[str, Callable[[], tuple[Lake, Sequence[Table]]]] = {}
-_URI_KEYS = ("dagster/uri", "uri")
-# The storages of Delta tables. Source: Delta Lake 4.4.0, docs, "Storage configuration"
-_STORAGES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
-# Assigns one pool to every asset that is defined after this line with `@asset` or `@asset(…)`.
-POOL_LINE = 'asset = functools.partial(dg.asset, pool="delta_tables")'
 
 
 def maintain(
@@ -95,49 +93,34 @@ def maintain(
     """
     start = str(Path(base or Path.cwd()).resolve())
     settings = parse_settings(with_project_defaults(os.environ), base=Path(start))
-    written = [*_written(tables)]
-    by_spark = compaction is not None and compaction.engine == "spark"
-    if writers == "none" and by_spark:
-        _refuse_without_pool({key: uri for key, uri, pool in written if pool is None})
-    found = dict[str, Table]()
+    written = [*written_tables(tables)]
+    if not written:
+        raise Refused(
+            f"maintain: no asset has {' or '.join(URI_KEYS)} in its metadata. Use such "
+            f"assets, or {{asset key: address}}"
+        )
     upkeep = Upkeep(
         compaction=compaction or Compaction(),
         vacuum=vacuum or Vacuum(),
         archive=archive,
         ttl=ttl,
     )
-    for asset_key, uri, pool in written:
-        shown = asset_key.to_user_string()
-        adopted = Adopted(
-            uri=_address_of(asset_key, uri, base=start),
-            # Without a pool, only conditional commits keep the asset's runs and Spark apart.
-            writers="unknown" if writers == "none" and pool is None else writers,
-            orphans=orphans,
-            asset_key=tuple(asset_key.path),
-            pool=pool or "",
-        )
-        key = key_of(f"/{layer}/{'_'.join(asset_key.path)}", ())
-        if (other := found.get(key)) and isinstance(other.write, Adopted):
-            both = f"{'/'.join(other.write.asset_key)} and {shown} would both be {key}"
-            raise Refused(
-                f"maintain: {both}. Pass one of them to a separate call, with another layer"
-            )
-        if archive is not None and adopted.uri.startswith("s3") and not settings.on_s3:
-            raise Refused(
-                f"maintain: the archive of {shown} would be on this machine's disk, in"
-                f" {settings.root}. Use LAKEHOUSE_ROOT=s3://… for the upkeep's own files"
-            )
-        found[key] = maintained_table(key, adopted, upkeep)
-    if not found:
-        raise Refused(
-            f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata. Use such "
-            f"assets, or {{asset key: address}}"
-        )
+    if writers == "none" and upkeep.compaction.engine == "spark":
+        refuse_without_pool([each for each in written if each.pool is None])
+    adopted = [
+        adopted_table(each, writers=writers, orphans=orphans, base=start) for each in written
+    ]
+    if archive is not None and not settings.on_s3:
+        refuse_archive_on_disk(adopted, settings)
+    maintained = maintained_by_key(adopted, upkeep, layer=layer)
     known = _TABLES.setdefault(settings.root, {})
-    known.update(checked({**known, **found}, settings))
-    are_known = not isinstance(tables, Mapping)
+    known.update(checked({**known, **maintained}, settings))
     return _definitions(
-        [*found.values()], settings, name=name, vacuum_cron=vacuum_cron, assets_are_known=are_known
+        [*maintained.values()],
+        settings,
+        name=name,
+        vacuum_cron=vacuum_cron,
+        assets_are_known=not isinstance(tables, Mapping),
     )
 
 
@@ -156,35 +139,6 @@ def maintained_metrics() -> str:
         for lake, tables in lakes
         for sample in read_samples(lake, tables, dagster_home=Path(home) if home else None)
     ).decode()
-
-
-def _address_of(asset_key: dg.AssetKey, uri: str, *, base: str) -> str:
-    """The address of an asset's table; relative addresses are resolved against `base`."""
-    try:
-        return parse_address(uri, base=base)
-    except Refused as refused:
-        raise Refused(
-            f"maintain: asset {asset_key.to_user_string()}: {refused}. Leave it out of the call if "
-            "its table lies elsewhere"
-        ) from None
-
-
-def _refuse_without_pool(addresses: Mapping[dg.AssetKey, str]) -> None:
-    """Refuses assets whose runs might commit during a compaction.
-
-    The message contains the lines that fix all of them.
-    """
-    if not addresses:
-        return
-    by_name = {key.to_user_string(): uri for key, uri in addresses.items()}
-    raise Refused(
-        f'maintain: writers is "none", but {count_of(len(by_name), "asset")} without a pool may '
-        f"commit while a compaction runs: {', '.join(by_name)}. Either give each asset its own "
-        f"pool, like pool={next(iter(by_name))!r}; or define all of them with @asset after one "
-        "line, which makes them take turns: "
-        f"`{POOL_LINE}`; or, if you make sure that none of them runs during a compaction, pass "
-        f'their addresses: maintain({by_name}, writers="none")'
-    )
 
 
 def _definitions(
@@ -237,46 +191,3 @@ def _definitions(
         ],
         schedules=compaction_schedules(tables, lake),
     )
-
-
-def _written(
-    tables: Mapping[str, str] | Iterable[Any],
-) -> Iterable[tuple[dg.AssetKey, str, str | None]]:
-    """The asset key, address and pool of each table.
-
-    The pool is empty if other code writes the table, and `None` if its asset has no pool.
-    """
-    if isinstance(tables, Mapping):
-        yield from ((dg.AssetKey.from_user_string(key), uri, "") for key, uri in tables.items())
-        return
-    for asset in tables:
-        specs, pool = [asset], ""
-        if isinstance(asset, dg.AssetsDefinition):
-            specs, pool = (
-                asset.specs,
-                getattr(asset.node_def, "pool", None) if asset.is_executable else "",
-            )
-        elif not isinstance(asset, dg.AssetSpec | dg.SourceAsset):
-            raise Refused(
-                f"maintain: {asset!r} is not an asset. Use assets, or a mapping of asset keys to "
-                "addresses"
-            )
-        yield from (
-            (spec.key, uri, pool) for spec in specs if (uri := _uri_in(spec.metadata)) is not None
-        )
-
-
-def _uri_in(metadata: Mapping[str, Any]) -> str | None:
-    """The address of a table in an asset's metadata. Warehouse and web addresses are ignored.
-
-    An address in an unsupported storage is returned, so that it is refused instead of silently
-    ignored.
-    """
-    for name in _URI_KEYS:
-        value = metadata.get(name)
-        text = value.value if isinstance(value, dg.MetadataValue) else value
-        if isinstance(text, str | Path) and (
-            "://" not in str(text) or str(text).startswith(_STORAGES)
-        ):
-            return str(text)
-    return None

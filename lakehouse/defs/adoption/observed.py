@@ -44,6 +44,8 @@ _CHECK_AGAIN_MS = 3_600_000
 # Source: dagster 1.13, dagster/_core/definitions/data_version.py
 _DATA_VERSION = "dagster/data_version"
 
+_Event = dg.AssetObservation | dg.AssetCheckEvaluation
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
@@ -120,61 +122,74 @@ def observation_sensor(
     bounded = lake.within(budget)
     maintained = [table for table in tables if is_maintained(table)]
     record = MaintainedRecord(bounded, maintained, name=name) if maintained else None
+    targets = dg.AssetSelection.assets(*(table_key(table) for table in tables))
+    any_on_s3 = any(lake.on_s3(table.key) for table in tables)
 
     @dg.sensor(
         name=name,
-        target=dg.AssetSelection.assets(*(table_key(table) for table in tables))
-        if assets_are_known
-        else None,
+        target=targets if assets_are_known else None,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=_SECONDS_ON_S3
-        if any(lake.on_s3(table.key) for table in tables)
-        else _SECONDS_ON_DISK,
+        minimum_interval_seconds=_SECONDS_ON_S3 if any_on_s3 else _SECONDS_ON_DISK,
         description="Reads the changed logs of tables that other programs write.",
     )
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         budget.begin()
         seen = _read_cursor(context.cursor)
-        known = [
-            table for table in tables if table.key in seen and seen[table.key].newest is not None
-        ]
-        hidden = {table.key for table in known} - newest_facts(context.instance, known).keys()
-        events, sentences = list[dg.AssetObservation | dg.AssetCheckEvaluation](), list[str]()
-        if record is not None:
-            try:
-                record.confirm(now_ms())
-            except Transient as error:
-                sentences.append(f"the record of these tables: {error}")
-        changed, silent = _changed(tables, bounded, seen, budget, hidden=hidden)
-        for number, table in enumerate(changed):
-            if number and budget.is_late():
-                sentences.append(f"{len(changed) - number} more left for the next tick")
-                break
-            before = seen.pop(
-                table.key, None
-            )  # it is inserted again as the last: the order is by the last read
-            try:
-                seen[table.key], found = _observe(table, bounded, before)
-            except Transient as error:
-                seen[table.key] = before or _Seen()
-                sentences.append(f"{table.key}: {error}")
-                continue
-            events += found
-            sentences.append(f"{table.key}: {seen[table.key].sentence}")
-        for key, error in silent.items():
+        sentences = [] if record is None else _confirm(record)
+        hidden = _hidden(context.instance, tables, seen)
+        changed, unreachable = _changed(tables, bounded, seen, budget, hidden=hidden)
+        events, results = _observe_in_turn(changed, bounded, seen, budget)
+        sentences += results
+        for key, error in unreachable.items():
             seen[key] = seen.pop(key)
             sentences.append(f"{key}: {error}")
-        cursor = json.dumps(
-            {
-                key: asdict(each)
-                for key, each in seen.items()
-                if key in {table.key for table in tables}
-            }
-        )
         text = "; ".join(sentences) or f"nothing new in {len(tables)} tables"
+        cursor = _as_cursor(seen, tables)
         return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=text)
 
     return tick
+
+
+def _confirm(record: MaintainedRecord) -> list[str]:
+    """Confirms the record of the sensor's tables; returns the sentence of an error."""
+    try:
+        record.confirm(now_ms())
+    except Transient as error:
+        return [f"the record of these tables: {error}"]
+    return []
+
+
+def _hidden(
+    instance: dg.DagsterInstance, tables: Sequence[Table], seen: Mapping[str, _Seen]
+) -> set[str]:
+    """The tables whose last observation is out of the compaction sensor's range."""
+    known = [table for table in tables if table.key in seen and seen[table.key].newest is not None]
+    return {table.key for table in known} - newest_facts(instance, known).keys()
+
+
+def _observe_in_turn(
+    tables: Sequence[Table], lake: Lake, seen: dict[str, _Seen], budget: TimeBudget
+) -> tuple[list[_Event], list[str]]:
+    """Observes tables until the time is up; returns the events to report, and sentences.
+
+    Each observed table becomes the last one in `seen`, which is ordered by the last read.
+    """
+    events = list[_Event]()
+    sentences = list[str]()
+    for number, table in enumerate(tables):
+        if number and budget.is_late():
+            sentences.append(f"{len(tables) - number} more left for the next tick")
+            break
+        before = seen.pop(table.key, None)
+        try:
+            seen[table.key], found = _observe(table, lake, before)
+        except Transient as error:
+            seen[table.key] = before or _Seen()
+            sentences.append(f"{table.key}: {error}")
+            continue
+        events += found
+        sentences.append(f"{table.key}: {seen[table.key].sentence}")
+    return events, sentences
 
 
 def _assessed(table: Table, lake: Lake) -> Assessment | None:
@@ -193,10 +208,9 @@ def _changed(
 ) -> tuple[list[Table], dict[str, Transient]]:
     """The tables to read now, longest unread first, and errors of unreachable storage by table key.
 
-    A table is read if it is new, if its newest commit has changed, or if it is `hidden`: its last
-    observation is out of the compaction sensor's range. `seen` is ordered by the last read.
+    A table is read if it is new, if its newest commit has changed, or if it is `hidden`.
     """
-    silent: dict[str, Transient] = {}
+    unreachable: dict[str, Transient] = {}
 
     def is_changed(table: Table) -> bool:
         before = seen.get(table.key)
@@ -213,7 +227,7 @@ def _changed(
                 return lake.has_moved_on(table.key, before.newest)
             return not before.is_made and is_table(lake.store, table.key)
         except Transient as error:
-            silent[table.key] = error
+            unreachable[table.key] = error
             return False
         except LakehouseError:
             return True  # the read reports this error
@@ -222,13 +236,11 @@ def _changed(
     in_turn = sorted(tables, key=lambda table: turns.get(table.key, -1))
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
         changed = [*pool.map(is_changed, in_turn)]
-    found = [table for table, is_new in zip(in_turn, changed, strict=True) if is_new]
-    return found, silent
+    to_read = [table for table, is_new in zip(in_turn, changed, strict=True) if is_new]
+    return to_read, unreachable
 
 
-def _observe(
-    table: Table, lake: Lake, before: _Seen | None
-) -> tuple[_Seen, list[dg.AssetObservation | dg.AssetCheckEvaluation]]:
+def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, list[_Event]]:
     """Observes one table; returns its new cursor entry and the events to report.
 
     Raises:
@@ -272,3 +284,9 @@ def _read_cursor(cursor: str | None) -> dict[str, _Seen]:
         }
     except (ValueError, TypeError, AttributeError, KeyError):
         return {}
+
+
+def _as_cursor(seen: Mapping[str, _Seen], tables: Sequence[Table]) -> str:
+    """The next cursor, without tables that the sensor no longer observes."""
+    keys = {table.key for table in tables}
+    return json.dumps({key: asdict(each) for key, each in seen.items() if key in keys})

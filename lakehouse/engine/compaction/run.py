@@ -32,7 +32,7 @@ from uuid import uuid4
 
 from lakehouse.core.compaction.conflicts import Loss, partitions_removed_from, without_partitions
 from lakehouse.core.compaction.engine_choice import choose_engine, may_need_no_spark
-from lakehouse.core.compaction.outcome import CompactionOutcome
+from lakehouse.core.compaction.outcome import ColdMove, CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.costs.compaction_speed import fit_rates
 from lakehouse.core.declaration.adopted import Adopted
@@ -126,12 +126,12 @@ def _needs_spark(lake: Lake, table: Table, *, asked: str) -> bool:
 
 
 def _compact(work: _Work) -> CompactionOutcome:
-    """Runs steps 2 to 6 once.
+    """Runs steps 2 to 7 once.
 
     If another writer wins the race for the commit, the cost is added to the losses. The conflict is
     raised if OPTIMIZE has committed nothing.
     """
-    lake, table, attempt, losses = work.lake, work.table, work.attempt, work.losses
+    lake, table, losses = work.lake, work.table, work.losses
     before = lake.facts(table.key)
     if before is None:
         raise Refused(
@@ -142,32 +142,8 @@ def _compact(work: _Work) -> CompactionOutcome:
     if not planned.bins:
         return _outcome(planned, [], losses, before)
     mark = uuid4().hex
-    started = time.monotonic()
-    expect_verification(lake, table.key, mark, version=before.snapshot.version)
-    conflict: Exception | None = None
-    try:
-        with attempt.statement(planned):
-            _run(work, before.snapshot, planned, _metadata(planned, mark))
-    except Exception as error:
-        if not is_conflict(error):
-            raise
-        conflict = error
-    ended = time.monotonic()
-    seconds_optimize = ended - started
-    after = _facts_since(lake, table, before.snapshot.version)
-    commits = after.history.marked(mark)
-    if conflict is not None:
-        lost = attempt.lost_race(
-            planned, commits, seconds=seconds_optimize, why=first_line(conflict)
-        )
-        record_try(lake, table.key, lost)
-        versions = (before.snapshot.version, after.snapshot.version)
-        foreign_commits = after.history.between(*versions) or ()
-        contested = partitions_removed_from(before.snapshot, foreign_commits)
-        losses.append(Loss(partitions=contested, ended=lost))
-        seconds_optimize -= lost.seconds
-        if not commits:
-            raise conflict
+    optimized = _optimize(work, before.snapshot, planned, mark)
+    commits, after = optimized.commits, optimized.facts
     compared = None
     with settled(lake, table.key, mark):
         if commits:
@@ -176,20 +152,78 @@ def _compact(work: _Work) -> CompactionOutcome:
         from lakehouse.engine.deltalake_tables import with_due_checkpoint
 
         after = with_due_checkpoint(lake, after)
-    ended_verify = time.monotonic()
-    moved = None
-    if commits and table.compaction.cold_storage_class:
-        from lakehouse.engine.tiers.move_files import move_added  # few tables need it
-
-        paths = [path for commit in commits for path in commit.added_paths]
-        moved = move_added(lake, after, paths, table.compaction.cold_storage_class)
+    seconds_verify = time.monotonic() - optimized.ended
     return replace(
         _outcome(planned, commits, losses, after),
         compared=compared,
-        seconds_optimize=seconds_optimize,
-        seconds_verify=ended_verify - ended,
-        moved=moved,
+        seconds_optimize=optimized.seconds,
+        seconds_verify=seconds_verify,
+        moved=_move_to_cold_class(work, after, commits),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Optimized:
+    """The commits of one OPTIMIZE, and the table's facts after it.
+
+    `seconds` excludes the time that a lost race wasted. `ended` is a `time.monotonic()`.
+    """
+
+    commits: Sequence[Commit]
+    facts: TableFacts
+    seconds: float
+    ended: float
+
+
+def _optimize(work: _Work, before: Snapshot, planned: CompactionPlan, mark: str) -> _Optimized:
+    """Runs steps 3 to 5: note, statement, and what it changed.
+
+    Raises:
+        Exception: the statement's own error. A conflict is raised only if nothing was committed.
+    """
+    lake, table = work.lake, work.table
+    started = time.monotonic()
+    expect_verification(lake, table.key, mark, version=before.version)
+    conflict: Exception | None = None
+    try:
+        with work.attempt.statement(planned):
+            _run(work, before, planned, _metadata(planned, mark))
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+        conflict = error
+    ended = time.monotonic()
+    seconds = ended - started
+    after = _facts_since(lake, table, before.version)
+    commits = after.history.marked(mark)
+    if conflict is not None:
+        why = first_line(conflict)
+        lost = work.attempt.lost_race(planned, commits, seconds=seconds, why=why)
+        record_try(lake, table.key, lost)
+        work.losses.append(Loss(partitions=_contested(before, after), ended=lost))
+        seconds -= lost.seconds
+        if not commits:
+            raise conflict
+    return _Optimized(commits=commits, facts=after, seconds=seconds, ended=ended)
+
+
+def _contested(before: Snapshot, after: TableFacts) -> frozenset[TypedPartition]:
+    """The partitions from which others have removed files since the plan was made."""
+    foreign_commits = after.history.between(before.version, after.snapshot.version) or ()
+    return partitions_removed_from(before, foreign_commits)
+
+
+def _move_to_cold_class(
+    work: _Work, facts: TableFacts, commits: Sequence[Commit]
+) -> ColdMove | None:
+    """Moves the added files to the policy's `cold_storage_class`; `None` if there is none."""
+    storage_class = work.table.compaction.cold_storage_class
+    if not commits or not storage_class:
+        return None
+    from lakehouse.engine.tiers.move_files import move_added  # few tables need it
+
+    paths = [path for commit in commits for path in commit.added_paths]
+    return move_added(work.lake, facts, paths, storage_class)
 
 
 def _run(work: _Work, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str) -> None:

@@ -1,7 +1,8 @@
 """Translates a table's metaData and protocol into the fields of a `Snapshot`."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from lakehouse.core.delta.protocol import CATALOG_FEATURES, COUNTABLE
@@ -67,46 +68,22 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
             f"log of {table}: it has no {missing} at version {version}; its first commit or its "
             "checkpoint is damaged: restore it"
         )
-    kind = "metaData"
-    try:
+    with _readable("metaData", table=table, version=version):
         fields: list[Mapping[str, Any]] = json.loads(text(metadata, "schemaString"))["fields"]
-        columns, partition_columns = (
-            tuple(_column(field) for field in fields),
-            texts(metadata, "partitionColumns"),
-        )
-        if unknown := [
-            name for name in partition_columns if name not in {column.name for column in columns}
-        ]:
-            raise ValueError(
-                f"partitionColumns has {unknown[0]!r}, which is not a column of schemaString"
-            )
+        columns = tuple(_column(field) for field in fields)
+        partition_columns = _partition_columns(metadata, columns)
         properties = {
             name: value for name, value in pairs(metadata, "configuration") if value is not None
         }
         is_mapped = properties.get("delta.columnMapping.mode", "none") != "none"
-        physical = (
-            {text(field, "name"): text(part(field, "metadata"), _PHYSICAL_NAME) for field in fields}
-            if is_mapped
-            else {}
-        )
-        physical_fields = {
-            logical: of_files
-            for field in (fields if is_mapped else ())
-            for logical, of_files in _fields_inside(
-                field["type"], (field["name"],), (physical[field["name"]],)
-            )
-        }
+        physical_names = _physical_names(fields) if is_mapped else {}
+        physical_fields = _physical_fields(fields, physical_names) if is_mapped else {}
         table_id = text(metadata, "id")
-        kind = "protocol"
+    with _readable("protocol", table=table, version=version):
         features = _features(protocol, table=table)
-        kind = "clustering"
-        clustering_columns = _clustering(newest.domains.get(CLUSTERING_DOMAIN), physical)
-    except MALFORMED as error:
-        raise Broken(
-            f"log of {table}: its {kind} at version {version} cannot be read "
-            f"({type(error).__name__}: {error}): restore the commit or "
-            "checkpoint that has it"
-        ) from error
+    with _readable("clustering", table=table, version=version):
+        domain = newest.domains.get(CLUSTERING_DOMAIN)
+        clustering_columns = _clustering(domain, physical_names)
     snapshot = Snapshot(
         table=table,
         uri=uri,
@@ -117,13 +94,52 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
         columns=columns,
         partition_columns=partition_columns,
         clustering_columns=clustering_columns,
-        physical_names=physical,
+        physical_names=physical_names,
         physical_fields=physical_fields,
         properties=properties,
         features=features,
         table_id=table_id,
     )
-    return Shape(snapshot, _partitioner(snapshot, physical))
+    return Shape(snapshot, _partitioner(snapshot, physical_names))
+
+
+@contextmanager
+def _readable(kind: str, *, table: str, version: int) -> Iterator[None]:
+    """Turns an error in this part of a log into `Broken`."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise Broken(
+            f"log of {table}: its {kind} at version {version} cannot be read "
+            f"({type(error).__name__}: {error}): restore the commit or "
+            "checkpoint that has it"
+        ) from error
+
+
+def _partition_columns(metadata: Mapping[str, Any], columns: Sequence[Column]) -> tuple[str, ...]:
+    names = texts(metadata, "partitionColumns")
+    unknown = [name for name in names if name not in {column.name for column in columns}]
+    if unknown:
+        raise ValueError(
+            f"partitionColumns has {unknown[0]!r}, which is not a column of schemaString"
+        )
+    return names
+
+
+def _physical_names(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The name of each column in the files of a table with column mapping."""
+    return {text(field, "name"): text(part(field, "metadata"), _PHYSICAL_NAME) for field in fields}
+
+
+def _physical_fields(
+    fields: Sequence[Mapping[str, Any]], physical_names: Mapping[str, str]
+) -> dict[FieldPath, FieldPath]:
+    """The path in the files of each nested field, by its logical path."""
+    paths: dict[FieldPath, FieldPath] = {}
+    for field in fields:
+        name = field["name"]
+        paths.update(_fields_inside(field["type"], (name,), (physical_names[name],)))
+    return paths
 
 
 def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
