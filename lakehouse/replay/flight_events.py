@@ -38,9 +38,16 @@ _COPIED = ("carrier", "flight", "tailnum", "origin", "dest", "distance")
 _DELAYS = ("dep_delay", "arr_delay", "air_time")
 _LATE_PER_MILLE = 20
 _TWICE_PER_MILLE = 5
+SEED = 2013
+_WIDTH = 40
+# Constants of splitmix64 (S. Vigna, public domain).
+_STEP, _FIRST, _SECOND = (
+    numpy.uint64(constant)
+    for constant in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
 
 
-def tell_flights() -> pandas.DataFrame:
+def flights_of_the_year() -> pandas.DataFrame:
     """One row per flight with the columns of its events, and `announced_at`; times are UTC."""
     raw = read_flights()
     date = _digits(raw.year, 4) + "-" + _digits(raw.month, 2) + "-" + _digits(raw.day, 2)
@@ -77,7 +84,7 @@ def tell_flights() -> pandas.DataFrame:
     )
 
 
-def tell_events(flights: pandas.DataFrame) -> pandas.DataFrame:
+def events_of(flights: pandas.DataFrame) -> pandas.DataFrame:
     """One row per event: the `row` of its flight, and its id, type, rank and time."""
     times = {
         "scheduled": flights.announced_at,
@@ -114,6 +121,17 @@ def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
     return pandas.concat([first, second], ignore_index=True)
 
 
+def draw(names: "NDArray[Any]", purpose: str) -> "NDArray[numpy.int64]":
+    """A number from 0 to 2^62 - 1 per name (at most 40 ASCII bytes), independent per purpose."""
+    padded = numpy.ascontiguousarray(names, dtype=f"S{_WIDTH}")
+    if names.dtype.itemsize > _WIDTH:
+        raise ValueError(f"names have up to {names.dtype.itemsize} bytes. Use at most {_WIDTH}.")
+    state = numpy.full(len(names), crc32(f"{SEED} {purpose}".encode()), dtype=numpy.uint64)
+    for word in padded.view("<u8").reshape(len(names), _WIDTH // 8).T:
+        state = _mixed(state ^ word)
+    return (state >> numpy.uint64(2)).astype(numpy.int64)
+
+
 def _later(times: pandas.Series, hours: "NDArray[numpy.int64]") -> pandas.Series:
     return times + hours.astype("timedelta64[h]")
 
@@ -144,26 +162,6 @@ def _minutes(count: pandas.Series) -> "NDArray[numpy.timedelta64]":
 
 def _digits(number: pandas.Series, width: int) -> pandas.Series:
     return number.astype(_TEXT).str.pad(width, fillchar="0")
-
-
-SEED = 2013
-_WIDTH = 40
-# Constants of splitmix64 (S. Vigna, public domain).
-_STEP, _FIRST, _SECOND = (
-    numpy.uint64(constant)
-    for constant in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-)
-
-
-def draw(names: "NDArray[Any]", purpose: str) -> "NDArray[numpy.int64]":
-    """A number from 0 to 2^62 - 1 per name (at most 40 ASCII bytes), independent per purpose."""
-    padded = numpy.ascontiguousarray(names, dtype=f"S{_WIDTH}")
-    if names.dtype.itemsize > _WIDTH:
-        raise ValueError(f"names have up to {names.dtype.itemsize} bytes. Use at most {_WIDTH}.")
-    state = numpy.full(len(names), crc32(f"{SEED} {purpose}".encode()), dtype=numpy.uint64)
-    for word in padded.view("<u8").reshape(len(names), _WIDTH // 8).T:
-        state = _mixed(state ^ word)
-    return (state >> numpy.uint64(2)).astype(numpy.int64)
 
 
 def _mixed(state: "NDArray[numpy.uint64]") -> "NDArray[numpy.uint64]":

@@ -8,7 +8,7 @@ import pandas
 import pyarrow
 from pyarrow import parquet
 
-from lakehouse.replay.flight_events import deliver, tell_events, tell_flights
+from lakehouse.replay.flight_events import deliver, events_of, flights_of_the_year
 from lakehouse.replay.nycflights13_files import read_weather
 
 _FLIGHT = (
@@ -39,8 +39,8 @@ def write_year(folder: Path) -> None:
 
 def delivered_events() -> Iterator[pandas.DataFrame]:
     """All deliveries in landing order, in slices: the file's `hour`, and the event's columns."""
-    flights = tell_flights()
-    deliveries = deliver(tell_events(flights))
+    flights = flights_of_the_year()
+    deliveries = deliver(events_of(flights))
     deliveries["origin"] = flights.origin.astype("category").take(deliveries.row).to_numpy()
     deliveries = deliveries.sort_values(
         ["delivered", "origin", "event_time", "row", "event_rank"], ignore_index=True

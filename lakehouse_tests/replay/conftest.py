@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from lakehouse.replay.flight_events import deliver, tell_events, tell_flights
+from lakehouse.replay.flight_events import deliver, events_of, flights_of_the_year
 from lakehouse.replay.prepared_year import World, prepare
 from lakehouse_tests.conftest import link_year
 
@@ -23,12 +23,12 @@ def world(prepared_home: Path) -> World:
 
 @pytest.fixture(scope="session")
 def flights() -> pandas.DataFrame:
-    return tell_flights()
+    return flights_of_the_year()
 
 
 @pytest.fixture(scope="session")
 def events(flights: pandas.DataFrame) -> pandas.DataFrame:
-    return tell_events(flights)
+    return events_of(flights)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,53 @@ _UNSAFE = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f\ud800-\udfff]")
 _REFUSED_CHARACTER = re.compile(_UNSAFE.pattern + r"|(?<=/)\.(?=\.?(?:/|$))")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]+")
 _LAYERS = ("bronze", "silver", "gold")
+# These log stores check for a version and then write it, which is not atomic.
+# Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
+_DELTAS_OWN_STORES = ("io.delta.storage.", "org.apache.spark.sql.delta.storage.")
+# Except for this one of a later Delta. Source: delta-io/delta, pull request 7767
+DELTAS_CONDITIONAL_STORE = "io.delta.storage.S3LogStore"
+
+Writers = Literal["unknown", "none", "conditional"]
+Orphans = Literal["keep", "delete"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """A table that other programs write and this lake maintains.
+
+    - `uri`: an absolute folder, or `s3://bucket/folder`.
+    - `writers`: what protects commits of other programs from a compaction. With `none`, no other
+      program commits during a compaction. With `conditional`, all programs, including Spark, commit
+      with conditional writes. With `unknown`, only a conditional commit compacts the table.
+    - `orphans`: with `keep`, files that the log never named are kept, since they may belong to
+      other programs.
+    - `asset_key` and `pool`: key and pool of the asset that writes the table, if it belongs to the
+      same Dagster project.
+    """
+
+    uri: str
+    writers: Writers = "unknown"
+    orphans: Orphans = "keep"
+    asset_key: tuple[str, ...] = ()
+    pool: str = ""
+
+    def __post_init__(self) -> None:
+        for name, accepted in (
+            ("writers", get_args(Writers)),
+            ("orphans", get_args(Orphans)),
+        ):
+            if getattr(self, name) not in accepted:
+                words = either([repr(word) for word in accepted])
+                raise Refused(f"Adopted.{name} is {getattr(self, name)!r}. Use {words}.")
+        if (address := parse_address(self.uri, base="/")) != self.uri:
+            is_near = self.uri.startswith("/") or ":" in self.uri
+            expected = repr(address) if is_near else "an absolute folder, or s3://bucket/folder"
+            raise Refused(f"Adopted.uri is {self.uri!r}. Use {expected}.")
+
+    @property
+    def on_s3(self) -> bool:
+        """Whether the table is on S3."""
+        return self.uri.startswith("s3://")
 
 
 def is_address(word: str) -> bool:
@@ -106,74 +153,6 @@ def folders_above(address: str) -> Iterator[str]:
         yield address
 
 
-def _folder(text: str, *, base: str) -> str:
-    if text.startswith("~"):
-        raise Refused(
-            f"the address of a table is {text!r}, but ~ is not expanded. Write the folder out,"
-            f" like $HOME{text[1:]}."
-        )
-    path = posixpath.normpath(text if text.startswith("/") else f"{base}/{text}")
-    if path.lstrip("/") == "":
-        raise Refused(
-            "the address of a table is '/'. Use the folder of one table, like /data/orders."
-        )
-    return f"/{path.lstrip('/')}"
-
-
-def _name(part: str) -> str:
-    name = _NOT_IN_NAMES.sub("_", part.lower()).strip("_") or "table"
-    return name if name[0].isalpha() else f"t_{name}"
-
-
-# These log stores check for a version and then write it, which is not atomic.
-# Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
-_DELTAS_OWN_STORES = ("io.delta.storage.", "org.apache.spark.sql.delta.storage.")
-# Except for this one of a later Delta. Source: delta-io/delta, pull request 7767
-DELTAS_CONDITIONAL_STORE = "io.delta.storage.S3LogStore"
-
-Writers = Literal["unknown", "none", "conditional"]
-Orphans = Literal["keep", "delete"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted:
-    """A table that other programs write and this lake maintains.
-
-    - `uri`: an absolute folder, or `s3://bucket/folder`.
-    - `writers`: what protects commits of other programs from a compaction. With `none`, no other
-      program commits during a compaction. With `conditional`, all programs, including Spark, commit
-      with conditional writes. With `unknown`, only a conditional commit compacts the table.
-    - `orphans`: with `keep`, files that the log never named are kept, since they may belong to
-      other programs.
-    - `asset_key` and `pool`: key and pool of the asset that writes the table, if it belongs to the
-      same Dagster project.
-    """
-
-    uri: str
-    writers: Writers = "unknown"
-    orphans: Orphans = "keep"
-    asset_key: tuple[str, ...] = ()
-    pool: str = ""
-
-    def __post_init__(self) -> None:
-        for name, accepted in (
-            ("writers", get_args(Writers)),
-            ("orphans", get_args(Orphans)),
-        ):
-            if getattr(self, name) not in accepted:
-                words = either([repr(word) for word in accepted])
-                raise Refused(f"Adopted.{name} is {getattr(self, name)!r}. Use {words}.")
-        if (address := parse_address(self.uri, base="/")) != self.uri:
-            is_near = self.uri.startswith("/") or ":" in self.uri
-            expected = repr(address) if is_near else "an absolute folder, or s3://bucket/folder"
-            raise Refused(f"Adopted.uri is {self.uri!r}. Use {expected}.")
-
-    @property
-    def on_s3(self) -> bool:
-        """Whether the table is on S3."""
-        return self.uri.startswith("s3://")
-
-
 def commits_conditionally(log_store: str) -> bool:
     """Whether a log store of this class writes a version only if it does not exist.
 
@@ -200,3 +179,22 @@ def commits_at_risk(
     if is_conditional or not isinstance(write, Adopted) or write.writers != "unknown":
         return None
     return Reason.WRITERS_UNKNOWN.explain(where="S3" if write.on_s3 else "a disk")
+
+
+def _folder(text: str, *, base: str) -> str:
+    if text.startswith("~"):
+        raise Refused(
+            f"the address of a table is {text!r}, but ~ is not expanded. Write the folder out,"
+            f" like $HOME{text[1:]}."
+        )
+    path = posixpath.normpath(text if text.startswith("/") else f"{base}/{text}")
+    if path.lstrip("/") == "":
+        raise Refused(
+            "the address of a table is '/'. Use the folder of one table, like /data/orders."
+        )
+    return f"/{path.lstrip('/')}"
+
+
+def _name(part: str) -> str:
+    name = _NOT_IN_NAMES.sub("_", part.lower()).strip("_") or "table"
+    return name if name[0].isalpha() else f"t_{name}"

@@ -9,6 +9,10 @@ from lakehouse.core.errors import Refused
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+# Minute, hour, day of the month, month, day of the week (0 and 7 are Sunday), as in Dagster.
+_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+# A step after a single number is not valid, since only some parsers accept it.
+_PART = re.compile(r"(\d{1,2})|(?:\*|(\d{1,2})-(\d{1,2}))(?:/(0[1-9]|[1-9]\d?))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,27 +52,6 @@ def windows_text(windows: Sequence[Window]) -> str:
         days = "daily" if is_daily else f"on {', '.join(window.days)}"
         texts.append(f"{window.start}-{window.end} UTC {days}")
     return "; ".join(texts)
-
-
-def _openings(windows: Sequence[Window], now_ms: int) -> Iterator[tuple[int, int]]:
-    """When each window opens and closes, from the day before `now_ms` to a week after it."""
-    yesterday = datetime.fromtimestamp(now_ms / 1000, tz=UTC).date() - timedelta(days=1)
-    for day in (yesterday + timedelta(days=ahead) for ahead in range(9)):
-        for window in windows:
-            if DAYS[day.weekday()] in window.days:
-                start, end = (
-                    datetime.combine(day, time.fromisoformat(each), tzinfo=UTC)
-                    for each in (window.start, window.end)
-                )
-                if start >= end:
-                    end += timedelta(days=1)
-                yield int(start.timestamp() * 1000), int(end.timestamp() * 1000)
-
-
-# Minute, hour, day of the month, month, day of the week (0 and 7 are Sunday), as in Dagster.
-_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-# A step after a single number is not valid, since only some parsers accept it.
-_PART = re.compile(r"(\d{1,2})|(?:\*|(\d{1,2})-(\d{1,2}))(?:/(0[1-9]|[1-9]\d?))?", re.ASCII)
 
 
 def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
@@ -112,6 +95,21 @@ def read_cron(cron: str, *, name: str = "cron") -> list[set[int]]:
             " '*/20 6-22 * * 1,3'."
         )
     return fields
+
+
+def _openings(windows: Sequence[Window], now_ms: int) -> Iterator[tuple[int, int]]:
+    """When each window opens and closes, from the day before `now_ms` to a week after it."""
+    yesterday = datetime.fromtimestamp(now_ms / 1000, tz=UTC).date() - timedelta(days=1)
+    for day in (yesterday + timedelta(days=ahead) for ahead in range(9)):
+        for window in windows:
+            if DAYS[day.weekday()] in window.days:
+                start, end = (
+                    datetime.combine(day, time.fromisoformat(each), tzinfo=UTC)
+                    for each in (window.start, window.end)
+                )
+                if start >= end:
+                    end += timedelta(days=1)
+                yield int(start.timestamp() * 1000), int(end.timestamp() * 1000)
 
 
 def _numbers(word: str, low: int, high: int) -> set[int]:

@@ -11,6 +11,30 @@ from lakehouse.core.declaration.write_modes import History
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.evolution.changes import compare
 
+# Spark's simple strings of type names in DDL. Source: Spark's SQL reference, "Data Types"
+_SIMPLE = {
+    "boolean": "boolean",
+    "byte": "tinyint",
+    "tinyint": "tinyint",
+    "short": "smallint",
+    "smallint": "smallint",
+    "int": "int",
+    "integer": "int",
+    "long": "bigint",
+    "bigint": "bigint",
+    "float": "float",
+    "real": "float",
+    "double": "double",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp_ltz": "timestamp",
+    "timestamp_ntz": "timestamp_ntz",
+    "string": "string",
+    "binary": "binary",
+}
+_TYPE = re.compile(r"(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_DECIMALS = ("decimal", "dec", "numeric")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSource:
@@ -50,6 +74,39 @@ def declared_sources(
     return (*sources, *[each for each in present_columns(snapshot) if each.source not in used])
 
 
+def columns_without_spark(
+    table: Table, snapshot: Snapshot, added: Iterable[str] = ()
+) -> tuple[Column, ...] | None:
+    """The declared columns of a landed table; `None` for a table whose schema is not declared.
+
+    The type of a derived or nested column is unknown, and so empty. The lake's own columns, and
+    those that were `added` for undeclared fields, are taken from the table.
+    """
+    if table.source is None or table.source.schema is None:
+        return None
+    types = {name: simple_type(text) for name, text in field_types(table.source.schema)}
+    names = table.source.column_names
+    history = HISTORY_COLUMNS if isinstance(table.write, History) else ()
+    others = {*added, *history}
+    own = [
+        column
+        for column in snapshot.columns
+        if column.name not in names and (column.name.startswith("_") or column.name in others)
+    ]
+    return (*[Column(name=name, type=types.get(name, "")) for name in names], *own)
+
+
+def simple_type(ddl: str) -> str:
+    """Spark's simple string of a type in DDL; empty if it is nested or not known here."""
+    match = _TYPE.match(ddl.strip())
+    if match is None or ddl.strip()[match.end() : match.end() + 1] == "<":
+        return ""
+    word = match[1].lower()
+    if word in _DECIMALS:
+        return f"decimal({match[2] or 10},{match[3] or 0})"
+    return "" if match[2] else _SIMPLE.get(word, "")
+
+
 def present_columns(snapshot: Snapshot) -> tuple[ColumnSource, ...]:
     """The columns of a table as they are."""
     return tuple(ColumnSource(column=each, source=each.name) for each in snapshot.columns)
@@ -86,61 +143,3 @@ def described(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[str]:
     kept = {each.source for each in columns}
     changes += [f"{name} is dropped" for name in types if name not in kept]
     return changes
-
-
-# Spark's simple strings of type names in DDL. Source: Spark's SQL reference, "Data Types"
-_SIMPLE = {
-    "boolean": "boolean",
-    "byte": "tinyint",
-    "tinyint": "tinyint",
-    "short": "smallint",
-    "smallint": "smallint",
-    "int": "int",
-    "integer": "int",
-    "long": "bigint",
-    "bigint": "bigint",
-    "float": "float",
-    "real": "float",
-    "double": "double",
-    "date": "date",
-    "timestamp": "timestamp",
-    "timestamp_ltz": "timestamp",
-    "timestamp_ntz": "timestamp_ntz",
-    "string": "string",
-    "binary": "binary",
-}
-_TYPE = re.compile(r"(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
-_DECIMALS = ("decimal", "dec", "numeric")
-
-
-def columns_without_spark(
-    table: Table, snapshot: Snapshot, added: Iterable[str] = ()
-) -> tuple[Column, ...] | None:
-    """The declared columns of a landed table; `None` for a table whose schema is not declared.
-
-    The type of a derived or nested column is unknown, and so empty. The lake's own columns, and
-    those that were `added` for undeclared fields, are taken from the table.
-    """
-    if table.source is None or table.source.schema is None:
-        return None
-    types = {name: simple_type(text) for name, text in field_types(table.source.schema)}
-    names = table.source.column_names
-    history = HISTORY_COLUMNS if isinstance(table.write, History) else ()
-    others = {*added, *history}
-    own = [
-        column
-        for column in snapshot.columns
-        if column.name not in names and (column.name.startswith("_") or column.name in others)
-    ]
-    return (*[Column(name=name, type=types.get(name, "")) for name in names], *own)
-
-
-def simple_type(ddl: str) -> str:
-    """Spark's simple string of a type in DDL; empty if it is nested or not known here."""
-    match = _TYPE.match(ddl.strip())
-    if match is None or ddl.strip()[match.end() : match.end() + 1] == "<":
-        return ""
-    word = match[1].lower()
-    if word in _DECIMALS:
-        return f"decimal({match[2] or 10},{match[3] or 0})"
-    return "" if match[2] else _SIMPLE.get(word, "")

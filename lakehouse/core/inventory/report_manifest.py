@@ -16,6 +16,12 @@ from lakehouse.core.units import HOUR_MS
 
 _FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
+# The inventory runs once a day. Two more hours are for the listing, the queue and the load.
+MAX_REPORT_AGE_HOURS = 26.0
+# Source: Amazon S3 user guide, "Amazon S3 Inventory": reports are daily or weekly. One daily report
+# was complete only 23 hours after its listing began.
+_AWS_DELIVERY_HOURS = 26.0
+_DAY_HOURS, _WEEK_HOURS = 24.0, 168.0
 # Clocks that are synchronized with a time server differ by seconds. A report that is dated tomorrow
 # would count as fresh for a day too long.
 _AHEAD_MS = 300_000
@@ -125,6 +131,18 @@ def parse_manifest(
     return found
 
 
+def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
+    """The age in hours up to which a report is fresh.
+
+    For one of our own scans (`own`), this is `MAX_REPORT_AGE_HOURS`. For a report from AWS, it is
+    the time since the report before (at least a day, at most a week), plus the time of delivery.
+    """
+    if own:
+        return MAX_REPORT_AGE_HOURS
+    apart = _DAY_HOURS if before_ms is None else (created_ms - before_ms) / HOUR_MS
+    return min(max(apart, _DAY_HOURS), _WEEK_HOURS) + _AWS_DELIVERY_HOURS
+
+
 def _report(document: Mapping[str, Any], name: str) -> Report:
     file_format = str(document["fileFormat"])
     files = cast("Sequence[Mapping[str, Any]]", document["files"])
@@ -177,23 +195,3 @@ def _check_content(found: Report, folder: str, where: str) -> None:
                 f"{where}: MD5checksum {file.md5!r} of {file.key} is invalid. Use 32 "
                 "hexadecimal digits"
             )
-
-
-# The inventory runs once a day. Two more hours are for the listing, the queue and the load.
-MAX_REPORT_AGE_HOURS = 26.0
-# Source: Amazon S3 user guide, "Amazon S3 Inventory": reports are daily or weekly. One daily report
-# was complete only 23 hours after its listing began.
-_AWS_DELIVERY_HOURS = 26.0
-_DAY_HOURS, _WEEK_HOURS = 24.0, 168.0
-
-
-def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
-    """The age in hours up to which a report is fresh.
-
-    For one of our own scans (`own`), this is `MAX_REPORT_AGE_HOURS`. For a report from AWS, it is
-    the time since the report before (at least a day, at most a week), plus the time of delivery.
-    """
-    if own:
-        return MAX_REPORT_AGE_HOURS
-    apart = _DAY_HOURS if before_ms is None else (created_ms - before_ms) / HOUR_MS
-    return min(max(apart, _DAY_HOURS), _WEEK_HOURS) + _AWS_DELIVERY_HOURS

@@ -34,6 +34,41 @@ _HEAD = (
     "# Tables that other programs write and this lake maintains. lakehouse adopt adds entries; "
     "docs/adopt.md explains them.\n"
 )
+# `LakeFacts` is not thread-safe, and several threads inspect tables.
+_ONE_AT_A_TIME = Lock()
+
+
+def inspect_table(
+    run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
+) -> TableFinding:
+    """Inspects one of the run's tables. Unknown table features are refused."""
+    if unknown := unknown_features(facts.snapshot.features):
+        raise Refused(
+            f"table {address_of(table, run.lake.settings)} has the feature {', '.join(unknown)}: "
+            "this program does not know its rules for rewriting and deleting files. Use a table "
+            "without this feature"
+        )
+    if facts.snapshot.clustering_columns and not known_as and isinstance(table.write, Adopted):
+        table = replace(
+            table,
+            compaction=Compaction(
+                data_layout=LiquidClustering(columns=facts.snapshot.clustering_columns)
+            ),
+        )
+    try:
+        with _ONE_AT_A_TIME:
+            vacuum = plan(run, table) or "there is no table"
+    except LakehouseError as error:
+        vacuum = str(error)
+    health = health_of(run.lake, table, facts)
+    return TableFinding(
+        table=table,
+        facts=facts,
+        health=health,
+        vacuum=vacuum,
+        risk=compaction_risk(run.lake, table, health.plan.engine.engine),
+        known_as=known_as,
+    )
 
 
 def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted: str | None) -> str:
@@ -105,10 +140,8 @@ def write_adopted(
             before = _HEAD
             with suppress(FileNotFoundError):
                 before = store.read(name).decode("utf-8")
-            known, added = (
-                parse_adopted(before, name=str(settings.adopted)),
-                {table.key: table for table in tables},
-            )
+            known = parse_adopted(before, name=str(settings.adopted))
+            added = {table.key: table for table in tables}
             if both := [key for key in added if key in known]:
                 raise Refused(f"{settings.adopted} has {both[0]} already. Use another key")
             checked({**beside, **known, **added}, settings)
@@ -134,40 +167,3 @@ def _may_be_table(address: str) -> bool:
         return is_table(store_at(address), "")
     except LakehouseError:
         return False
-
-
-# `LakeFacts` is not thread-safe, and several threads inspect tables.
-_ONE_AT_A_TIME = Lock()
-
-
-def inspect_table(
-    run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
-) -> TableFinding:
-    """Inspects one of the run's tables. Unknown table features are refused."""
-    if unknown := unknown_features(facts.snapshot.features):
-        raise Refused(
-            f"table {address_of(table, run.lake.settings)} has the feature {', '.join(unknown)}: "
-            "this program does not know its rules for rewriting and deleting files. Use a table "
-            "without this feature"
-        )
-    if facts.snapshot.clustering_columns and not known_as and isinstance(table.write, Adopted):
-        table = replace(
-            table,
-            compaction=Compaction(
-                data_layout=LiquidClustering(columns=facts.snapshot.clustering_columns)
-            ),
-        )
-    try:
-        with _ONE_AT_A_TIME:
-            vacuum = plan(run, table) or "there is no table"
-    except LakehouseError as error:
-        vacuum = str(error)
-    health = health_of(run.lake, table, facts)
-    return TableFinding(
-        table=table,
-        facts=facts,
-        health=health,
-        vacuum=vacuum,
-        risk=compaction_risk(run.lake, table, health.plan.engine.engine),
-        known_as=known_as,
-    )

@@ -31,6 +31,7 @@ _WAIT_SECONDS = 1
 _RECEIVE_SECONDS = 4
 # 25 requests return this many messages, in a second or two. For more files, a listing is cheaper.
 MOST_MESSAGES = 250
+_MOST_KEY_BYTES = 1_024
 _TRANSIENT_CODES = frozenset(
     {"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"}
 )
@@ -140,9 +141,6 @@ class LandingQueue:
                 f"{where}: {problem}. Check boto3's AWS_ variables for keys, region and "
                 "AWS_ENDPOINT_URL_SQS"
             ) from error
-
-
-_MOST_KEY_BYTES = 1_024
 
 
 def created_keys(body: str, bucket: str) -> tuple[str, ...] | None:

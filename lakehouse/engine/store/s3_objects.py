@@ -29,6 +29,17 @@ _PIECE_BYTES = 1024 * 1024
 _PART_BYTES = 64 * 1024 * 1024
 # The bytes of further uploads stay unknown; each takes a request.
 _UPLOADS_MEASURED = 100
+# What a failed action was doing, in messages.
+_DOING = {
+    "read": "cannot read the content",
+    "write": "cannot write the content",
+    "lifecycle": "cannot read the lifecycle rules",
+    "put lifecycle": "cannot write the lifecycle rules",
+    "tags": "cannot read the tags",
+    "put tags": "cannot write the tags",
+    "uploads": "cannot list the unfinished uploads",
+    "copy": "cannot change the storage class",
+}
 
 
 def s3_place(store: Store, name: str) -> tuple[S3Store, str] | None:
@@ -192,15 +203,3 @@ def _translated(store: S3Store, action: str, name: str | None = None) -> Iterato
     key = "" if name is None else f"/{store.prefix}{name}"
     with translated_s3(f"store: {_DOING[action]} of s3://{store.bucket}{key}", action):
         yield
-
-
-_DOING = {
-    "read": "cannot read the content",
-    "write": "cannot write the content",
-    "lifecycle": "cannot read the lifecycle rules",
-    "put lifecycle": "cannot write the lifecycle rules",
-    "tags": "cannot read the tags",
-    "put tags": "cannot write the tags",
-    "uploads": "cannot list the unfinished uploads",
-    "copy": "cannot change the storage class",
-}

@@ -12,16 +12,20 @@ from lakehouse.engine.spark.statements import quote
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-
 # In the tables that change data is written to.
-POSITION, CHANGED_AT, DELETED = "_position", "_changed_at", "_deleted"
+POSITION = "_position"
+CHANGED_AT = "_changed_at"
+DELETED = "_deleted"
 # The columns whose values the row's change did not send, each with the order of the change that
 # sent its value.
 KEPT = "_kept"
 
 # Only in the parsed lines. Unknown parts of the old key are null.
-OPERATION, OLD_KEY = "_lakehouse_operation", "_lakehouse_old_key"
-CODE, IS_PLACED, IS_TIMED = "_lakehouse_code", "_lakehouse_is_placed", "_lakehouse_is_timed"
+OPERATION = "_lakehouse_operation"
+OLD_KEY = "_lakehouse_old_key"
+CODE = "_lakehouse_code"
+IS_PLACED = "_lakehouse_is_placed"
+IS_TIMED = "_lakehouse_is_timed"
 # The names of the columns whose values were not sent.
 UNSENT = "_lakehouse_unsent"
 
@@ -31,7 +35,6 @@ TRUNCATED = "_truncated"
 # Whether the row replaces a row of the table that has the same position, because a late change gave
 # it another kept value.
 IS_MENDED = "_lakehouse_is_mended"
-
 
 _FILE, _LINE, _LANDED_AT = OWN
 _DIGITS = 40
