@@ -53,31 +53,27 @@ def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
     try:
         return run() or 0
     except LakehouseError as error:
-        kind, message, code = type(error).__name__, str(error), error.exit_code
+        kind = type(error).__name__
+        message = str(error)
+        code = error.exit_code
     except click.Abort:
-        kind, message, code = (
-            "Interrupted",
-            "stopped on request; uncommitted work is not part of any table",
-            INTERRUPTED,
-        )
+        kind = "Interrupted"
+        message = "stopped on request; uncommitted work is not part of any table"
+        code = INTERRUPTED
     except click.ClickException as error:
         where = (
             f"; see: {error.ctx.command_path} -h"
             if isinstance(error, click.UsageError) and error.ctx
             else ""
         )
-        kind, message, code = (
-            Refused.__name__,
-            f"{error.format_message().rstrip('.')}{where}",
-            Refused.exit_code,
-        )
+        kind = Refused.__name__
+        message = f"{error.format_message().rstrip('.')}{where}"
+        code = Refused.exit_code
     except Exception as error:
         tell(traceback.format_exc())
-        kind, message, code = (
-            Broken.__name__,
-            f"a defect of this program: {type(error).__name__}: {error}",
-            Broken.exit_code,
-        )
+        kind = Broken.__name__
+        message = f"a defect of this program: {type(error).__name__}: {error}"
+        code = Broken.exit_code
     tell(f"{kind}: {message}")
     if as_json:
         write_json({"error": {"kind": kind, "message": message, "exit_code": code}})

@@ -169,7 +169,8 @@ class _Watch:
                 key = "/".join(materialization.asset_key.path)
                 metadata = {name: entry.value for name, entry in materialization.metadata.items()}
                 if key in self.found:  # a compaction also records its table
-                    self.found[key].state, self.found[key].metadata = "done", metadata
+                    self.found[key].state = "done"
+                    self.found[key].metadata = metadata
                 tell(f"{key}: {_outcome_sentence(metadata)}")
             case DagsterEventType.STEP_START if run:
                 self.spinner.update(run.key)
@@ -181,7 +182,8 @@ class _Watch:
                 if dagster_run := self._instance.get_run_by_id(self._run_id):
                     self._instance.report_run_canceling(dagster_run, "interrupted at the terminal")
             case DagsterEventType.STEP_FAILURE if run:
-                run.state, run.error = "failed", _failure(event.step_failure_data)
+                run.state = "failed"
+                run.error = _failure(event.step_failure_data)
             case DagsterEventType.RUN_FAILURE:
                 self.interrupted |= (
                     event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION
@@ -200,7 +202,8 @@ def _step(key: str) -> str:
 def _outcome_sentence(metadata: Mapping[str, Any]) -> str:
     if "lakehouse/rows_written" not in metadata:
         return str(metadata.get("lakehouse/outcome", metadata.get("lakehouse/plan", "done")))
-    rows, seconds = metadata["lakehouse/rows_written"], metadata["lakehouse/seconds"]
+    rows = metadata["lakehouse/rows_written"]
+    seconds = metadata["lakehouse/seconds"]
     return f"{rows:,} rows in {seconds:.1f} s; {metadata['lakehouse/outcome']}"
 
 

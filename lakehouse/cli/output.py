@@ -22,7 +22,8 @@ from lakehouse.core.text import printable, size_text, utc_text
 # Width of tables in pipes. Sentences fit on one line, for grep.
 _PIPE_WIDTH = 220
 # Spaces between two columns, and the minimum width of a column of sentences.
-_GAP, _LEAST_ROOM = 2, 45
+_GAP = 2
+_LEAST_ROOM = 45
 
 # The option `--json`, as `as_json`.
 json_option = click.option(

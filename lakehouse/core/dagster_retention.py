@@ -48,7 +48,8 @@ class RetentionPlan:
         """The plan as a sentence."""
         if not self.events and not self.runs:
             return "Nothing to do."
-        events, runs = count_of(len(self.events), "run"), count_of(len(self.runs), "run")
+        events = count_of(len(self.events), "run")
+        runs = count_of(len(self.runs), "run")
         return f"deletes the events of {events} and the records of {runs}"
 
 

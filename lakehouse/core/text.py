@@ -13,9 +13,11 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def size_text(count: int) -> str:
     """A number of bytes with a unit, like `303 B`, `1.5 KiB` or `32 MiB`."""
-    size, unit = float(count), 0
+    size = float(count)
+    unit = 0
     while size >= 999.5 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
+        size /= 1024
+        unit += 1
     return f"{f'{size:.1f}'.removesuffix('.0') if size < 9.95 else round(size)} {_UNITS[unit]}"
 
 

@@ -22,7 +22,8 @@ from lakehouse.engine.metrics.alerts import read_alerts, send, write_alerts
 from lakehouse.engine.store import TimeBudget
 
 # Seconds between two ticks. On S3, a tick costs three requests and one per pause.
-_SECONDS_ON_DISK, _SECONDS_ON_S3 = 30, 120
+_SECONDS_ON_DISK = 30
+_SECONDS_ON_S3 = 120
 _DONE = (AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED)
 
 
@@ -65,7 +66,8 @@ def alert_sensors(
                 done_ms=done_ms,
                 waits_ms=_waits_ms(context.instance, existing, done_ms),
             )
-            now, problem = now_ms(), ""
+            now = now_ms()
+            problem = ""
             alerts = next_alerts(before, facts, now_ms=now)
             due = [alert for alert in alerts if alert.is_due(now)]
             if message := message_of(due, lake=lake.settings.root):
@@ -123,7 +125,8 @@ def _scores(
     found = dict[str, tuple[float, str] | None]()
     for table in tables:
         values: Mapping[str, object] = facts[table.key].values if table.key in facts else {}
-        score, sentence = values.get("lakehouse/health_score"), values.get("lakehouse/health")
+        score = values.get("lakehouse/health_score")
+        sentence = values.get("lakehouse/health")
         found[table.key] = (float(score), str(sentence)) if isinstance(score, int | float) else None
     return found
 
@@ -135,7 +138,8 @@ def _done_ms(
     times = last_materializations(instance, list(daily))
     found = dict[str, int | None]()
     for key in daily:
-        shown, last = key.to_user_string(), times.get(key)
+        shown = key.to_user_string()
+        last = times.get(key)
         if shown not in paused:
             found[shown] = None if last is None else int(last.timestamp * 1000)
     return found

@@ -93,7 +93,8 @@ def _metadata(moved: ArchiveOutcome | None, expired: ExpireOutcome | None) -> Me
     found: Metadata = {}
     sentences = list[str]()
     if moved is not None:
-        plan, document = moved.plan, moved.as_json()
+        plan = moved.plan
+        document = moved.as_json()
         sentences.append(plan.sentence)
         found |= {
             "lakehouse/reason": plan.reason.name,

@@ -159,7 +159,9 @@ def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict
         for each in tables
         if isinstance(each.write, Adopted) and each.write.writers == "none"
     }
-    storage, limits, default = instance.event_log_storage, dict[str, int](), None
+    storage = instance.event_log_storage
+    limits = dict[str, int]()
+    default = None
     if any(pools.values()) and storage.supports_global_concurrency_limits:
         limits = {
             each.name: each.limit for each in storage.get_pool_limits() if not each.from_default

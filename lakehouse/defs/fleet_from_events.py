@@ -179,8 +179,10 @@ def _known_tables(
     journal: Journal,
 ) -> Iterator[FleetTable]:
     """The tables with their state from the newest events, Dagster's runs and the journal."""
-    facts, compacted_ms = newest_facts(instance, tables), last_compactions_ms(instance, tables)
-    risks, pauses = pools_at_risk(instance, tables), journal.pauses()
+    facts = newest_facts(instance, tables)
+    compacted_ms = last_compactions_ms(instance, tables)
+    risks = pools_at_risk(instance, tables)
+    pauses = journal.pauses()
     # By disk and bucket: a tick does not read the log stores of the driver for each table.
     places = {table.key: urlsplit(lake.table_uri(table.key)).netloc for table in tables}
     one_of_each = {place: key for key, place in places.items()}
@@ -249,7 +251,8 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
         if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)
     ]
     tries: list[Try] = []
-    first, last = 1, TRIES_ALLOWED
+    first = 1
+    last = TRIES_ALLOWED
     while wanted:
         asked = {
             run_key(state, number): state for state in wanted for number in range(first, last + 1)
@@ -263,7 +266,8 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
         ]
         found = Counter(each.table for each in tries)
         wanted = [state for state in wanted if found[state.table] >= last]
-        first, last = last + 1, 2 * last
+        first = last + 1
+        last = 2 * last
     return tuple(tries)
 
 

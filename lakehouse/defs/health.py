@@ -117,7 +117,8 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
 
         lifecycle = (check_lifecycle(lake, table, assessed.facts.snapshot, now_ms=now_ms()),)
     health = assessed.health
-    (few, small), (short, log) = small_files_ok(health), log_debt_ok(health)
+    few, small = small_files_ok(health)
+    short, log = log_debt_ok(health)
     return (
         *((health_result(table, lake, assessed),) if is_maintained(table) else ()),
         _readable(lake, assessed.facts.snapshot, unreadable),
@@ -195,7 +196,8 @@ def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:
 
 
 def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
-    missing, archived = unreadable.missing, unreadable.archived
+    missing = unreadable.missing
+    archived = unreadable.archived
     asked = archived[:_ARCHIVED_ASKED]
     not_restored = [
         name for name in asked if lake.store.archived_in(f"{snapshot.table}/{name}") is not None
@@ -253,7 +255,8 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
-    history, rewrites = assessed.facts.history, assessed.rewrites
+    history = assessed.facts.history
+    rewrites = assessed.rewrites
     state = breaker_of(lake, table, history, failures=assessed.failures, rewrites=rewrites)
     retry = {} if state.retry_at_ms is None else {"retry_at_ms": state.retry_at_ms}
     numbers = {

@@ -27,7 +27,8 @@ from lakehouse.engine.store import TimeBudget
 
 # Seconds between two ticks. AWS delivers a report once a day. A tick costs two or three listings on
 # S3, and nothing on disk.
-_SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 300
+_SECONDS_ON_DISK = 10
+_SECONDS_ON_S3 = 300
 _REPORTS_LOOKED_AT = 10
 
 
@@ -78,7 +79,8 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
                     lake, now_ms=now_ms(), configuration=config.configuration or None
                 )
                 context.log.info(f"report {report.name}, {report.age_hours(now_ms()):.1f} h old")
-                session, owner = partial(open_session, context, spark), f"run {context.run.run_id}"
+                session = partial(open_session, context, spark)
+                owner = f"run {context.run.run_id}"
                 outcome = load_report(
                     lake, report, tables, spark=session, now_ms=now_ms(), owner=owner
                 )
@@ -151,13 +153,16 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
         try:
             report, text = _newest(bounded, seen)
         except (Transient, Refused) as error:
-            report, text = None, f"the reports cannot be listed now: {error}"
+            report = None
+            text = f"the reports cannot be listed now: {error}"
         if report and (runs := keys_in_flight(context.instance, key)):
-            report, text = None, f"{text}; a run of the inventory is under way: {', '.join(runs)}"
+            report = None
+            text = f"{text}; a run of the inventory is under way: {', '.join(runs)}"
         if report is None:
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         configuration, stamp = report
-        cursor, name = json.dumps({**seen, configuration: stamp}), f"{configuration}/{stamp}"
+        cursor = json.dumps({**seen, configuration: stamp})
+        name = f"{configuration}/{stamp}"
         if _loaded(context.instance, key) == name:
             return dg.SensorResult(skip_reason=f"report {name} is loaded", cursor=cursor)
         context.log.info(text)

@@ -29,8 +29,10 @@ from lakehouse.engine.store import FairOrder, TimeBudget
 from lakehouse.runtime.dagster_dev import request_server, server_sentence
 
 # Seconds between two ticks. Listing a bucket costs money; listing a folder does not.
-_SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 30
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30, 3600
+_SECONDS_ON_DISK = 10
+_SECONDS_ON_S3 = 30
+_FIRST_PAUSE_SECONDS = 30
+_LONGEST_PAUSE_SECONDS = 3600
 # The tries of one batch follow each other closely, so the newest runs include all of them.
 _TRIES_LOOKED_AT = 100
 
@@ -115,7 +117,9 @@ class _Watch:
     """
 
     def __init__(self, lake: Lake, tables: Sequence[Table], budget: TimeBudget) -> None:
-        self._lake, self._tables, self._budget = lake, tables, budget
+        self._lake = lake
+        self._tables = tables
+        self._budget = budget
         self._discovery = Discovery(lake, tables, budget)
         self._turns = FairOrder(table.key for table in tables)
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}

@@ -47,7 +47,8 @@ def process_tag(run_id: str) -> dict[str, str]:
 
     They include the run's id, because Dagster copies tags to re-executed runs.
     """
-    process, space = identify(os.getpid()), process_space()
+    process = identify(os.getpid())
+    space = process_space()
     tags = (
         {}
         if process is None

@@ -186,11 +186,9 @@ class SqlRecords:
 
 def open_records(instance: dg.DagsterInstance) -> SqlRecords | None:
     """The tables of the instance; `None` if they are neither in SQLite files nor in Postgres."""
-    events, runs, schedules = (
-        instance.event_log_storage,
-        instance.run_storage,
-        instance.schedule_storage,
-    )
+    events = instance.event_log_storage
+    runs = instance.run_storage
+    schedules = instance.schedule_storage
     if (
         not isinstance(events, SqlEventLogStorage)
         or not isinstance(runs, SqlRunStorage)

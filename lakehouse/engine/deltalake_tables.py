@@ -49,7 +49,8 @@ def open_same_table(lake: Lake, snapshot: Snapshot, *, version: int) -> "DeltaTa
 def protocol_and_metadata(lake: Lake, snapshot: Snapshot) -> list[dict[str, Any]]:
     """The actions of a commit that creates a table like this one."""
     table = open_same_table(lake, snapshot, version=snapshot.version)
-    metadata, protocol = table.metadata(), table.protocol()
+    metadata = table.metadata()
+    protocol = table.protocol()
     features = {
         "readerFeatures": protocol.reader_features,
         "writerFeatures": protocol.writer_features,

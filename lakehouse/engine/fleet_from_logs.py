@@ -162,7 +162,8 @@ def _write_times(facts: TableFacts) -> tuple[int, ...]:
 def _reading(
     lake: Lake, table: Table, facts: TableFacts, now: int, *, is_read_whole: bool
 ) -> TableReading:
-    snapshot, history = facts.snapshot, facts.history
+    snapshot = facts.snapshot
+    history = facts.history
 
     def plan_of(snapshot: Snapshot) -> CompactionPlan:
         return plan_table(table, snapshot, history, now_ms=now)

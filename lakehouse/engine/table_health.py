@@ -74,7 +74,8 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
 
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
     """The outcome with the cost account up to its commit; unchanged if it made no commit."""
-    newest, facts = outcome.version_after, outcome.facts
+    newest = outcome.version_after
+    facts = outcome.facts
     if newest is None or facts is None:
         return outcome
     history = replace(

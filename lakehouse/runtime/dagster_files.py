@@ -32,7 +32,8 @@ def read_dagster_records(home: Path) -> DagsterRecords | None:
     Raises:
         OSError, sqlite3.Error: a file cannot be read.
     """
-    runs, index = home / "history" / "runs.db", home / "history" / "runs" / "index.db"
+    runs = home / "history" / "runs.db"
+    index = home / "history" / "runs" / "index.db"
     if not runs.exists():
         return None
     size_bytes = folder_bytes(home)  # first, since a reader adds files of its own

@@ -66,10 +66,8 @@ def identify(pid: int) -> Process | None:
 def process_space() -> str | None:
     """The boot, pid namespace and user for which a pid is meaningful. `None` except on Linux."""
     try:
-        boot, namespace = (
-            Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-            Path("/proc/self/ns/pid").readlink(),
-        )
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = Path("/proc/self/ns/pid").readlink()
     except OSError:
         return None
     return f"{boot} {namespace} {os.getuid()}"

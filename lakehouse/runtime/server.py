@@ -137,14 +137,17 @@ class _SupervisedServer:
     """The server that this process supervises; `launched` is `None` if it was running before."""
 
     def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
-        self._settings, self._tell = settings, tell
+        self._settings = settings
+        self._tell = tell
         self.process: Process | None = None
         self.launched: BoundProcess | None = None
         self.ended = threading.Event()
 
     def restart_when_dead(self) -> None:
         """Restarts the server with the same token whenever it dies, until `ended` is set."""
-        token, pause, since = read_token(self._settings), _FIRST_PAUSE_SECONDS, time.monotonic()
+        token = read_token(self._settings)
+        pause = _FIRST_PAUSE_SECONDS
+        since = time.monotonic()
         assert token is not None
         while not self.ended.wait(0.5):
             if self.process and self.process.is_alive:
@@ -158,7 +161,8 @@ class _SupervisedServer:
             )
             if self.ended.wait(pause):
                 return
-            pause, since = min(2 * pause, _LONGEST_PAUSE_SECONDS), time.monotonic()
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            since = time.monotonic()
             try:
                 with hold_lock(folder(self._settings) / "lock"):
                     self.launch(token)

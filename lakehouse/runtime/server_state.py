@@ -57,7 +57,8 @@ def status(settings: Settings) -> ServerState:
         kept = json.loads((folder(settings) / "pid").read_text())
     except FileNotFoundError:
         return ServerState(condition="stopped", port=settings.spark_port, log=log)
-    process, port = Process(**kept["process"]), int(kept["port"])
+    process = Process(**kept["process"])
+    port = int(kept["port"])
     supervisor = Process(**kept["keeper"]) if kept["keeper"] else None
     if supervisor and not supervisor.is_alive:
         supervisor = None

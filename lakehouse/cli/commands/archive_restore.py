@@ -92,7 +92,8 @@ def restore_request(opened: LakeContext, chosen: Mapping[str, Any]) -> RestoreRe
     Raises:
         Refused: the options name no place or both, or the place of an existing table.
     """
-    place, into_source = chosen["place"], chosen["into_source"]
+    place = chosen["place"]
+    into_source = chosen["into_source"]
     if (place is None) != into_source:
         raise Refused("archive restore: use either --to PLACE or --into-source")
     return RestoreRequest(

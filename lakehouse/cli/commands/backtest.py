@@ -118,7 +118,8 @@ def backtest_command(
     else:
         print_backtests(found, verbose=verbose)
     if plot:
-        first, series = next(iter(found.values())), series_of(found)
+        first = next(iter(found.values()))
+        series = series_of(found)
         marks = [step.version for step in first.steps if step.runs]
         draw_files(
             plot,
@@ -140,7 +141,9 @@ def backtests_of(
     Raises:
         Refused: there is no table, the policy cannot be parsed, or no policy can be simulated.
     """
-    lake, key, declared = subject.lake, subject.key, subject.declared
+    lake = subject.lake
+    key = subject.key
+    declared = subject.declared
     requested = {"given": parse_policy(words, declared)} if words else {}
     requested |= {"in_force": declared} if compare or not words else {}
     first_requested = next(iter(requested.values()))
@@ -150,7 +153,8 @@ def backtests_of(
         else {}
     )
     uri = lake.table_uri(key)
-    file_history, facts = read_file_history(lake.store, key, uri=uri), lake.facts(key)
+    file_history = read_file_history(lake.store, key, uri=uri)
+    facts = lake.facts(key)
     if file_history is None or facts is None:
         raise Refused(
             f"backtest of {key}: there is no Delta table at {uri}. "
@@ -165,7 +169,8 @@ def backtests_of(
         )
         if name not in _STRATEGIES or policy not in policies.values():
             policies[name] = policy
-    found, refusals = dict[str, Backtest](), dict[str, Refused]()
+    found = dict[str, Backtest]()
+    refusals = dict[str, Refused]()
     for name, policy in policies.items():
         try:
             found[name] = simulate_history(file_history, policy, rates=rates)

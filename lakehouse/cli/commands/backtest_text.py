@@ -128,7 +128,8 @@ def draw_files(plot: Path, title: str, series: Sequence[Series], marks: Sequence
 
 def _print_lines(found: Mapping[str, Backtest]) -> None:
     """Prints the sums of each policy on a line of its own."""
-    heads, rows = ("rewritten", "USD"), list[tuple[str, ...]]()
+    heads = ("rewritten", "USD")
+    rows = list[tuple[str, ...]]()
     for name, each in found.items():
         row = (
             title_of(name),
@@ -204,10 +205,8 @@ def _row(step: SimulatedStep) -> tuple[str, ...]:
         count_text(step.small_file_count),
         bytes_text(step.size_bytes),
     )
-    removed, added = (
-        sum(len(run.removed_paths) for run in runs),
-        sum(len(run.added_paths) for run in runs),
-    )
+    removed = sum(len(run.removed_paths) for run in runs)
+    added = sum(len(run.added_paths) for run in runs)
     done = (
         (count_text(removed), count_text(added), bytes_text(sum(run.bytes_removed for run in runs)))
         if runs

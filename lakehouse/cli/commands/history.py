@@ -112,7 +112,8 @@ def _document(commit: Commit, entry: Entry | None) -> dict[str, Any]:
 
 
 def _compaction(entry: Entry) -> dict[str, Any]:
-    actual, predicted = entry.compaction, entry.compaction.predicted
+    actual = entry.compaction
+    predicted = entry.compaction.predicted
     return {
         "reason": predicted.reason if predicted else None,
         "sentence": predicted.sentence if predicted else None,
@@ -134,10 +135,8 @@ def _print(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
     if not commits:
         tell("no such commit in the log")
         return
-    heads, rows = (
-        ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", ""),
-        list[tuple[str, ...]](),
-    )
+    heads = ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", "")
+    rows = list[tuple[str, ...]]()
     for commit, entry in commits:
         files = (count_text(len(commit.added_paths)), count_text(len(commit.removed_paths)))
         sizes = (bytes_text(commit.added_bytes), bytes_text(commit.removed_bytes))
@@ -170,7 +169,8 @@ def _why(commit: Commit, entry: Entry | None) -> str:
         return "rebuilt from its own rows" if keeps_rows(commit) else "rebuilt from its inputs"
     if entry is None:
         return "" if commit.changed_data else "no row changed"
-    actual, predicted = entry.compaction, entry.compaction.predicted
+    actual = entry.compaction
+    predicted = entry.compaction.predicted
     if predicted is None:
         return "not by this program: no prediction"
     wrong = [

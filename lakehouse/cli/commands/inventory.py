@@ -83,7 +83,8 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     from lakehouse.cli.dagster_runs import open_recorder
 
     opened = open_declared()
-    lake, tables = opened.lake, opened.tables.values()
+    lake = opened.lake
+    tables = opened.tables.values()
     key = inventory_table(lake.store.bucket)
     with open_recorder(lake.settings, tables) as recorder, driver_for_command(lake.settings):
         [run] = recorder.materialize([key], config={"configuration": configuration or ""})

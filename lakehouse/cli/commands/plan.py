@@ -47,7 +47,8 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """
     opened, chosen = open_tables(tables)
     reading = read_fleet(opened.lake, opened.tables, chosen)
-    found, decisions = reading.plans, reading.decisions
+    found = reading.plans
+    decisions = reading.decisions
     undeclared = () if tables else find_undeclared(opened, found)
     if as_json:
         fleet = {
@@ -166,9 +167,12 @@ def _row(found: Found[CompactionPlan], decision: Decision | None) -> tuple[str, 
             count_text(plan.files_added),
             bytes_text(plan.bytes_removed),
         )
-        reason, sentence = plan.reason.name, plan.sentence
+        reason = plan.reason.name
+        sentence = plan.sentence
     else:
-        counts, reason, sentence = ("-",) * 4, found.reason, cell_of(found)
+        counts = ("-",) * 4
+        reason = found.reason
+        sentence = cell_of(found)
     if decision is None:
         return (found.table.key, *counts, reason, sentence)
     return (

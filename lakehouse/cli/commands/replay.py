@@ -15,7 +15,8 @@ from lakehouse.engine.lake import Lake, open_lake
 if TYPE_CHECKING:
     from lakehouse.replay.play import Played
 
-_FIRST, _LAST = datetime(2013, 1, 1), datetime(2014, 1, 2)
+_FIRST = datetime(2013, 1, 1)
+_LAST = datetime(2014, 1, 2)
 
 
 @click.command("replay", epilog="Example: lakehouse replay --until 2013-01-08")

@@ -60,10 +60,8 @@ def schema_command(table: str, as_json: bool) -> None:
 
 def _declared(landing: Landing, history: Sequence[AddedColumn]) -> list[dict[str, Any]]:
     """The declared columns, with time and file if a column was added before it was declared."""
-    declared, added = (
-        {**dict(field_types(landing.schema)), **landing.derived},
-        {column.name: column for column in history},
-    )
+    declared = {**dict(field_types(landing.schema)), **landing.derived}
+    added = {column.name: column for column in history}
     found = (
         (name, declared[name], "derived" if name in landing.derived else "declared")
         for name in landing.column_names

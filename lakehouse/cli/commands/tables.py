@@ -83,7 +83,8 @@ def tables_command(as_json: bool) -> int:
 
 
 def _document(found: Found[ListedTable], *, is_declared: bool) -> dict[str, Any]:
-    table, (snapshot, held) = found.table, found.value or (None, None)
+    table = found.table
+    snapshot, held = found.value or (None, None)
     return {
         "table": table.key,
         "declared": is_declared,
@@ -103,7 +104,8 @@ def _document(found: Found[ListedTable], *, is_declared: bool) -> dict[str, Any]
 
 
 def _row(found: Found[ListedTable], write: str) -> tuple[str, ...]:
-    table, (snapshot, _) = found.table, found.value or (None, None)
+    table = found.table
+    snapshot, _ = found.value or (None, None)
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
     known = (table.key, source, write)
     if snapshot is None:

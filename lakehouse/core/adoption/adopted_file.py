@@ -58,7 +58,8 @@ def adopted_lines(table: Table) -> str:
     )
     engine = table.compaction.engine
     compacted_by = f"engine = {toml_text(engine)}\n" if engine != "auto" else ""
-    uri, writers = toml_text(table.write.uri), toml_text(table.write.writers)
+    uri = toml_text(table.write.uri)
+    writers = toml_text(table.write.writers)
     retention = "".join(
         f"{word} = {_inline_table(declared)}\n"
         for word in _RETENTION
@@ -118,7 +119,8 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
             f"{name}: {key} has {unknown[0]!r}. Use {', '.join(near or _WORDS)}; the key of an "
             'entry is quoted, like ["silver/orders"]'
         )
-    uri, columns = words.get("uri"), words.get("cluster_by", [])
+    uri = words.get("uri")
+    columns = words.get("cluster_by", [])
     if not isinstance(uri, str) or not (uri.startswith("/") or "://" in uri):
         raise Refused(
             f"{name}: {key} has uri = {uri!r}. Use an absolute folder, or s3://bucket/folder"

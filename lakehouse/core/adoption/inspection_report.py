@@ -66,7 +66,9 @@ class TableFinding:
 
     def as_json(self) -> dict[str, Any]:
         """The documented JSON shape."""
-        snapshot, plan, vacuum = self.facts.snapshot, self.health.plan, self.vacuum
+        snapshot = self.facts.snapshot
+        plan = self.health.plan
+        vacuum = self.vacuum
         risk = self.risk
         return {
             "table": self.known_as or self.table.key,
@@ -98,7 +100,9 @@ class TableFinding:
 
     def rows(self) -> list[tuple[str, str]]:
         """The rows of the report, as pairs of subject and finding."""
-        snapshot, health, plan = self.facts.snapshot, self.health, self.health.plan
+        snapshot = self.facts.snapshot
+        health = self.health
+        plan = self.health.plan
         risk = self.risk
         laid = {"partitioned": snapshot.partition_columns, "clustered": snapshot.clustering_columns}
         layout = [f"{how} by {', '.join(columns)}" for how, columns in laid.items() if columns]

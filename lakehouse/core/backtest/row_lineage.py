@@ -71,7 +71,8 @@ class Lineage:
         self.grains: dict[int, DataFile] = {}
         self.outputs: dict[GrainContent, DataFile] = {}
         self.unclear_count = 0
-        self._bytes_in, self._bytes_out = 0.0, 0
+        self._bytes_in = 0.0
+        self._bytes_out = 0
         self._live: dict[str, SimulatedFile] = {}
         self._deleted: dict[int, int] = {}
         self.start = tuple(
@@ -169,7 +170,8 @@ def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
             if whole
             else rows * place // len(weights)
         )
-        spread[grain], given = upto - given, upto
+        spread[grain] = upto - given
+        given = upto
     return spread
 
 
@@ -200,7 +202,8 @@ def _deal_bins(
         bin_rows += rows
         if len(bin_) >= least_files and waiting.get(bin_rows):
             dealt[waiting[bin_rows].pop()] = frozenset().union(*(each.grains for each in bin_))
-            bin_, bin_rows = [], 0
+            bin_ = []
+            bin_rows = 0
     return dealt if not bin_ and len(dealt) == len(outputs) else None
 
 
@@ -209,10 +212,8 @@ def _fill(
 ) -> Iterator[tuple[DataFile, frozenset[int]]]:
     """Assigns every grain to an output. Fills the outputs in turn, with inputs ordered by size."""
     left = _by_size(inputs)
-    whole_in, whole_out = (
-        sum(held.file.size_bytes for held in left) or 1,
-        sum(file.size_bytes for file in outputs) or 1,
-    )
+    whole_in = sum(held.file.size_bytes for held in left) or 1
+    whole_out = sum(file.size_bytes for file in outputs) or 1
     passed_in = passed_out = place = 0
     for number, file in enumerate(outputs, start=1):
         passed_out += file.size_bytes

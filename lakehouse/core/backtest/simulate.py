@@ -114,7 +114,9 @@ class _Simulation:
     """Applies one policy to a simulated table."""
 
     def __init__(self, table: SimulatedTable, policy: Compaction, rates: Rates) -> None:
-        self._table, self._policy, self._rates = table, policy, rates
+        self._table = table
+        self._policy = policy
+        self._rates = rates
         self._logged_compactions: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
         self._version = 0
         self._last_run_ms: int | None = None
@@ -230,7 +232,8 @@ class _Simulation:
             else f"{found.sentence}: {plan.sentence}"
         )
         run = _simulated_compaction(sentence, removed, added, now_ms, plan.estimate)
-        self._last_run_ms, self._openings = run.ended_ms, None if self._openings is None else []
+        self._last_run_ms = run.ended_ms
+        self._openings = None if self._openings is None else []
         if isinstance(self._policy.strategy, BySensor):
             self._cooled_ms = run.ended_ms + round(self._policy.cooldown_minutes * MINUTE_MS)
         self._remember(run.ended_ms, added=run.added_paths, plan=plan)

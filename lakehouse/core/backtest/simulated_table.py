@@ -75,7 +75,8 @@ class SimulatedTable:
     def _parted(self, grains: frozenset[int], into: int) -> list[frozenset[int]]:
         """Splits the grains into at most `into` parts of about the same size."""
         sizes = {grain: self._live_grain_bytes(grain) for grain in sorted(grains)}
-        whole, passed = sum(sizes.values()) or 1, 0.0
+        whole = sum(sizes.values()) or 1
+        passed = 0.0
         parts: dict[int, set[int]] = {}
         for grain, size in sizes.items():
             parts.setdefault(min(into - 1, int(passed / whole * into)), set()).add(grain)
@@ -118,7 +119,8 @@ class SimulatedTable:
         ):
             held = self._live.pop(path)
             if rest := held.grains - gone:
-                partition, size_bytes = held.file.partition, live_bytes(held.file)
+                partition = held.file.partition
+                size_bytes = live_bytes(held.file)
                 file = self._file(
                     rest,
                     held.grains,

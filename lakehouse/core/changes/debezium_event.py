@@ -72,7 +72,8 @@ def canonical_event(
     if isinstance(event.get("payload"), dict) and not has_payload_column:
         if isinstance(event.get("schema"), dict):
             schema = cast("dict[str, Any]", event["schema"])
-        event, text = event["payload"], members_of(text)["payload"]
+        event = event["payload"]
+        text = members_of(text)["payload"]
     return _Decoding(changes, fields, names, event, text).run(schema)
 
 
@@ -98,8 +99,11 @@ class _Decoding:
         event: dict[str, Any],
         text: str,
     ) -> None:
-        self._changes, self._fields, self._names = changes, fields, names
-        self._event, self._text = event, text
+        self._changes = changes
+        self._fields = fields
+        self._names = names
+        self._event = event
+        self._text = text
         self._operation = event.get("__op" if changes.unwrapped else "op")
         is_marked = str(event.get("__deleted")).lower() == "true"
         self._is_deletion = self._operation == "d" or (changes.unwrapped and is_marked)
@@ -127,7 +131,8 @@ class _Decoding:
         return Event(text=self._text, value=event, problem=self._problem)
 
     def _decoded_sides(self, schema: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        event, members = dict(self._event), members_of(self._text)
+        event = dict(self._event)
+        members = members_of(self._text)
         texts: dict[str, str] = {}
         for side in ("before", "after"):
             if isinstance(row := event.get(side), dict):

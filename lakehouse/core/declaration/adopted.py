@@ -136,7 +136,8 @@ def key_of(address: str, taken: Collection[str]) -> str:
         key = f"{layer}/{_name('_'.join(reversed(names[:count]))[-98:])}"
         if key not in taken:
             return key
-    first, number = f"{layer}/{names[0][:90]}" if names else f"{layer}/table", 2
+    first = f"{layer}/{names[0][:90]}" if names else f"{layer}/table"
+    number = 2
     while f"{first}_{number}" in taken:
         number += 1
     return f"{first}_{number}"

@@ -43,7 +43,8 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
 def struct_types(type_: str) -> dict[str, str]:
     """The fields of a STRUCT with their types; empty for any other type."""
     match = re.match(r"struct\s*<", type_.strip(), re.IGNORECASE)
-    inside, depth = type_.strip()[match.end() :] if match else "", 1
+    inside = type_.strip()[match.end() :] if match else ""
+    depth = 1
     for token in _TOKEN.finditer(inside):
         depth += (token[0] == "<") - (token[0] == ">")
         if not depth:

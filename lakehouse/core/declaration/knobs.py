@@ -82,7 +82,8 @@ def knob(
 def check_knobs(declared: Any) -> None:
     """Refuses a value that its knob does not accept."""
     for each in fields(declared):
-        value, accepts = getattr(declared, each.name), each.metadata.get("accepts")
+        value = getattr(declared, each.name)
+        accepts = each.metadata.get("accepts")
         if accepts is not None and not accepts.test(value):
             name = f"{type(declared).__name__}.{each.name}"
             raise Refused(f"{name} is {value!r}. Use {accepts.words}.")

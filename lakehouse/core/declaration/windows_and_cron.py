@@ -119,7 +119,8 @@ def _numbers(word: str, low: int, high: int) -> set[int]:
         if (match := _PART.fullmatch(part)) is None:
             return set()
         single, first, last, step = match.groups()
-        start, end = int(single or first or low), int(single or last or high)
+        start = int(single or first or low)
+        end = int(single or last or high)
         if not low <= start <= end <= high:
             return set()
         found.update(range(start, end + 1, int(step or 1)))

@@ -246,7 +246,8 @@ def is_wider(before: str, after: str) -> bool:
     target = _DECIMAL.fullmatch(after)
     if target is None:
         return False
-    precision, scale = int(target[1]), int(target[2])
+    precision = int(target[1])
+    scale = int(target[2])
     if before in _DIGITS:
         return precision - scale >= _DIGITS[before]
     source = _DECIMAL.fullmatch(before)

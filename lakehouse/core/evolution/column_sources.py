@@ -132,7 +132,8 @@ def described(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[str]:
     types = {column.name: column.type for column in snapshot.columns}
     changes = list[str]()
     for each in columns:
-        name, type_ = each.column.name, each.column.type
+        name = each.column.name
+        type_ = each.column.type
         if each.source is None:
             changes.append(f"{name} ({type_}) is new, and null")
             continue

@@ -26,7 +26,8 @@ class RebuildEffect:
 
     def sentence_for(self, reader: DownstreamReader) -> str:
         """What the next run of this reader will do."""
-        key, write = reader.table.key, reader.table.write
+        key = reader.table.key
+        write = reader.table.write
         is_first = reader.table.inputs[0].key == self.table.key
         if self.has_same_rows:
             if self.has_other_columns and reader.waits and isinstance(write, Merge) and is_first:

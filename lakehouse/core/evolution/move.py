@@ -21,14 +21,17 @@ COPIES_AT_ONCE = 16
 # Assumptions, not measurements. S3: a request takes 0.1 to 0.2 s (AWS, "Best practices design
 # patterns: optimizing Amazon S3 performance"), and copies a large object at 50 MB/s or more. A
 # disk: a file takes two flushes, and 100 MB/s.
-_S3_SECONDS_PER_COPY, _S3_BYTES_PER_SECOND = 0.2, 50_000_000
-_DISK_SECONDS_PER_COPY, _DISK_BYTES_PER_SECOND = 0.005, 100_000_000
+_S3_SECONDS_PER_COPY = 0.2
+_S3_BYTES_PER_SECOND = 50_000_000
+_DISK_SECONDS_PER_COPY = 0.005
+_DISK_BYTES_PER_SECOND = 100_000_000
 # Two commits, one in the table and one in its quarantine, and the locks.
 _SECONDS_TO_COMMIT = 5.0
 # What a commit without rows adds at most: itself, a checksum and, unless the table has partitions,
 # an empty data file; on a disk, each with a checksum of its own. There is one commit for the landed
 # batches, and one for the quarantine.
-_S3_FILES_PER_COMMIT, _DISK_FILES_PER_COMMIT = 3, 6
+_S3_FILES_PER_COMMIT = 3
+_DISK_FILES_PER_COMMIT = 6
 _KINDS_WITH_COMMIT = ("landed batches", "quarantine")
 # Both folders are listed before the copies, after them, and before the deletion.
 _LISTINGS = 6

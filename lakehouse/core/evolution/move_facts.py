@@ -74,7 +74,9 @@ def refusal_of(facts: MoveFacts) -> str:
 
 
 def _why_refused(facts: MoveFacts) -> str:
-    old, new, record = facts.old_key, facts.new_key, facts.record
+    old = facts.old_key
+    new = facts.new_key
+    record = facts.record
     if old in facts.adopted or new in facts.adopted:
         adopted = old if old in facts.adopted else new
         return f"other programs write {adopted}, at its own address. Leave formerly= out"
@@ -108,7 +110,8 @@ def _landed_inside(facts: MoveFacts) -> str:
 
 
 def _why_not_begun(facts: MoveFacts) -> str:
-    old, new = facts.old_key, facts.new_key
+    old = facts.old_key
+    new = facts.new_key
     if facts.new_table is not None:
         same = facts.old_table is not None and facts.new_table[0] == facts.old_table[0]
         if same:

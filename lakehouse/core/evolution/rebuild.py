@@ -161,7 +161,8 @@ def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
         Refused: a cast would change the values of some rows, or an `Append` downstream has not
             read all rows yet and could not read them afterwards.
     """
-    table, snapshot = request.table, facts.table.snapshot
+    table = request.table
+    snapshot = facts.table.snapshot
     asked = f"rebuild of {table.key}"
     columns = request.columns or present_columns(snapshot)
     if failing := {name: count for name, count in facts.inexact.items() if count}:

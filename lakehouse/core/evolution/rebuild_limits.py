@@ -57,7 +57,8 @@ def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> Non
     for each in request.columns:
         if each.source is None:
             continue
-        before, after = types.get(each.source), each.column.type
+        before = types.get(each.source)
+        after = each.column.type
         if before is None:
             names = first_names([*types], most=20)
             raise Refused(f"{asked}: the table has no column {each.source}. Use one of {names}")

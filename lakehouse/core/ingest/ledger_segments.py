@@ -57,7 +57,9 @@ class LedgerSegment:
 
 def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
     """The ledger with more batches. A file that was taken stays taken, even if it changes later."""
-    seen, newest, last_taken = dict(before.seen), before.newest, before.last_taken
+    seen = dict(before.seen)
+    newest = before.newest
+    last_taken = before.last_taken
     columns = {column.name: column for column in before.columns}
     for batch in batches:
         for aside in batch.set_aside:
@@ -124,7 +126,8 @@ def fold_batches(
     `lying` are the paths of all files now below `prefix`; they are kept. `arrived` is the last
     batch in the table.
     """
-    batches, ledger = (*before.batches, *newer), extend_ledger(before.ledger, newer)
+    batches = (*before.batches, *newer)
+    ledger = extend_ledger(before.ledger, newer)
     whole = {batches[-1].number, max((batch.number for batch in batches if batch.files), default=0)}
     kept = {
         path

@@ -183,7 +183,8 @@ def plan_retirement(
     """
     if landing.after_load == "keep":
         return RetirementPlan(action="keep", kept={})
-    kept, going = Counter[str](), list[Batch]()
+    kept = Counter[str]()
+    going = list[Batch]()
     upto = [] if arrivals is None else [*accumulate((each.number for each in arrivals.found), max)]
     for batch, why in judged:
         of_batch = "the table's log does not know their batch"

@@ -101,7 +101,8 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
     compaction lost a race after some of its commits, each commit counts as a success, and the lost
     race as a conflict.
     """
-    kept, undone = tuple(failures), history.undone()
+    kept = tuple(failures)
+    undone = history.undone()
     spans = [
         (each.ended_ms - int(each.seconds * 1000), each.ended_ms)
         for each in kept

@@ -151,7 +151,8 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
         return False, health.plan.sentence
-    found, due = health.mergeable_file_count, health.plan.policy.most_small_files
+    found = health.mergeable_file_count
+    due = health.plan.policy.most_small_files
     limit = _LATE_COMPACTIONS * due
     return (
         found < limit,
@@ -164,11 +165,9 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
 
 def log_debt_ok(health: Health) -> tuple[bool, str]:
     """Whether the log has a recent checkpoint, so that readers need not read all of it."""
-    found, limit, checkpoint = (
-        health.log.commit_count,
-        health.log_commit_limit,
-        health.log.checkpoint_version,
-    )
+    found = health.log.commit_count
+    limit = health.log_commit_limit
+    checkpoint = health.log.checkpoint_version
     since = (
         "the table's beginning" if checkpoint is None else f"the checkpoint of version {checkpoint}"
     )
@@ -183,8 +182,10 @@ def log_debt_ok(health: Health) -> tuple[bool, str]:
 
 
 def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[HealthPart, ...]:
-    count, log = snapshot.file_count, snapshot.log
-    few, target = plan.policy.min_small_files, plan.policy.target_file_bytes
+    count = snapshot.file_count
+    log = snapshot.log
+    few = plan.policy.min_small_files
+    target = plan.policy.target_file_bytes
     stored = max(1, snapshot.size_bytes)
     removed_bytes = snapshot.tombstone_bytes
     partitions = by_partition(snapshot.files).values()

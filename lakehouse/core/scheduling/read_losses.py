@@ -250,7 +250,8 @@ def _partition_of(path: str, snapshot: Snapshot) -> str:
 
 def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit]:
     """The commits from the last compaction on, or from the last commit that replaced all files."""
-    counts, undone = history.file_counts(file_count), history.undone()
+    counts = history.file_counts(file_count)
+    undone = history.undone()
     for place in reversed(range(len(history.commits))):
         commit = history.commits[place]
         if is_rewrite(commit) and commit.version not in undone:

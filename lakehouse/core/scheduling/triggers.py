@@ -23,7 +23,8 @@ _FEWEST_FILES = 2
 def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation:
     """The first trigger that is reached, or the reason why none is."""
     threshold, cadence = _threshold(state, policy)
-    mergeable, balance = state.mergeable_file_count, state.balance
+    mergeable = state.mergeable_file_count
+    balance = state.balance
     if state.version is None or mergeable is None:
         return Reason.NO_FACTS.explain(threshold=threshold)
     counts = {"mergeable": mergeable, "threshold": threshold}
@@ -71,7 +72,8 @@ def _bound_times(state: TableState, policy: Compaction) -> int:
 
 def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
     """The number of mergeable files that makes a compaction due, and a note on that number."""
-    declared, slowdown = policy.min_small_files * _bound_times(state, policy), state.slowdown
+    declared = policy.min_small_files * _bound_times(state, policy)
+    slowdown = state.slowdown
     why = (
         ""
         if _trusts_readers(state) or not state.mergeable_file_count
@@ -104,7 +106,8 @@ def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Explanatio
 
 def _by_deleted_rows(state: TableState, policy: Compaction) -> Explanation | None:
     """The trigger of deleted rows, if the plan removes some of them from storage."""
-    limit, share = policy.purge_deleted_rows_share, state.deleted_rows_share
+    limit = policy.purge_deleted_rows_share
+    share = state.deleted_rows_share
     if not limit or share is None or share < limit or not state.purged_row_count:
         return None
     return Reason.DUE_DELETED_ROWS.explain(share=f"{share:.0%}", limit=f"{limit:.0%}")

@@ -34,7 +34,8 @@ from lakehouse.engine.store import TimeBudget
 from lakehouse.engine.table_health import Assessment, assess
 
 # Seconds between two ticks. A tick costs two HEAD requests per table on S3, and nothing on a disk.
-_SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 60
+_SECONDS_ON_DISK = 10
+_SECONDS_ON_S3 = 60
 _ASKED_AT_ONCE = 16
 # The share of a tick's time for asking which tables have changed; the rest is for reading them.
 _ASKED_SHARE = 0.25

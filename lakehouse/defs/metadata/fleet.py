@@ -64,7 +64,8 @@ def sensed_fleet_metadata(
     decisions = {each.table: each for each in fleet.decisions}
     reported = list[ReportedTable]()
     for table in tables:
-        state, decision = fleet.states[table.key], decisions[table.key]
+        state = fleet.states[table.key]
+        decision = decisions[table.key]
         vacuumed = vacuums.get(vacuum_key(table))
         reported.append(
             ReportedTable(

@@ -30,9 +30,11 @@ def inventory_metadata(
 
     Tables that are not declared are named, with what to do about them.
     """
-    found, load = outcome.reconciliation, outcome.load
+    found = outcome.reconciliation
+    load = outcome.load
     shares = [*(share for table in found.tables for share in table.shares), *found.unclaimed]
-    parts, classes = Counter[str](), Counter[str]()
+    parts = Counter[str]()
+    classes = Counter[str]()
     for share in shares:
         parts[share.part.name.lower() if share.part else "unclaimed"] += share.size_bytes
         classes[share.storage_class or "none"] += share.size_bytes

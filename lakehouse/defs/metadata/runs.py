@@ -45,7 +45,9 @@ _PATHS = 1_000
 
 def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> Metadata:
     """The plan and the outcome of a vacuum; at most a thousand files of each kind are named."""
-    plan, record, document = outcome.plan, outcome.record, outcome.as_json()
+    plan = outcome.plan
+    record = outcome.record
+    document = outcome.as_json()
     named = {"paths": document["paths"][:_PATHS]}
     named |= {kind: dict(islice(document[kind].items(), _PATHS)) for kind in ("spared", "failed")}
     return {
@@ -95,7 +97,9 @@ def write_metadata(outcome: WriteOutcome) -> Metadata:
 
 def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
     """Predicted and actual figures, and the durations; at most a thousand files are named."""
-    plan, entry, document = outcome.plan, outcome.entry, outcome.as_json()
+    plan = outcome.plan
+    entry = outcome.entry
+    document = outcome.as_json()
     named = islice(
         ((place, path) for place, paths in enumerate(document["bins"]) for path in paths), _PATHS
     )

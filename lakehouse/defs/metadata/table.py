@@ -83,7 +83,9 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
 
     It includes the time of the last compaction, in case Dagster has lost older records.
     """
-    facts, snapshot, health = assessed.facts, assessed.facts.snapshot, assessed.health
+    facts = assessed.facts
+    snapshot = assessed.facts.snapshot
+    health = assessed.health
     strategy = strategy_in_force(table, facts).strategy
     once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
     in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
@@ -131,7 +133,8 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
 
 def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
     """The table's health, files, last and next upkeep, as a check that never fails."""
-    health, snapshot = assessed.health, assessed.facts.snapshot
+    health = assessed.health
+    snapshot = assessed.facts.snapshot
     compacted_ms = last_compaction_ms(assessed.facts.history, assessed.failures)
     vacuums = ()
     with suppress(LakehouseError):  # an unreadable journal must not hide what the log shows

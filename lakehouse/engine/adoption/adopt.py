@@ -78,7 +78,8 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
         Refused: the key is taken, the lake has files at the key's path, or the table lies in this
             lake at a path that is not its key.
     """
-    settings, root = lake.settings, real_address(lake.settings.root)
+    settings = lake.settings
+    root = real_address(lake.settings.root)
     own = address.removeprefix(f"{root}/") if is_inside(address, root) else None
     if own is not None and (own.count("/") != 1 or wanted not in (None, own)):
         near = f"the key {own}" if own.count("/") == 1 else "a table at layer/name"
@@ -86,7 +87,8 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
             f"adopt {address}: it lies in this lake, {root}, where a table's key is its path. Use"
             f" {near}"
         )
-    free, taken = own or key_of(address, tables), {*tables}
+    free = own or key_of(address, tables)
+    taken = {*tables}
     while own is None and lake.holds_files(free):
         taken.add(free)
         free = key_of(address, taken)
@@ -134,7 +136,8 @@ def write_adopted(
             make the next command fail.
         Transient: another process is writing the file.
     """
-    store, name = DiskStore(settings.adopted.parent), settings.adopted.name
+    store = DiskStore(settings.adopted.parent)
+    name = settings.adopted.name
     try:
         with hold_lock(settings.home / "locks" / "adopted.lock", seconds=_WAIT_SECONDS):
             before = _HEAD

@@ -18,7 +18,8 @@ from lakehouse.engine.store import Store, store_at
 
 # A warehouse of a few thousand tables has about as many other folders. Search a bucket with more
 # folders part by part.
-MOST_FOLDERS, _NEAR_FOLDERS = 10_000, 200
+MOST_FOLDERS = 10_000
+_NEAR_FOLDERS = 200
 _ASKED_AT_ONCE = 16
 _LOG = "_delta_log"
 _WANTED = f"use the folder that contains the table's {_LOG}"
@@ -42,10 +43,14 @@ def find_tables(
 ) -> FoundTables:
     """Every Delta table at an address or below it. Folders inside a table are not searched."""
     searched = store or store_at(address)
-    found, passed, level, count = list[str](), list[str](), [""], 0
+    found = list[str]()
+    passed = list[str]()
+    level = [""]
+    count = 0
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as readers:
         while level and count < most_folders:
-            asked, level = level[: most_folders - count], level[most_folders - count :]
+            asked = level[: most_folders - count]
+            level = level[most_folders - count :]
             count += len(asked)
             answers = list(readers.map(lambda folder: _look_into(searched, folder), asked))
             found += [folder for folder, below in zip(asked, answers, strict=True) if below is None]

@@ -139,7 +139,8 @@ def _compared_again(session: TableSession) -> DeclaredTable:
 
 
 def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
-    plan, snapshot = declared.plan, declared.facts.snapshot
+    plan = declared.plan
+    snapshot = declared.facts.snapshot
     left = {change.before for change in plan.of(Kind.COLUMN_LEFT)}
     replaced = {change.before for change in plan.of(Kind.REPLACED)}
     known = {column.name for column in snapshot.columns}
@@ -165,7 +166,8 @@ def _change_in_place(
     tell: Callable[[str], None],
 ) -> InPlace:
     """Renames, widens and drops columns by metadata; returns what was changed."""
-    plan, snapshot = declared.plan, declared.facts.snapshot
+    plan = declared.plan
+    snapshot = declared.facts.snapshot
     in_place = in_place_changes(plan, snapshot, drop=request.drop, is_asked=request.in_place)
     if in_place.is_empty:
         return in_place

@@ -72,7 +72,8 @@ def compare_with_spark(session: TableSession) -> DeclaredTable | None:
         Refused: other programs write the table, an input does not exist, Spark refuses the function
             or an expression, or a schema is not declared any more.
     """
-    lake, table = session.lake, session.table
+    lake = session.lake
+    table = session.table
     refuse_adopted(table, asked="evolve")
     facts = lake.facts(table.key)
     if facts is None:

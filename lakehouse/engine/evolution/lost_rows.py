@@ -22,7 +22,8 @@ def without_lost_rows(session: TableSession, version: int, mark: str) -> TableFa
         Transient: it replaced rows of another writer unread, and is undone.
         Broken: it could not be undone, or the log does not show it.
     """
-    lake, key = session.lake, session.key
+    lake = session.lake
+    key = session.key
     after = lake.facts(key)
     assert after is not None
     after = replace(after, history=history_since(lake.store, after.history, version))
@@ -39,7 +40,8 @@ def without_lost_rows(session: TableSession, version: int, mark: str) -> TableFa
 
 def undo_killed(session: TableSession, tell: Callable[[str], None]) -> None:
     """Undoes a rebuild that replaced rows of another writer and was killed before it saw that."""
-    lake, key = session.lake, session.key
+    lake = session.lake
+    key = session.key
     facts = lake.facts(key)
     if facts is not None and (lost := increments.lost_by_rebuild(facts.history)):
         *versions, rebuilt = lost
@@ -61,7 +63,8 @@ def _undone(session: TableSession, facts: TableFacts) -> str:
     Raises:
         Broken: it could not be restored, or not without other rows.
     """
-    lake, key = session.lake, session.key
+    lake = session.lake
+    key = session.key
     *versions, rebuilt = increments.lost_by_rebuild(facts.history)
     commits = [
         each

@@ -34,14 +34,17 @@ def plan_move(lake: Lake, table: Table, declared: Iterable[Table]) -> MovePlan |
     old_key = table.formerly
     if old_key is None:
         return None
-    store, tables = lake.store, list(declared)
+    store = lake.store
+    tables = list(declared)
     record = move_record(store, table)
     has_log = bool(store.list(f"{old_key}/_delta_log"))
     if (record is None and not has_log) or (record is not None and record.is_finished):
         return None
     is_copied = record is not None and record.is_copied
     adopted = {each.key for each in tables if isinstance(each.write, Adopted)}
-    old_table, problem, borrowers = None, "", ()
+    old_table = None
+    problem = ""
+    borrowers = ()
     if old_key not in adopted and not is_copied:
         old_table, problem = _readable(lake, old_key)
     files = [] if old_key in adopted else [*moving_files(lake, table, old_key, is_copied=is_copied)]
@@ -84,7 +87,8 @@ def _readable(lake: Lake, old_key: str) -> tuple[tuple[str, int] | None, str]:
 
 def _why_bound(lake: Lake, key: str, facts: TableFacts) -> str:
     """Why a table cannot be read at another place; empty if it can."""
-    snapshot, place = facts.snapshot, PathResolver(lake)
+    snapshot = facts.snapshot
+    place = PathResolver(lake)
     if catalog := sorted(snapshot.features & {*CATALOG_FEATURES}):
         return f"a catalog has its newest commits ({catalog[0]}). Use the catalog to rename it"
     if formats := snapshot.properties.get(_OTHER_FORMATS):
@@ -120,7 +124,8 @@ def _identity_of(facts: TableFacts) -> tuple[str, int]:
 
 
 def _by_kind(files: Sequence[MovingFile]) -> tuple[MovedFiles, ...]:
-    counts, sizes = Counter[str](), Counter[str]()
+    counts = Counter[str]()
+    sizes = Counter[str]()
     for file in files:
         counts[file.kind] += 1
         sizes[file.kind] += file.source.size_bytes
@@ -157,7 +162,8 @@ def _borrowers(lake: Lake, table: Table, files: Sequence[MovingFile]) -> tuple[s
     old = table.formerly or ""
     own = {old, table.key, quarantine_key(old), quarantine_key(table.key)}
     last_parts = {each.source.name.rpartition("/")[2] for each in files}
-    place, borrowers = PathResolver(lake), list[str]()
+    place = PathResolver(lake)
+    borrowers = list[str]()
     others = {each for each in listed_tables(lake) if not each.startswith("_lakehouse/")}
     for key in sorted((others | lake.elsewhere.keys()) - own):
         try:

@@ -70,7 +70,8 @@ def moving_files(
         lake, quarantine_key(old_key), quarantine_key(new_key), Stage.QUARANTINE_START
     )
     for folder, kind in _FOLDERS.items():
-        old, new = f"_lakehouse/{folder}/{old_key}", f"_lakehouse/{folder}/{new_key}"
+        old = f"_lakehouse/{folder}/{old_key}"
+        new = f"_lakehouse/{folder}/{new_key}"
         for file in lake.store.list(old):
             target = new + file.name.removeprefix(old)
             yield MovingFile(source=file, target=target, kind=kind, stage=Stage.FILES)
@@ -131,7 +132,8 @@ def _retried_lines(
     if table.source is None:
         return
     prefix = table.source.prefix
-    old, new = prefix + retried_folder(old_key), prefix + retried_folder(table.key)
+    old = prefix + retried_folder(old_key)
+    new = prefix + retried_folder(table.key)
     files = lake.store.list(old)
     if not files:
         return

@@ -79,7 +79,8 @@ def plan_now(
     session: TableSession, request: RebuildRequest, tables: Iterable[Table]
 ) -> PlannedRebuild:
     """The plan by the newest facts, and these facts."""
-    lake, table = session.lake, session.table
+    lake = session.lake
+    table = session.table
     facts = lake.facts(table.key)
     if facts is None:
         raise Refused(

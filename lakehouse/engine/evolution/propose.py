@@ -36,8 +36,10 @@ def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
         declared = compare_with_spark(session)
     if declared is None:
         return Proposal(table=session.key)
-    plan, snapshot = declared.plan, declared.facts.snapshot
-    rebuild, why_not = None, ""
+    plan = declared.plan
+    snapshot = declared.facts.snapshot
+    rebuild = None
+    why_not = ""
     if not plan.impossible and (request := rebuild_request(session.table, declared)):
         try:
             rebuild = plan_rebuild(session, request, tables)

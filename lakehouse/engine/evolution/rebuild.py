@@ -115,7 +115,9 @@ def run_rebuild(
         Transient: another process holds the table, or another writer committed rows meanwhile.
         Broken: the staged rows are not what they must be, or rows of another writer are missing.
     """
-    lake, spark, key = session.lake, session.spark, session.key
+    lake = session.lake
+    spark = session.spark
+    key = session.key
     started = time.monotonic()
     known = lake.facts(key)
     with (
@@ -166,7 +168,8 @@ def _refuse_other_columns(
 
 def _staged(rebuild: PlannedRebuild) -> "DataFrame":
     """Step 3: writes the rows next to the table, and reads them from there."""
-    session, table = rebuild.session, rebuild.session.table
+    session = rebuild.session
+    table = rebuild.session.table
     snapshot = rebuild.facts.snapshot
     if rebuild.request.source == "rows":
         frame = table_at(session.spark, snapshot)
@@ -192,7 +195,8 @@ def _checked(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
 
 def _swap(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> None:
     """Step 5: replaces the table's rows, columns and partitioning in one commit."""
-    session, plan = rebuild.session, rebuild.plan
+    session = rebuild.session
+    plan = rebuild.plan
     snapshot = rebuild.facts.snapshot
     transaction, recorded = _record(rebuild)
     prediction = {"seconds": round(plan.seconds, 3), "usd": round(plan.usd, 9)}
@@ -227,7 +231,8 @@ def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, dict[str, Any]
     Delta skips a write without a word if its transaction id is not newer than the recorded one, so
     there is none for a version that has been consumed before.
     """
-    session, table = rebuild.session, rebuild.session.table
+    session = rebuild.session
+    table = rebuild.session.table
     follows = isinstance(table.write, Append | Merge) and bool(table.inputs)
     if rebuild.request.source == "rows":
         return None, {KEYS: increments.merge_keys(table)} if follows else {}

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _FOLDER = "_lakehouse/rebuilds"
-_COUNT, _HIGH, _LOW = "row_count", "high", "low"
+_COUNT = "row_count"
+_HIGH = "high"
+_LOW = "low"
 # Values of these types cannot be compared, but their texts can.
 _NOT_COMPARABLE = ("map<", "variant")
 
@@ -80,7 +82,8 @@ def rebuilt_rows(
     present = {column.name: column for column in snapshot.columns}
 
     def value(each: ColumnSource) -> "Column":
-        name, type_ = each.column.name, each.column.type
+        name = each.column.name
+        type_ = each.column.type
         if each.source is None:
             new = F.expr(f"CAST(NULL AS {type_})")
             return new.alias(name, metadata={"comment": each.column.comment})
@@ -175,7 +178,8 @@ def _is_changed(name: str, before: str, after: str) -> str:
     value = quote(name)
     back = f"try_cast(try_cast({value} AS {after}) AS {before})"
     if any(each in before for each in _NOT_COMPARABLE):
-        value, back = f"to_json(struct({value} AS v))", f"to_json(struct({back} AS v))"
+        value = f"to_json(struct({value} AS v))"
+        back = f"to_json(struct({back} AS v))"
     return f"NOT ({value} <=> {back})"
 
 

@@ -85,7 +85,9 @@ def parse_batch(
                 commit_rows.check_columns(declared, table, snapshot)
             load = ChangeBatch(session=session, batch=batch, facts=facts)
             frame, changes = checked_changes(load, frame)
-            row_count, bad_count, rescued_count = changes.rows, changes.bad, changes.rescued
+            row_count = changes.rows
+            bad_count = changes.bad
+            rescued_count = changes.rescued
     if row_count + bad_count != batch.record_count:
         raise Broken(
             f"load of {table.key}: of the {batch.record_count} staged record(s) of batch "
@@ -122,7 +124,9 @@ def write_batch(
     session: TableSession, batch: Batch, parsed: ParsedBatch, facts: TableFacts | None
 ) -> TableFacts | None:
     """Writes a batch, first to the quarantine, then to the table; returns the table's facts."""
-    lake, spark, table = session.lake, session.spark, session.table
+    lake = session.lake
+    spark = session.spark
+    table = session.table
     take_out_landed_again(session, batch)
     quarantine(session, batch, parsed.frame if parsed.bad_count else None)
     if batch.isolated:

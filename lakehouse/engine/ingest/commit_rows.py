@@ -202,7 +202,8 @@ def _ddl(type_: "DataType") -> str:
         case {"type": "array"}:
             return f"ARRAY<{_ddl(cast('ArrayType', type_).elementType)}>"
         case {"type": "map"}:
-            key, value = cast("MapType", type_).keyType, cast("MapType", type_).valueType
+            key = cast("MapType", type_).keyType
+            value = cast("MapType", type_).valueType
             return f"MAP<{_ddl(key)}, {_ddl(value)}>"
         case _:
             return type_.simpleString()

@@ -67,7 +67,8 @@ if TYPE_CHECKING:
 
 def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
     """Runs a derived table, which exists as `target`. The caller holds its lock."""
-    lake, table = session.lake, session.table
+    lake = session.lake
+    table = session.table
     inputs = facts_of_inputs(lake, table)
     # `write_table` refuses adopted tables; the declaration refuses a `History` of no change data.
     assert not isinstance(table.write, Adopted | History)
@@ -190,7 +191,9 @@ class _Derivation:
     def overwrite(self) -> Explanation:
         """Writes all rows again if an input changed a row, or the declaration differs."""
         rows = transformed(self.session, self.inputs)
-        lake, spark, table = self.session.lake, self.session.spark, self.session.table
+        lake = self.session.lake
+        spark = self.session.spark
+        table = self.session.table
         target = commit_rows.follow_declaration(lake, spark, table, rows, self.target)
         return replace(self, target=target)._overwrite_with(rows)
 
@@ -201,7 +204,8 @@ class _Derivation:
                 f"{key} {facts.snapshot.version}" for key, facts in self.inputs.items()
             )
             return Reason.INPUTS_UNCHANGED.explain(versions=versions)
-        lake, table = self.session.lake, self.session.table
+        lake = self.session.lake
+        table = self.session.table
         confs = {
             **confs_to_derive(lake.store, table, self.inputs, self.target, None),
             USER_METADATA: json.dumps(
@@ -235,7 +239,9 @@ class _Derivation:
     def _write(
         self, write: Append | Merge, driver: TableFacts, increment: ReadAll | ReadChanges
     ) -> None:
-        lake, table, target = self.session.lake, self.session.table, self.target
+        lake = self.session.lake
+        table = self.session.table
+        target = self.target
         if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
             raise Broken(
                 f"write of {table.key}: {increment.sentence}, and appending it again would double "

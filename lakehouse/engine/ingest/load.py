@@ -76,8 +76,10 @@ class LandingLoad:
         It may be called again after a lost race for a commit. The outcome includes the batches
         loaded before that.
         """
-        lake, table = self._session.lake, self._session.table
-        batches, landing = self._batches, table.landing
+        lake = self._session.lake
+        table = self._session.table
+        batches = self._batches
+        landing = table.landing
         ledger = batches.ledger()
         # Reports a log of another table before any file is deleted because of it.
         last_loaded(table, facts, ledger)
@@ -118,12 +120,14 @@ class LandingLoad:
         return self._outcome(facts, plan.explanation)
 
     def _outcome(self, after: TableFacts | None, nothing_new: Explanation) -> WriteOutcome:
-        lake, table = self._session.lake, self._session.table
+        lake = self._session.lake
+        table = self._session.table
         files = [file for batch in self._loaded for file in batch.files]
         aside = tuple(each for batch in self._loaded for each in batch.set_aside)
         explanation = nothing_new
         if self._loaded:
-            first, last = self._loaded[0].number, self._loaded[-1].number
+            first = self._loaded[0].number
+            last = self._loaded[-1].number
             explanation = self._reason.explain(
                 files=len(files),
                 bytes=sum(file.size_bytes for file in files),
@@ -162,7 +166,8 @@ class LandingLoad:
 
         Returns the table's facts.
         """
-        lake, key = session.lake, session.key
+        lake = session.lake
+        key = session.key
         if plan.is_new:
             batch, parsed = self._read_new(session, plan, planned, ledger, facts)
             session = replace(session, table=pinned_table(session.table, batch.columns))

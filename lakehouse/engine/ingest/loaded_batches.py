@@ -134,7 +134,9 @@ def record_loaded(session: TableSession, number: int) -> None:
     Raises:
         Refused: there is no table, its log already shows a batch, or no batch has this number.
     """
-    lake, spark, table = session.lake, session.spark, session.table
+    lake = session.lake
+    spark = session.spark
+    table = session.table
     owner = f"arrival of batch {number} in {table.key}"
     with translated(), hold(lake, spark, table.key, owner=owner):
         facts = lake.facts(table.key)

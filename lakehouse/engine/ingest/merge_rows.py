@@ -35,7 +35,8 @@ def merge_rows(
     With `are_few`, the rows are checkpointed to compute their key range, and files outside of that
     range are not read.
     """
-    snapshot, write = merge.snapshot, merge.write
+    snapshot = merge.snapshot
+    write = merge.write
     rows = with_columns_of(spark, snapshot, rows)
     rows, within = with_key_range(rows, write.keys) if are_few else (rows, ())
     known = table_at(spark, snapshot, within=within).alias("target")

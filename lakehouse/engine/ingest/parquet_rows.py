@@ -146,7 +146,8 @@ def _text_of(kind: pa.DataType, dates: DateTexts, *, is_int96: bool) -> TextOf |
         texts = {member.name: inner(member.type) for member in members}
         return _of_struct(texts) if any(texts.values()) else None
     if is_a.is_map(kind):
-        key, item = inner(kind.key_type), inner(kind.item_type)
+        key = inner(kind.key_type)
+        item = inner(kind.item_type)
         return _of_map(key, item) if key or item else None
     if is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind):
         each_text = inner(kind.value_type)

@@ -116,7 +116,8 @@ def _contains(node: FunctionNode, code: CodeType) -> bool:
     for line, end_line, column, end_column in code.co_positions():
         if line is None or end_line is None or column is None or end_column is None:
             continue
-        first, last = (line, column), (end_line, end_column)
+        first = (line, column)
+        last = (end_line, end_column)
         if first != last and not (begin <= first and last <= end):
             return False
     return True

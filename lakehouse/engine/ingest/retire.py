@@ -87,7 +87,9 @@ def retire(
     marker = f"_lakehouse/retired/{table.key}"
     reads_older = _is_a_day_old(lake, marker)
     current = _plan_now(lake, table, landed, facts, reads_older=reads_older)
-    plan, planned, failed_count = current.plan, {*current.plan.files}, 0
+    plan = current.plan
+    planned = {*current.plan.files}
+    failed_count = 0
     for batch in plan.batches:
         if any(lake.has_moved_on(key, newest) for key, newest in current.logs.items()):
             newest_facts = lake.facts(table.key)
@@ -155,7 +157,8 @@ def _plan_now(
     quarantine = lake.facts(quarantine_key(table.key))
     held = _quarantined_paths(lake, table.key, quarantine)
     judged = judge_files(landed.batches, table.landing, landed.present, held=held)
-    arrivals, read_older = None, False
+    arrivals = None
+    read_older = False
     if facts is not None:
         oldest = min((batch.number for batch, why in judged if not all(why.values())), default=None)
         arrivals = read_arrivals(facts, reversed(facts.history.commits), oldest=oldest or 0)
@@ -166,7 +169,8 @@ def _plan_now(
             and first is not None
             and lake.has_version(table.key, first - 1)
         ):
-            read_older, arrivals = reads_older, replace(arrivals, is_partial=True)
+            read_older = reads_older
+            arrivals = replace(arrivals, is_partial=True)
             if reads_older:
                 commits = newest_first(lake.store, facts.history)
                 arrivals = read_arrivals(facts, commits, oldest=oldest)

@@ -66,7 +66,8 @@ class StagedParts:
     def add(self, path: str, modified_ms: int, record: Record, digest: str) -> None:
         """Adds a record of a file with this digest."""
         try:
-            text, problem = record.content.decode(), record.problem
+            text = record.content.decode()
+            problem = record.problem
         except UnicodeDecodeError:
             text = record.content.decode("utf-8", "backslashreplace")
             problem = record.problem or NOT_UTF_8

@@ -78,7 +78,8 @@ def stage(
     gone = set[str]()
     contents = first if landing.schema is None else chain(first, chain.from_iterable(groups))
     for content in contents:
-        file, data = content.file, content.data
+        file = content.file
+        data = content.data
         if parts.size_bytes > UNPACKED_TIMES * landing.max_batch_bytes:
             break
         if content.archived_in is not None:

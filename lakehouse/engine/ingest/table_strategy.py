@@ -85,7 +85,8 @@ def with_strategy(
     A new table gets its strategy only now, and so does a table whose clustering an overwrite has
     removed. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
     """
-    table, after = session.table, outcome.facts
+    table = session.table
+    after = outcome.facts
     is_new = before is None
     had_clustering = before is not None and bool(before.snapshot.clustering_columns)
     has_clustering = after is not None and bool(after.snapshot.clustering_columns)

@@ -123,7 +123,8 @@ class _Reached:
 
     def _function_text(self, function: FunctionType) -> str:
         wraps = self._wrapped_text(function)
-        scope, code = function.__globals__, function.__code__
+        scope = function.__globals__
+        code = function.__code__
         if not self._is_ours(scope.get("__name__")):
             return _name_of(function) + wraps
         node = find_function(function)

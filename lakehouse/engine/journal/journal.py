@@ -29,7 +29,9 @@ from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry, Pause, 
 from lakehouse.engine.journal.records import append_record, encoded, names_by_table, recorded_ms
 from lakehouse.engine.store import Store, StoredFile
 
-PAUSES, TRIES, PROBES = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/probes"
+PAUSES = "_lakehouse/pauses"
+TRIES = "_lakehouse/tries"
+PROBES = "_lakehouse/probes"
 CHANGES = "_lakehouse/changes"
 # Tries are kept for the cost account of their table. Only the newest probe is read; the older ones
 # are kept for people.
@@ -60,7 +62,8 @@ class JournalCache:
     """
 
     def __init__(self, store: Store, *, sweep_ms: int) -> None:
-        self._store, self._sweep_ms = store, sweep_ms
+        self._store = store
+        self._sweep_ms = sweep_ms
         self._markers: list[str] | None = None
         self._swept_ms = 0
         self._files: dict[str, StoredFile] = {}
@@ -84,7 +87,8 @@ class JournalCache:
             if file in self._contents and not file.name.startswith(PAUSES)
         ]
         self._contents = {file: self._contents[file] for file in kept}
-        self._markers, self._swept_ms = markers, now_ms
+        self._markers = markers
+        self._swept_ms = now_ms
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
@@ -107,7 +111,8 @@ class Journal:
     """The journal of one lake. Pauses and tries are read from `records`, which may be a cache."""
 
     def __init__(self, store: Store, records: Records | None = None) -> None:
-        self._store, self._records = store, records or store
+        self._store = store
+        self._records = records or store
 
     def pause(self, pause: Pause) -> None:
         """Records a pause, replacing an earlier one."""

@@ -90,7 +90,9 @@ class PlannedBatches:
     """
 
     def __init__(self, store: Store, table_key: str, *, prefix: str) -> None:
-        self._store, self._table, self._prefix = store, table_key, prefix
+        self._store = store
+        self._table = table_key
+        self._prefix = prefix
         self._folder = f"_lakehouse/ingest/{table_key}"
         self._manifests = dict[int, Batch]()
         self._segment = LedgerSegment()
@@ -202,12 +204,14 @@ class PlannedBatches:
         listing = self._listing
         if len(listing.manifests) < FOLD_EVERY:
             return
-        before, newest = self._read_segment(listing.segment), listing.newest
+        before = self._read_segment(listing.segment)
+        newest = listing.newest
         newer = range(before.number + 1, newest + 1)
         folded = [number for number in listing.segments if number < newest]
         older = [batch for number in folded for batch in self._read_segment(number).batches]
         older += self._read_manifests(listing.manifests)
-        name, data = self._name(newest, "segment-"), None
+        name = self._name(newest, "segment-")
+        data = None
         if newer:
             segment = fold_batches(
                 before,

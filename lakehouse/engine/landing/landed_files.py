@@ -74,7 +74,8 @@ class Discovery:
     def __init__(
         self, lake: Lake, tables: Iterable[Table], budget: TimeBudget | None = None
     ) -> None:
-        self._lake, self._budget = lake, budget or TimeBudget()
+        self._lake = lake
+        self._budget = budget or TimeBudget()
         sources = {table.key: table.source for table in tables if lake.settings.on_s3}
         self._waiting = {
             key: _Waiting(source)

@@ -74,7 +74,8 @@ def content_hash(fields: "Sequence[StructField]") -> "Column":
     """
     hashed = list["Column"]()
     for field in sorted(fields, key=attrgetter("name")):
-        name, type_ = statements.quote(field.name), field.dataType.simpleString()
+        name = statements.quote(field.name)
+        type_ = field.dataType.simpleString()
         hashed += [F.isnull(name)] if "variant" in type_ else [F.isnull(name), F.col(name)]
         if "variant" in type_ or type_.startswith(("array", "map", "struct")):
             hashed.append(F.to_json(F.struct(name), {"ignoreNullFields": "false"}))

@@ -58,7 +58,8 @@ def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame",
     for key in bounded:
         column = F.col(quote(key))
         as_value = _ENDS[types[key]][0]
-        least, greatest = as_value(F.min(column)), as_value(F.max(column))
+        least = as_value(F.min(column))
+        greatest = as_value(F.max(column))
         ends.append(F.struct(least, greatest, F.count_if(column.isNull())))
     found = kept.select(*ends).collect()[0]
     conditions = list[str]()

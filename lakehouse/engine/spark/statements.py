@@ -215,7 +215,8 @@ def replace_lines(uri: str, files: str, *, batch: int, source_files: Sequence[st
     In this batch, they replace the entries for lines of `source_files`. If a file has an entry
     already, that entry is kept.
     """
-    of_batch, listed = f"target.batch = {int(batch)}", ", ".join(map(literal, source_files))
+    of_batch = f"target.batch = {int(batch)}"
+    listed = ", ".join(map(literal, source_files))
     values = f"VALUES (source.source_file, source.reason, {int(batch)}, current_timestamp())"
     lines = f"{of_batch} AND target.source_file IN ({listed}) AND target.line IS NOT NULL"
     return (

@@ -27,7 +27,8 @@ from lakehouse.core.inventory.objects import UNFINISHED, StoredObject, is_folder
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
 # Several threads delete faster than one. More gain nothing, since they share directory locks.
-_UNLINKERS, _FEW = 8, 64
+_UNLINKERS = 8
+_FEW = 64
 _COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)

@@ -37,8 +37,10 @@ class MountedStore(Store):
     """The store `base`, with the folders in `mounts` (by table key) in other stores."""
 
     def __init__(self, base: Store, mounts: Mapping[str, Mount]) -> None:
-        self.base, self.mounts = base, dict(mounts)
-        self.bucket, self.prefix = base.bucket, base.prefix
+        self.base = base
+        self.mounts = dict(mounts)
+        self.bucket = base.bucket
+        self.prefix = base.prefix
 
     @property
     def requests(self) -> Counter[str]:
@@ -58,7 +60,8 @@ class MountedStore(Store):
         mount, store, there = self._find(prefix)
         if mount is None:
             return store.list(prefix)
-        folder, own = folder_prefix(there), folder_prefix(prefix)
+        folder = folder_prefix(there)
+        own = folder_prefix(prefix)
         return [
             replace(file, name=own + file.name.removeprefix(folder)) for file in store.list(there)
         ]
@@ -74,7 +77,8 @@ class MountedStore(Store):
         if mount is None:
             yield from store.walk(prefix)
             return
-        folder, own = store.prefix + folder_prefix(there), self.prefix + folder_prefix(prefix)
+        folder = store.prefix + folder_prefix(there)
+        own = self.prefix + folder_prefix(prefix)
         for each in store.walk(there):
             yield replace(each, bucket=self.bucket, key=own + each.key.removeprefix(folder))
 

@@ -52,10 +52,8 @@ def walk_keys(
         Refused: the server does not list keys in order, so the listing might never end.
     """
     ask = partial(_ask, client, Bucket=bucket, MaxKeys=page_keys)
-    spans, running = (
-        deque([_Span()]),
-        set[Future[tuple[Sequence[ListedObject], Sequence[_Span]]]](),
-    )
+    spans = deque([_Span()])
+    running = set[Future[tuple[Sequence[ListedObject], Sequence[_Span]]]]()
     with ThreadPoolExecutor(max_workers=threads) as pool:
         while spans or running:
             while spans and len(running) < threads:
@@ -128,11 +126,14 @@ def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> lis
     Takes at most one request per key, and at most one per page of a listing from the first key to
     the last one.
     """
-    wanted, found, after = sorted(set(keys)), list[ListedObject](), ""
+    wanted = sorted(set(keys))
+    found = list[ListedObject]()
+    after = ""
     while wanted:
         after = max(after, _just_before(wanted[0]))
         answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, StartAfter=after)
-        listed, asked = answer.get("Contents", ()), frozenset(wanted)
+        listed = answer.get("Contents", ())
+        asked = frozenset(wanted)
         found += [entry for entry in listed if entry["Key"] in asked]
         if not answer.get("IsTruncated"):
             break

@@ -18,9 +18,12 @@ from typing import Any
 from lakehouse.core.errors import Transient
 
 # A request that is never answered takes 13 s. A listing by a busy server takes up to 3 s.
-CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 3.0, 6.0, 2
+CONNECT_SECONDS = 3.0
+READ_SECONDS = 6.0
+ATTEMPTS = 2
 # A tick ends within 38 s: 32 s, plus the last request.
-LATE_SECONDS, MOST_SECONDS = 18.0, 32.0
+LATE_SECONDS = 18.0
+MOST_SECONDS = 32.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,7 +90,8 @@ class FairOrder:
 
         It yields at least one key, so that every tick makes progress.
         """
-        order, slow = [*self._keys], list[str]()
+        order = [*self._keys]
+        slow = list[str]()
         served = 0
         for key in order:
             if served and budget.is_late(share):

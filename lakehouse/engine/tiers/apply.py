@@ -109,7 +109,9 @@ def apply(
     if not tier_plan.files and not tier_plan.untag:
         return TierOutcome(plan=tier_plan, tagged={})
     store = run.lake.store
-    before, started_ms, name = store.requests.copy(), now_ms(), record_name(now_ms())
+    before = store.requests.copy()
+    started_ms = now_ms()
+    name = record_name(now_ms())
     record = TierRecord(
         started_ms=started_ms,
         ended_ms=started_ms,
@@ -149,7 +151,9 @@ class _Tagging:
     """One run on one table. `spared` maps files that are not tagged to the reason."""
 
     def __init__(self, run: LakeFacts, inputs: VacuumInputs, planned: TierPlan) -> None:
-        self._run, self._planned, self._facts = run, planned, inputs.facts
+        self._run = run
+        self._planned = planned
+        self._facts = inputs.facts
         place = s3_place(run.lake.store, planned.table)
         assert place is not None
         self._store, self._folder = place
@@ -222,7 +226,8 @@ class _Tagging:
 def _planned(
     run: LakeFacts, table: Table, prices: TierPrices, classes: Sequence[str]
 ) -> tuple[VacuumInputs, TierPlan] | None:
-    lake, key = run.lake, table.key
+    lake = run.lake
+    key = table.key
     if not lake.on_s3(key):
         raise Refused(
             f"tiers of {key}: it lies on a disk, which has no storage classes. Use a table on S3"

@@ -22,7 +22,8 @@ from lakehouse.replay.files import LandingFile, by_file, hour_text, utc_text
 from lakehouse.tables import bronze
 
 _ORIGINS = {"EWR": "a", "JFK": "b", "LGA": "c"}
-_EPOCH, _LOADING = datetime(1970, 1, 1), timedelta(hours=6)
+_EPOCH = datetime(1970, 1, 1)
+_LOADING = timedelta(hours=6)
 _COLUMNS = field_names(bronze.flight_events.landing.schema)
 
 

@@ -59,8 +59,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _LANDED_AT = OWN[2]
-_WAS, _RANK = "_lakehouse_was", "_lakehouse_rank"
-_LAST_ROW, _MARKS_ONLY = "_lakehouse_last_row", "_lakehouse_marks_only"
+_WAS = "_lakehouse_was"
+_RANK = "_lakehouse_rank"
+_LAST_ROW = "_lakehouse_last_row"
+_MARKS_ONLY = "_lakehouse_marks_only"
 # The columns that a soft deletion changes in the table's row.
 _MARK = (DELETED, POSITION, CHANGED_AT, *OWN)
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")

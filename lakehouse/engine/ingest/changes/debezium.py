@@ -48,7 +48,8 @@ _ONLY_TIMED = (
     " rows, add.fields=op shows which rows are of a snapshot"
 )
 # Times from the year 1 to 9999. Source: Spark's reference, TIMESTAMP
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+_FIRST_MS = -62_135_596_800_000
+_LAST_MS = 253_402_300_799_999
 _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
 

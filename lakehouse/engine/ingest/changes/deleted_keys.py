@@ -51,8 +51,10 @@ _COMPLETE = "_SUCCESS"
 _FILE, _, _LANDED_AT = OWN
 # When a deletion was remembered; null in the row that sums up the forgotten deletions.
 REMEMBERED_AT = "_remembered_at"
-_LAST_LOADED, _GREATEST_POSITION = "_lakehouse_last_loaded", "_lakehouse_greatest_position"
-_COUNT, _KNOWN = "_lakehouse_count", "_lakehouse_known"
+_LAST_LOADED = "_lakehouse_last_loaded"
+_GREATEST_POSITION = "_lakehouse_greatest_position"
+_COUNT = "_lakehouse_count"
+_KNOWN = "_lakehouse_known"
 _LATE_FULL_LOAD = (
     "this row of a full load arrived after deletions were forgotten (Dms.lateness_hours), and its"
     " key may be one of the deleted ones. If the source still has the row, land it as a change, in"
@@ -144,8 +146,10 @@ def remember(
 
 def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
     """Adds a reason to each line that might bring back a deleted key."""
-    session, batch = load.session, load.batch
-    changes, write = session.table.landing.change_data, session.table.write
+    session = load.session
+    batch = load.batch
+    changes = session.table.landing.change_data
+    write = session.table.write
     if load.facts is None or not isinstance(write, Merge) or write.deletes != "hard":
         return lines
     is_full_load = isinstance(changes, Dms) and any(

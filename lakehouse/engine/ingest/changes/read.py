@@ -81,7 +81,8 @@ def change_keys(table: Table) -> tuple[str, ...]:
 
 def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
     """One row per line of `staged_lines`, with the columns of the table and of a change."""
-    landing, keys = table.landing, change_keys(table)
+    landing = table.landing
+    keys = change_keys(table)
     is_tombstone = F.lit(False)
     match landing.change_data:
         case Dms() as changes:
@@ -117,7 +118,9 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
 
 def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
     """Counts the records of a batch in one pass."""
-    good, operation, is_moved = F.col(REASON).isNull(), F.col(OPERATION), F.col(OLD_KEY).isNotNull()
+    good = F.col(REASON).isNull()
+    operation = F.col(OPERATION)
+    is_moved = F.col(OLD_KEY).isNotNull()
     counted = {
         "rows": good,
         "bad": ~good,
@@ -141,7 +144,9 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
 
 def _changed_key(keys: Sequence[str], update: str) -> "Column":
     """The key before an update that changed it, or null. An unknown part counts as unchanged."""
-    before, is_known, is_same = F.col(OLD_KEY), F.col(CODE) == update, F.lit(True)
+    before = F.col(OLD_KEY)
+    is_known = F.col(CODE) == update
+    is_same = F.lit(True)
     for key in keys:
         is_known = is_known & before.getField(key).isNotNull()
         is_same = is_same & before.getField(key).eqNullSafe(F.col(quote(key)))
@@ -150,7 +155,8 @@ def _changed_key(keys: Sequence[str], update: str) -> "Column":
 
 def _reason(table: Table, keys: Sequence[str]) -> "Column":
     """Why a line is not a change, or null. Lines have the columns from `debezium` or `dms`."""
-    operation, known = F.col(OPERATION), ", ".join(table.landing.change_data.operations)
+    operation = F.col(OPERATION)
+    known = ", ".join(table.landing.change_data.operations)
     is_tombstone = F.coalesce(operation == _TOMBSTONE, F.lit(False))
     has_key = ~is_tombstone & (operation != Operation.TRUNCATE.value)
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))

@@ -37,9 +37,13 @@ from lakehouse.engine.spark.statements import quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_ORDER, _DELETED_AT = "_lakehouse_order", "_lakehouse_deleted_at"
-_IS_OF_TABLE, _NEWEST_OF_TABLE = "_lakehouse_is_of_table", "_lakehouse_newest_of_table"
-_UNKNOWN, _FILLED, _WAS_KEPT = "_lakehouse_unknown", "_lakehouse_filled", "_lakehouse_was_kept"
+_ORDER = "_lakehouse_order"
+_DELETED_AT = "_lakehouse_deleted_at"
+_IS_OF_TABLE = "_lakehouse_is_of_table"
+_NEWEST_OF_TABLE = "_lakehouse_newest_of_table"
+_UNKNOWN = "_lakehouse_unknown"
+_FILLED = "_lakehouse_filled"
+_WAS_KEPT = "_lakehouse_was_kept"
 # Postgres stores a large value separately only if its type has no fixed length.
 _LARGE = ("string", "varchar", "char", "binary", "decimal", "array", "map", "struct", "variant")
 

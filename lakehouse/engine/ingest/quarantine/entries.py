@@ -81,7 +81,9 @@ class QuarantinedBatches:
     """
 
     def __init__(self, lake: Lake, table_key: str, facts: TableFacts | None) -> None:
-        self._lake, self._table_key, self._facts = lake, table_key, facts
+        self._lake = lake
+        self._table_key = table_key
+        self._facts = facts
 
     def __contains__(self, number: object) -> bool:
         return number in self._numbers
@@ -117,7 +119,9 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
     """
     if lines is None and not batch.quarantined:
         return
-    lake, spark, key = session.lake, session.spark, session.key
+    lake = session.lake
+    spark = session.spark
+    key = session.key
     facts = lake.facts(quarantine_key(key))
     is_repeated = quarantined_batch(key, facts) >= batch.number
     poison_names = {name for names in batch.isolated for name in names}

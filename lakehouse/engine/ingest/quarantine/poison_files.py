@@ -104,8 +104,12 @@ def without_poison_files(
         Exception: `error` itself, if it is not about values.
         Broken: no trial succeeds, or no single file fails.
     """
-    lake, spark, table = session.lake, session.spark, session.table
-    batch, facts, problem = rows.batch, lake.facts(table.key), row_problem(error)
+    lake = session.lake
+    spark = session.spark
+    table = session.table
+    batch = rows.batch
+    facts = lake.facts(table.key)
+    problem = row_problem(error)
     if problem is None or last_in_log(table.key, facts) >= batch.number:
         raise error
     folder = trial_folder(table.key)

@@ -74,7 +74,9 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
     Raises:
         Refused: nothing was ever quarantined, a batch is unfinished, or there are too many lines.
     """
-    lake, spark, table = session.lake, session.spark, session.table
+    lake = session.lake
+    spark = session.spark
+    table = session.table
     guard = (
         nullcontext()
         if dry_run
@@ -109,7 +111,8 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
 
 def _finish_earlier_retries(session: TableSession) -> None:
     """Removes lines that a file in the landing area contains from the quarantine."""
-    store, table = session.lake.store, session.table
+    store = session.lake.store
+    table = session.table
     folder = f"{table.landing.prefix}{retried_folder(table.key)}"
     lines = lines_landed_again(store, [file.name for file in store.list(folder.rstrip("/"))])
     take_out_lines(session, lines)
@@ -119,7 +122,8 @@ def _retry_lines(
     session: TableSession, lines: "DataFrame", *, dry_run: bool
 ) -> tuple[str | None, int, dict[str, int]]:
     """Lands lines again; returns the file, the line count, and counts of kept lines by reason."""
-    lake, table = session.lake, session.table
+    lake = session.lake
+    table = session.table
     lines = lines.withColumn(_WHY, _why_left(session))
     text_bytes = F.octet_length("raw") + F.coalesce(F.octet_length("undeclared"), F.lit(0))
     found = lines.groupBy(_WHY).agg(F.count("*"), F.sum(text_bytes)).collect()
@@ -175,9 +179,12 @@ def _files_to_read_again(
     session: TableSession, counts: dict[str, int], ledger: Ledger
 ) -> tuple[list[StoredFile], dict[str, int]]:
     """The files that can be read again, and counts of the other files' entries by reason."""
-    prefix, left, again = session.table.landing.prefix, Counter[str](), list[StoredFile]()
+    prefix = session.table.landing.prefix
+    left = Counter[str]()
+    again = list[StoredFile]()
     for path, count in counts.items():
-        known, file = ledger.seen.get(path), session.lake.store.stat(path)
+        known = ledger.seen.get(path)
+        file = session.lake.store.stat(path)
         if file is None or not path.startswith(prefix):
             left[f"the file is gone from {prefix}"] += count
         elif known is None or known.is_taken:

@@ -80,7 +80,9 @@ def settle(
     Raises:
         Refused: `why` is empty, nothing was ever quarantined, or a batch is unfinished.
     """
-    lake, spark, table = session.lake, session.spark, session.table
+    lake = session.lake
+    spark = session.spark
+    table = session.table
     if not why.strip():
         raise Refused(f"quarantine {table.key}: --why is empty. Use it to say what was done")
     guard = (
@@ -136,7 +138,9 @@ def finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:
     Raises:
         Refused: a batch is unfinished.
     """
-    lake, table, ledger = session.lake, session.table, batches.ledger()
+    lake = session.lake
+    table = session.table
+    ledger = batches.ledger()
     arrived = last_loaded(table, lake.facts(table.key), ledger)
     unfinished = unfinished_batch(lake, table, arrived, ledger, batches)
     if unfinished is not None:
