@@ -215,7 +215,7 @@ MUTANTS = [
         ("PlannedBatches.plan", gives("put_if_absent", "True")),
         ("PlannedBatches.replace", never_raises())),
     *_of("engine.store.s3", "engine/store/test_store.py",
-        ("S3Store._check_conditions", returns("None"))),
+        ("S3Store.honours_conditions", returns("True"))),
     *_of("engine.ingest.quarantine.poison_files", "engine/ingest/quarantine/test_poison_files.py",
         ("row_problem", returns("str(error)"))),
     # Undo: verification of a compaction, and the way back

@@ -250,8 +250,9 @@ def _check_conditions(lake: Lake, uri: str) -> None:
     is_table = uri != lake.settings.root
     store = store_at(f"{uri}/_delta_log" if is_table else uri)
     assert isinstance(store, S3Store)
-    taken = (store.bucket, store.prefix + TAKEN)
-    is_honoured = store.honours_conditions() and completes_conditionally(store.client, taken)
+    is_honoured = store.honours_conditions() and completes_conditionally(
+        store.client, store.bucket, store.prefix + TAKEN
+    )
     remember_conditions(lake.settings, uri, is_honoured=is_honoured)
     if is_table:
         store.delete([TAKEN])

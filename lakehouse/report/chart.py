@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import lakehouse
 
@@ -36,6 +36,22 @@ class Series:
 
     name: str
     points: Sequence[tuple[float, float]]
+
+
+class Bar(NamedTuple):
+    """A bar of a histogram of file sizes. Bars of small files have their own colour."""
+
+    label: str
+    count: int
+    is_small: bool
+
+
+class StackedBar(NamedTuple):
+    """A bar of several parts: its name, the number of each kind, and a text after the bar."""
+
+    name: str
+    numbers: Mapping[str, int]
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,25 +112,24 @@ def line_chart(
     return _file_of(figure, file_format, dots_per_inch=200)
 
 
-def bar_chart(bars: Sequence[tuple[str, int, bool]]) -> bytes:
-    """A small PNG with one bar per (label, count, is_small)."""
+def bar_chart(bars: Sequence[Bar]) -> bytes:
+    """A small PNG with one labelled bar per count."""
     figure, axes = _canvas(max(1.0, 0.55 * len(bars)), 1.2)
-    colours = [_SMALL_BAR if is_small else _BAR for _, _, is_small in bars]
-    drawn = axes.bar(range(len(bars)), [count for _, count, _ in bars], color=colours)
+    colours = [_SMALL_BAR if bar.is_small else _BAR for bar in bars]
+    drawn = axes.bar(range(len(bars)), [bar.count for bar in bars], color=colours)
     axes.bar_label(drawn, color=_PAGE_INK, fontsize=8)
-    axes.set_xticks(range(len(bars)), [_literal(label) for label, _, _ in bars])
+    axes.set_xticks(range(len(bars)), [_literal(bar.label) for bar in bars])
     axes.set_yticks([])
     return _file_of(figure, "png")
 
 
-def stacked_bar_chart(
-    kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]
-) -> bytes:
-    """A small PNG with one stacked bar per (name, numbers by kind, text after the bar)."""
-    figure, axes = _canvas(7.0, 0.5 + 0.22 * len(rows))
-    places, ends = range(len(rows)), [0] * len(rows)
+def stacked_bar_chart(kinds: Sequence[str], bars: Sequence[StackedBar]) -> bytes:
+    """A small PNG with one horizontal bar per name, which has a part for each kind."""
+    figure, axes = _canvas(7.0, 0.5 + 0.22 * len(bars))
+    places = range(len(bars))
+    ends = [0] * len(bars)
     for place, kind in enumerate(kinds):
-        widths = [numbers.get(kind, 0) for _, numbers, _ in rows]
+        widths = [bar.numbers.get(kind, 0) for bar in bars]
         drawn = axes.barh(
             places, widths, left=ends, color=_COLOURS[place % len(_COLOURS)], label=_literal(kind)
         )
@@ -122,16 +137,16 @@ def stacked_bar_chart(
         if place == len(kinds) - 1:
             axes.bar_label(
                 drawn,
-                [_literal(text) for _, _, text in rows],
+                [_literal(bar.text) for bar in bars],
                 padding=3,
                 color=_PAGE_INK,
                 fontsize=8,
             )
-    axes.set_yticks(places, [_literal(name[-30:]) for name, _, _ in rows])
+    axes.set_yticks(places, [_literal(bar.name[-30:]) for bar in bars])
     axes.set_xticks([])
     axes.set_xmargin(0.15)
     axes.invert_yaxis()
-    if rows:
+    if bars:
         axes.legend(
             loc="lower left",
             bbox_to_anchor=(0, 1),

@@ -55,7 +55,7 @@ from lakehouse_tests.core.archive.example_archive import (
     example_restore,
 )
 from lakehouse_tests.core.example_snapshots import plan_of
-from lakehouse_tests.core.tiers.test_break_even import PRICES
+from lakehouse_tests.core.tiers.test_storage_class_costs import PRICES
 from lakehouse_tests.core.ttl.example_ttl import example_outcome
 from lakehouse_tests.log_builder import LogBuilder
 

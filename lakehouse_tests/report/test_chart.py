@@ -11,8 +11,10 @@ import pytest
 from PIL import Image
 
 from lakehouse.report.chart import (
+    Bar,
     Labels,
     Series,
+    StackedBar,
     bar_chart,
     line_chart,
     stacked_bar_chart,
@@ -59,11 +61,15 @@ def test_the_png_of_any_lines_is_sharp_and_small(series: tuple[Series, ...]) -> 
 
 
 def test_the_bars_are_as_high_as_their_counts_in_few_enough_bytes_for_every_event() -> None:
-    data = bar_chart([("<16 KiB", 10, True), ("<64 KiB", 5, False), ("<1 MiB", 0, False)])
+    data = bar_chart([Bar("<16 KiB", 10, True), Bar("<64 KiB", 5, False), Bar("<1 MiB", 0, False)])
     colours = colours_of(data)
     assert colours["e0913a"] / colours["4f7cd6"] == pytest.approx(2, rel=0.1) and len(data) < 2_000
     data = stacked_bar_chart(
-        ["live", "old"], [("$a$", {"live": 30, "old": 10}, "40"), ("\u65e5", {"live": 10}, "10")]
+        ["live", "old"],
+        [
+            StackedBar("$a$", {"live": 30, "old": 10}, "40"),
+            StackedBar("\u65e5", {"live": 10}, "10"),
+        ],
     )
     colours = colours_of(data)
     assert colours["0072b2"] / colours["e69f00"] == pytest.approx(4, rel=0.2) and len(data) < 4_000

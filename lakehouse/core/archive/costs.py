@@ -8,7 +8,7 @@ from lakehouse.core.declaration.archive import Archive
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import DataFile
-from lakehouse.core.tiers.break_even import ClassPrices
+from lakehouse.core.tiers.storage_class_costs import ClassPrices
 from lakehouse.core.units import DAY_MS, HOUR_MS
 
 _GIB = 1024**3

@@ -29,7 +29,7 @@ from lakehouse.core.delta.snapshot import DataFile, PartitionValues, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, first_names, size_text
-from lakehouse.core.tiers.break_even import ClassPrices
+from lakehouse.core.tiers.storage_class_costs import ClassPrices
 from lakehouse.core.units import DAY_MS
 
 

@@ -12,7 +12,7 @@ from lakehouse.core.costs.compaction_estimate import usd_per_opening
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.inventory.objects import RESTORED_FIRST
-from lakehouse.core.tiers.break_even import TierPrices
+from lakehouse.core.tiers.storage_class_costs import TierPrices
 from lakehouse.core.units import DAY_MS
 
 # What readers save within a month has to cover the cost.

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
+from typing import NamedTuple
 
 from lakehouse.core.compaction.bins import (
     Bin,
@@ -103,9 +104,10 @@ def plan_clustering(facts: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
             "declared": ", ".join(snapshot.clustering_columns) or "nothing"
         }
         return Rewrite(statement=statement, reason=Reason.NOT_CLUSTERED_YET, numbers=numbers)
-    loose, cubed, unknown = _by_cube(facts)
-    candidates = [*loose, *cubed]
-    exact = not unknown and _bytes(candidates) <= _BIN_BYTES
+    by_cube = _by_cube(facts)
+    loose = by_cube.loose
+    candidates = [*loose, *by_cube.in_open_cubes]
+    exact = not by_cube.has_unknown and _bytes(candidates) <= _BIN_BYTES
     numbers = _numbers(facts, wanted.columns, loose) | {"bound": "" if exact else "at most "}
     plan = PartitionPlan(files=snapshot.files, bins=(Bin(partition=(), files=tuple(candidates)),))
     if not _pays_off(facts, loose, candidates):
@@ -185,18 +187,32 @@ def _is_in_order(file: DataFile, facts: PlanningFacts, columns: tuple[str, ...])
     )
 
 
-def _by_cube(facts: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
-    """Files in no cube, files in cubes that are not full, and whether a file is older than the log.
+class _ByCube(NamedTuple):
+    """Files in no cube, and files in cubes that are not full.
+
+    `has_unknown`: a loose file is older than the log, so it may be in a cube.
+    """
+
+    loose: list[DataFile]
+    in_open_cubes: list[DataFile]
+    has_unknown: bool
+
+
+def _by_cube(facts: PlanningFacts) -> _ByCube:
+    """The files that clustering may rewrite.
 
     A file with a deletion vector remains in its cube. Cubes of other columns are not rewritten, and
     neither is a single cube if there are no loose files.
     """
     columns = comparable_names(facts.snapshot.clustering_columns)
-    loose, cubed, unknown = list[DataFile](), list[tuple[int, DataFile]](), False
+    loose = list[DataFile]()
+    cubed = list[tuple[int, DataFile]]()
+    has_unknown = False
     for file in facts.snapshot.files:
         arranged = facts.write_history.arranged.get(file.path)
         if arranged is None:
-            unknown = unknown or not (file.compacted or file.path in facts.write_history.written_ms)
+            is_known = file.compacted or file.path in facts.write_history.written_ms
+            has_unknown = has_unknown or not is_known
             loose.append(file)
         elif arranged[0] == columns:
             cubed.append((arranged[1], file))
@@ -205,8 +221,8 @@ def _by_cube(facts: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool
         sizes[cube] += file.size_bytes
     open_cubes = [(cube, file) for cube, file in cubed if sizes[cube] < _FULL_CUBE_BYTES]
     if not loose and len({cube for cube, _ in open_cubes}) < 2:
-        return [], [], unknown
-    return loose, [file for _, file in open_cubes], unknown
+        return _ByCube([], [], has_unknown)
+    return _ByCube(loose, [file for _, file in open_cubes], has_unknown)
 
 
 def _numbers(

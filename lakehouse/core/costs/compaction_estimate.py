@@ -96,7 +96,7 @@ def estimate(
     return Estimate(
         seconds=seconds,
         vcpu_hours=seconds * prices.vcpus / 3600,
-        usd=price(prices, seconds=seconds, get_requests=gets, put_requests=puts),
+        usd=run_price(prices, seconds=seconds, get_requests=gets, put_requests=puts),
         spread_share=rates.spread_share,
         source=rates.source,
         bytes_read=work.bytes_removed,
@@ -105,11 +105,13 @@ def estimate(
         put_requests=puts,
         run_count=rates.run_count,
         comparison_seconds=comparison_seconds,
-        comparison_usd=price(prices, seconds=comparison_seconds, get_requests=comparison_gets),
+        comparison_usd=run_price(prices, seconds=comparison_seconds, get_requests=comparison_gets),
     )
 
 
-def price(prices: Prices, *, seconds: float, get_requests: int = 0, put_requests: int = 0) -> float:
+def run_price(
+    prices: Prices, *, seconds: float, get_requests: int = 0, put_requests: int = 0
+) -> float:
     """The price of this many seconds and requests, in USD."""
     requests = get_requests * prices.usd_per_1000_gets + put_requests * prices.usd_per_1000_puts
     return seconds * prices.vcpus / 3600 * prices.usd_per_vcpu_hour + requests / 1000
@@ -118,7 +120,7 @@ def price(prices: Prices, *, seconds: float, get_requests: int = 0, put_requests
 def usd_per_opening(prices: Prices, *, on_s3: bool) -> float:
     """The USD for opening one file: for the time, and on S3 for the requests."""
     get_requests = _REQUESTS_PER_OPENING if on_s3 else 0
-    return price(prices, seconds=SECONDS_PER_OPENING, get_requests=get_requests)
+    return run_price(prices, seconds=SECONDS_PER_OPENING, get_requests=get_requests)
 
 
 def requests(

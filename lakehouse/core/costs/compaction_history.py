@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from lakehouse.core.costs.compaction_estimate import price, requests
+from lakehouse.core.costs.compaction_estimate import requests, run_price
 from lakehouse.core.costs.figures import Figure, share_off
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction, is_news
@@ -148,7 +148,7 @@ def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     sizes = (run.files_removed, run.files_added, run.bytes_removed, run.bytes_added)
     compared = run.predicted is None or run.predicted.verify == "content"
     gets, puts = requests(*sizes, compared=compared) if on_s3 else (0, 0)
-    return price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
+    return run_price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
 
 
 def _errors(run: LoggedCompaction) -> PredictionErrors:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, cast
 
-from lakehouse.core.costs.compaction_estimate import price
+from lakehouse.core.costs.compaction_estimate import run_price
 from lakehouse.core.costs.compaction_history import Entry
 from lakehouse.core.costs.figures import Figure
 from lakehouse.core.declaration.prices import Prices
@@ -89,7 +89,7 @@ def failed_compactions(
             why=f"{each.result}: {each.why.strip().partition(chr(10))[0]}",
             seconds=each.seconds,
             vcpu_seconds=each.seconds * prices.vcpus,
-            usd=price(prices, seconds=each.seconds),
+            usd=run_price(prices, seconds=each.seconds),
             run_id=each.run,
         )
         for each in tries
@@ -208,5 +208,5 @@ def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
         reason=str(figures.get("reason", "")),
         seconds=seconds,
         vcpu_seconds=None if seconds is None else seconds * prices.vcpus,
-        usd=None if seconds is None else price(prices, seconds=seconds),
+        usd=None if seconds is None else run_price(prices, seconds=seconds),
     )

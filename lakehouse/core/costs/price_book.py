@@ -7,7 +7,7 @@ from typing import Any, cast
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
-from lakehouse.core.tiers.break_even import ClassPrices, TierPrices
+from lakehouse.core.tiers.storage_class_costs import ClassPrices, TierPrices
 
 # The class of objects whose report names none, and of the files of a disk.
 DEFAULT_CLASS = "STANDARD"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from lakehouse.core.costs.compaction_estimate import price
+from lakehouse.core.costs.compaction_estimate import run_price
 from lakehouse.core.costs.figures import Figure
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.errors import Refused
@@ -180,7 +180,7 @@ def plan_of_move(facts: MoveFacts, prices: Prices = DEFAULT_PRICES) -> MovePlan 
         on_s3=facts.on_s3,
         requests=requests,
         seconds=seconds,
-        usd=price(prices, seconds=seconds, put_requests=requests),
+        usd=run_price(prices, seconds=seconds, put_requests=requests),
         refusal=refusal_of(facts),
         only_kept=why_kept(facts),
         is_begun=has_begun,

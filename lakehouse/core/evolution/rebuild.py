@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from lakehouse.core.costs.compaction_estimate import Estimate, estimate, price
+from lakehouse.core.costs.compaction_estimate import Estimate, estimate, run_price
 from lakehouse.core.costs.compaction_speed import MergeWork, fit_rates
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append
@@ -226,7 +226,7 @@ def _estimate(facts: RebuildFacts, work: MergeWork, table: Table) -> Estimate:
     rates = fit_rates(facts.table.history, snapshot, prices=table.prices)
     once = estimate(rates, work, on_s3=snapshot.on_s3)
     seconds = _STATEMENTS_SECONDS + _PASSES * (once.seconds + once.comparison_seconds)
-    usd = price(
+    usd = run_price(
         table.prices,
         seconds=seconds,
         get_requests=_PASSES * once.get_requests,

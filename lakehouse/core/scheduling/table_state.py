@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.costs.compaction_estimate import price, usd_per_opening
+from lakehouse.core.costs.compaction_estimate import run_price, usd_per_opening
 from lakehouse.core.costs.compaction_speed import SECONDS_PER_OPENING
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits
@@ -138,7 +138,7 @@ class TableState:
             lost_seconds=self.lost_openings * SECONDS_PER_OPENING,
             lost_usd=self.lost_openings * self._usd_per_opening,
             cost_seconds=self.estimate_seconds + compared,
-            cost_usd=self.estimate_usd + price(self.prices, seconds=compared),
+            cost_usd=self.estimate_usd + run_price(self.prices, seconds=compared),
             on_s3=self.on_s3,
         )
 

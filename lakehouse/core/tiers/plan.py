@@ -18,8 +18,8 @@ from lakehouse.core.inventory.classify import ObjectClassifier
 from lakehouse.core.inventory.objects import Part, StoredObject, plausible_ms
 from lakehouse.core.inventory.table_files import Owners
 from lakehouse.core.reasons import Explained, Explanation, Reason
-from lakehouse.core.tiers.break_even import TierPrices, break_even_days, move_usd, stay_usd
 from lakehouse.core.tiers.lifecycle_rules import MINIMUM_BYTES
+from lakehouse.core.tiers.storage_class_costs import TierPrices, break_even_days, move_usd, stay_usd
 from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.candidates import classifier_of
 from lakehouse.core.vacuum.facts import VacuumFacts
@@ -191,8 +191,11 @@ def plan_tiers(
     files = [file for _, file in chosen[:MOST_FILES]]
     stay = sum(stay_usd(prices, file.size_bytes, days=file.days) for file in files)
     move = sum(_move(prices, best, file) for file in files)
+    explanation = (
+        _pays(files, best, stay, move) if files else _costs_more(facts, dead, prices, best)
+    )
     return TierPlan(
-        explanation=_explanation(facts, dead, files, prices, (best, stay, move)),
+        explanation=explanation,
         table=facts.table,
         version=facts.table_files.version,
         report=facts.report.name if facts.report else "",
@@ -260,25 +263,22 @@ def _move(prices: TierPrices, storage_class: str, file: DeadFile) -> float:
     return move_usd(prices, storage_class, file.size_bytes, days=file.days, age_days=file.age_days)
 
 
-def _explanation(
-    facts: VacuumFacts,
-    dead: Sequence[DeadFile],
-    files: Sequence[DeadFile],
-    prices: TierPrices,
-    figures: tuple[str, float, float],
+def _pays(files: Sequence[DeadFile], storage_class: str, stay: float, move: float) -> Explanation:
+    days = sorted({round(file.days) for file in files})
+    return Reason.TIER_PAYS.explain(
+        files=len(files),
+        bytes=sum(file.size_bytes for file in files),
+        days=f"{days[0]} to {days[-1]}" if len(days) > 1 else f"{days[0]}",
+        stay=f"{stay:.6f}",
+        storage_class=storage_class,
+        move=f"{move:.6f}",
+        saved=f"{stay - move:.6f}",
+    )
+
+
+def _costs_more(
+    facts: VacuumFacts, dead: Sequence[DeadFile], prices: TierPrices, storage_class: str
 ) -> Explanation:
-    storage_class, stay, move = figures
-    if files:
-        days = sorted({round(file.days) for file in files})
-        return Reason.TIER_PAYS.explain(
-            files=len(files),
-            bytes=sum(file.size_bytes for file in files),
-            days=f"{days[0]} to {days[-1]}" if len(days) > 1 else f"{days[0]}",
-            stay=f"{stay:.6f}",
-            storage_class=storage_class,
-            move=f"{move:.6f}",
-            saved=f"{stay - move:.6f}",
-        )
     largest = max([file.size_bytes for file in dead], default=_SIZES[-1])
     days = break_even_days(prices, storage_class, largest)
     retention_ms = facts.table_files.retention_ms or 0

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.core.costs.compaction_estimate import price
+from lakehouse.core.costs.compaction_estimate import run_price
 from lakehouse.core.costs.figures import Figure, figures_as_json
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.delta.commits import Commit
@@ -32,7 +32,7 @@ class TtlOutcome:
         """The predicted and actual figures. Rows are predicted only if the prediction is exact."""
         plan = self.plan
         is_exact = plan.least_rows == plan.most_rows
-        usd = price(self.prices, seconds=self.seconds)
+        usd = run_price(self.prices, seconds=self.seconds)
         return (
             Figure("rows", plan.least_rows if is_exact else None, self.deleted_rows),
             Figure("commits", len(plan.steps), len(self.commits)),

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakehouse.core.costs.compaction_estimate import price
+from lakehouse.core.costs.compaction_estimate import run_price
 from lakehouse.core.costs.compaction_speed import MergeWork, Rates
 from lakehouse.core.declaration.archive import Ttl
 from lakehouse.core.declaration.table import Table
@@ -188,7 +188,7 @@ def plan_ttl(table: Table, ttl: Ttl, facts: TtlFacts, *, rates: Rates, now_ms: i
         null_rows=None if None in kept_nulls else sum(each or 0 for each in kept_nulls),
         gone_ms=now_ms + (retention_ms_of(snapshot.properties) or 0),
         seconds=seconds,
-        usd=price(rates.prices, seconds=seconds),
+        usd=run_price(rates.prices, seconds=seconds),
     )
     return replace(plan, notes=tuple(_notes(plan, table, facts))) if steps else plan
 

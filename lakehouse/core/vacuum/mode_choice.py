@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from lakehouse.core.costs.compaction_estimate import price
+from lakehouse.core.costs.compaction_estimate import run_price
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, VacuumMode
 from lakehouse.core.errors import Refused
@@ -130,7 +130,7 @@ def _quote(mode: VacuumMode, facts: VacuumFacts, prices: Prices, now_ms: int) ->
         delete_requests=deletes,
         seconds=seconds,
         # DELETE is free; LIST is billed as PUT.
-        usd=price(prices, seconds=seconds, get_requests=gets, put_requests=lists),
+        usd=run_price(prices, seconds=seconds, get_requests=gets, put_requests=lists),
     )
 
 
@@ -202,6 +202,6 @@ def cost_of(
     return {
         "requests": {"LIST": lists, "GET": gets, "HEAD": heads, "DELETE": deletes},
         "seconds": seconds,
-        "usd": price(prices, seconds=seconds, get_requests=gets + heads, put_requests=lists),
+        "usd": run_price(prices, seconds=seconds, get_requests=gets + heads, put_requests=lists),
         "lists_saved": choice.quote_of("FULL").list_requests - quote.list_requests,
     }

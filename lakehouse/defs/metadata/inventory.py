@@ -16,6 +16,7 @@ from lakehouse.defs.metadata.markdown import (
     stacked_picture,
 )
 from lakehouse.defs.metadata.table import Metadata
+from lakehouse.report.chart import StackedBar
 
 if TYPE_CHECKING:
     from lakehouse.engine.inventory.reports_table import InventoryOutcome
@@ -39,7 +40,7 @@ def inventory_metadata(
         parts[share.part.name.lower() if share.part else "unclaimed"] += share.size_bytes
         classes[share.storage_class or "none"] += share.size_bytes
     undeclared = undeclared_among([table.table for table in found.tables], declared)
-    rows = [(name, {name: size}, size_text(size)) for name, size in classes.most_common()]
+    bars = [StackedBar(name, {name: size}, size_text(size)) for name, size in classes.most_common()]
     return {
         "lakehouse/report": load.report,
         "lakehouse/report_age_hours": round((now_ms - load.created_ms) / 3_600_000, 3),
@@ -57,7 +58,7 @@ def inventory_metadata(
         **{f"lakehouse/class_bytes_{name.lower()}": size for name, size in sorted(classes.items())},
         "lakehouse/where": markdown_value(*_where_the_bytes_lie(found)),
         "lakehouse/storage_classes": markdown_value(
-            stacked_picture("bytes by storage class", [name for name, _, _ in rows], rows)
+            stacked_picture("bytes by storage class", [bar.name for bar in bars], bars)
         ),
     }
 
@@ -84,9 +85,9 @@ def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:
     if unclaimed := sum(share.size_bytes for share in found.unclaimed):
         rows.append(("no table", Counter({"no table": unclaimed})))
     named = sorted({kind for _, kinds in rows for kind in kinds}, key=[*KINDS, "no table"].index)
-    drawn = [(name, kinds, size_text(kinds.total())) for name, kinds in rows]
+    bars = [StackedBar(name, kinds, size_text(kinds.total())) for name, kinds in rows]
     cells = [
         [name, *(f"{kinds[kind]:,}" for kind in named), f"{kinds.total():,}"]
         for name, kinds in rows
     ]
-    return stacked_picture("bytes", named, drawn), markdown_table(["bytes", *named, "sum"], cells)
+    return stacked_picture("bytes", named, bars), markdown_table(["bytes", *named, "sum"], cells)

@@ -5,13 +5,13 @@ Pictures are PNGs of one or two KiB, embedded in the text.
 
 import base64
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NewType
 
 import dagster as dg
 
 from lakehouse.core.text import printable
-from lakehouse.report.chart import bar_chart, stacked_bar_chart
+from lakehouse.report.chart import Bar, StackedBar, bar_chart, stacked_bar_chart
 from lakehouse.runtime.extras import is_installed
 
 # Text that is already Markdown; `markdown_text` converts any other text.
@@ -49,21 +49,16 @@ def markdown_value(*parts: Markdown) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md("\n\n".join(parts))
 
 
-def histogram_picture(bars: Sequence[tuple[str, int, bool]]) -> Markdown:
-    """A picture, one labelled bar per count. Bars marked true have the colour of small files."""
-    words = "file sizes: " + ", ".join(f"{label}: {count}" for label, count, _ in bars)
+def histogram_picture(bars: Sequence[Bar]) -> Markdown:
+    """A picture of file sizes, one labelled bar per count."""
+    words = "file sizes: " + ", ".join(f"{bar.label}: {bar.count}" for bar in bars)
     return _picture(words, lambda: bar_chart(bars))
 
 
-def stacked_picture(
-    title: str, kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]
-) -> Markdown:
-    """A picture with one stacked bar per row: name, numbers by kind, and a text at the end.
-
-    Each kind has a colour, and a legend above the bars names it.
-    """
-    words = ", ".join(f"{name}: {text}" for name, _, text in rows)
-    drawn = [(printable(name), numbers, text) for name, numbers, text in rows]
+def stacked_picture(title: str, kinds: Sequence[str], bars: Sequence[StackedBar]) -> Markdown:
+    """A picture with one stacked bar per name. A legend names the colour of each kind."""
+    words = ", ".join(f"{bar.name}: {bar.text}" for bar in bars)
+    drawn = [bar._replace(name=printable(bar.name)) for bar in bars]
     return _picture(f"{title}: {words}", lambda: stacked_bar_chart(kinds, drawn))
 
 

@@ -40,6 +40,7 @@ from lakehouse.engine.ingest.table_strategy import strategy_in_force
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, last_compaction_ms
+from lakehouse.report.chart import Bar
 
 Metadata = dict[str, Any]
 
@@ -232,13 +233,10 @@ def _picture(health: Health) -> tuple[Markdown, ...]:
         return (markdown_text("no files"),)
     candidate = health.plan.policy.candidate_bytes
     bins = zip(health.histogram.items(), (*HISTOGRAM_BYTES, inf), strict=True)
-    bars = [(label, count, below_bytes <= candidate) for (label, count), below_bytes in bins][
-        filled[0] : filled[-1] + 1
-    ]
-    return (
-        histogram_picture(bars),
-        markdown_table(["size", "files"], [[label, str(count)] for label, count, _ in bars]),
-    )
+    all_bars = [Bar(label, count, below <= candidate) for (label, count), below in bins]
+    bars = all_bars[filled[0] : filled[-1] + 1]
+    rows = [[bar.label, str(bar.count)] for bar in bars]
+    return histogram_picture(bars), markdown_table(["size", "files"], rows)
 
 
 def _last_compaction(compacted_ms: int | None) -> str:

@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
-from lakehouse.core.costs.compaction_estimate import price
+from lakehouse.core.costs.compaction_estimate import run_price
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import MOVED_FROM
 from lakehouse.core.errors import Broken, Refused, Transient
@@ -110,7 +110,7 @@ def run_move(
         deleted=move.deleted_count,
         requests=requests,
         seconds=seconds,
-        usd=price(session.table.prices, seconds=seconds, put_requests=requests),
+        usd=run_price(session.table.prices, seconds=seconds, put_requests=requests),
         kept_old=keep_old,
     )
 

@@ -114,15 +114,23 @@ def no_lines(spark: "SparkSession") -> "DataFrame":
     return spark.createDataFrame([], STAGED_SCHEMA).withColumnsRenamed(_STAGED_NAMES)
 
 
-def count_lines(lines: "DataFrame") -> tuple[int, int, int]:
+class LineCounts(NamedTuple):
     """The number of rows, of bad records, and of rows with rescued fields."""
+
+    rows: int
+    bad: int
+    rescued: int
+
+
+def count_lines(lines: "DataFrame") -> LineCounts:
+    """Counts parsed records in one pass."""
     is_good = F.col(REASON).isNull()
     counts = lines.select(
         F.count_if(is_good),
         F.count_if(~is_good),
         F.count_if(is_good & F.col(RESCUED).isNotNull()),
     ).collect()[0]
-    return counts[0], counts[1], counts[2]
+    return LineCounts(*counts)
 
 
 def table_rows(lines: "DataFrame") -> "DataFrame":

@@ -20,7 +20,7 @@ from urllib.parse import unquote_plus
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.s3_address import s3_region
 from lakehouse.engine.store import TimeBudget
-from lakehouse.engine.store.s3_client import answer_parts
+from lakehouse.engine.store.s3_client import answer_of
 from lakehouse.engine.store.time_budget import ATTEMPTS
 
 # Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values: 1 to 10", "up to 10 messages".
@@ -125,7 +125,7 @@ class LandingQueue:
         try:
             yield
         except ClientError as error:
-            code, status, _ = answer_parts(error)
+            code, status, _ = answer_of(error)
             message = f"{where}: SQS answers {code} ({status})"
             if code in _TRANSIENT_CODES or status >= 500 or status == 429:
                 raise Transient(message) from error

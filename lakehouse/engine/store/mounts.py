@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, NamedTuple
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject
@@ -31,6 +31,14 @@ class Mount:
 
     store: Store
     folder: str = ""
+
+
+class _Place(NamedTuple):
+    """The mount of a name (`None` for the lake itself), its store, and the name there."""
+
+    mount: Mount | None
+    store: Store
+    name: str
 
 
 class MountedStore(Store):
@@ -68,7 +76,7 @@ class MountedStore(Store):
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`."""
-        _, store, there = self._find(prefix)
+        store, there = self.place_of(prefix)
         return store.folders(there, after=after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
@@ -84,22 +92,22 @@ class MountedStore(Store):
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
-        _, store, there = self._find(name)
+        store, there = self.place_of(name)
         return store.read(there)
 
     def open(self, name: str) -> IO[bytes]:
         """See `Store.open`."""
-        _, store, there = self._find(name)
+        store, there = self.place_of(name)
         return store.open(there)
 
     def read_end(self, name: str, count: int) -> bytes:
         """See `Store.read_end`."""
-        _, store, there = self._find(name)
+        store, there = self.place_of(name)
         return store.read_end(there, count)
 
     def checksum(self, stored: StoredFile) -> str:
         """See `Store.checksum`."""
-        _, store, there = self._find(stored.name)
+        store, there = self.place_of(stored.name)
         return store.checksum(replace(stored, name=there))
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
@@ -114,13 +122,13 @@ class MountedStore(Store):
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
-        _, store, there = self._find(name)
+        store, there = self.place_of(name)
         found = store.stat(there)
         return found and replace(found, name=name)
 
     def archived_in(self, name: str) -> str | None:
         """See `Store.archived_in`."""
-        _, store, there = self._find(name)
+        store, there = self.place_of(name)
         return store.archived_in(there)
 
     def put(self, name: str, data: bytes) -> None:
@@ -144,15 +152,15 @@ class MountedStore(Store):
         """See `Store.delete_each`. All names of one call must be in one place."""
         if not names:
             return {}
-        found = [self._find(name) for name in names]
-        first_mount, store, _ = found[0]
-        if any(mount is not first_mount for mount, _, _ in found):
+        places = [self._find(name) for name in names]
+        first = places[0]
+        if any(place.mount is not first.mount for place in places):
             raise Refused(
                 f"store: files of several places in one deletion, like {names[0]!r} and "
                 f"{names[-1]!r}. Use names of one place"
             )
-        own = {there: name for (*_, there), name in zip(found, names, strict=True)}
-        return {own[there]: why for there, why in store.delete_each([*own]).items()}
+        own = {place.name: name for place, name in zip(places, names, strict=True)}
+        return {own[there]: why for there, why in first.store.delete_each([*own]).items()}
 
     def remove_empty_folders(self, prefix: str) -> None:
         """See `Store.remove_empty_folders`; refused in a mounted folder."""
@@ -160,20 +168,20 @@ class MountedStore(Store):
 
     def place_of(self, name: str) -> tuple[Store, str]:
         """The store that holds a name, and the name there."""
-        _, store, there = self._find(name)
-        return store, there
+        found = self._find(name)
+        return found.store, found.name
 
-    def _find(self, name: str) -> tuple[Mount | None, Store, str]:
-        """The mount of a name (`None` for the lake itself), its store, and the name there."""
+    def _find(self, name: str) -> _Place:
         layer, _, below = name.partition("/")
         table, _, rest = below.partition("/")
         mount = self.mounts.get(f"{layer}/{table}")
         if mount is None:
-            return None, self.base, name
-        return mount, mount.store, "/".join(part for part in (mount.folder, rest) if part)
+            return _Place(None, self.base, name)
+        there = "/".join(part for part in (mount.folder, rest) if part)
+        return _Place(mount, mount.store, there)
 
     def _own(self, name: str) -> str:
-        if self._find(name)[0] is not None:
+        if self._find(name).mount is not None:
             raise Refused(
                 f"store: {name!r} lies in a table that others write. Use names in the lake's "
                 "own folders"

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from operator import attrgetter
@@ -166,8 +167,13 @@ class S3Store(Store):
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See `Store.put_if_absent`. A server that ignores the condition is refused first."""
-        key, writer = self._key(name), uuid4().hex
-        self._check_conditions()
+        key = self._key(name)
+        writer = uuid4().hex
+        if not self.honours_conditions():
+            raise Refused(
+                f"store: the server of s3://{self.bucket}/{self.prefix} ignores If-None-Match and "
+                "overwrites existing keys. Use AWS S3, or a server with conditional PutObject"
+            )
         with self._translated("write", key):
             for pause in _PAUSES_SECONDS:
                 pause_about(pause)
@@ -182,8 +188,8 @@ class S3Store(Store):
         """See `Store.copy`."""
         key = self._key(name)
         with self._translated("copy", key):
-            place = (self.bucket, self.prefix)
-            return copy_unchanged(self.client, place, source, key, keep_tags=keep_tags)
+            original = replace(source, name=self.prefix + source.name)
+            return copy_unchanged(self.client, self.bucket, original, key, keep_tags=keep_tags)
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
@@ -201,7 +207,8 @@ class S3Store(Store):
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""
         keys = {self._key(name): name for name in names}
-        order, failed = [*keys], dict[str, str]()
+        order = [*keys]
+        failed = dict[str, str]()
         for start in range(0, len(order), _DELETE_BATCH):
             failed |= self._delete_batch(order[start : start + _DELETE_BATCH])
         return {keys[key]: code for key, code in failed.items()}
@@ -230,6 +237,16 @@ class S3Store(Store):
         is_restored = 'ongoing-request="false"' in head.get("Restore", "")
         return storage_class if storage_class in RESTORED_FIRST and not is_restored else None
 
+    def honours_conditions(self, name: str = TAKEN) -> bool:
+        """Whether the server refuses to overwrite `name`. This store asks until it once did."""
+        with self._asking:
+            if not self._is_honoured:
+                key = self.prefix + name
+                with self._translated("write", key):
+                    overwrites = all(self._put_once(key, b"", uuid4().hex) for _ in range(2))
+                self._is_honoured = not overwrites
+            return self._is_honoured
+
     def _pages(self, key: str, **more: str) -> Iterator[Mapping[str, Any]]:
         with self._translated("list", key):
             yield from self.client.get_paginator("list_objects_v2").paginate(
@@ -249,24 +266,7 @@ class S3Store(Store):
         )
 
     def _put_once(self, key: str, data: bytes, writer: str) -> bool | None:
-        return put_conditionally(self.client, (self.bucket, key), data, writer=writer)
-
-    def honours_conditions(self, name: str = TAKEN) -> bool:
-        """Whether the server refuses to overwrite `name`. This store asks until it once did."""
-        with self._asking:
-            if not self._is_honoured:
-                key = self.prefix + name
-                with self._translated("write", key):
-                    overwrites = all(self._put_once(key, b"", uuid4().hex) for _ in range(2))
-                self._is_honoured = not overwrites
-            return self._is_honoured
-
-    def _check_conditions(self) -> None:
-        if not self.honours_conditions():
-            raise Refused(
-                f"store: the server of s3://{self.bucket}/{self.prefix} ignores If-None-Match and "
-                "overwrites existing keys. Use AWS S3, or a server with conditional PutObject"
-            )
+        return put_conditionally(self.client, self.bucket, key, data, writer=writer)
 
     def _delete_batch(self, keys: Sequence[str]) -> dict[str, str]:
         """The keys of at most 1,000 that S3 could not delete, with the error code.

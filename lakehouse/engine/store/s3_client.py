@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.s3_address import s3_endpoint, s3_region
@@ -89,29 +89,37 @@ def s3_client(options: ClientOptions) -> Any:
     return session.client("s3", endpoint_url=options.endpoint_url, config=config)
 
 
-def answer_parts(error: Any) -> tuple[str, int, Mapping[str, Any]]:
-    """The code, the HTTP status and the metadata of the answer in a ClientError of botocore."""
-    answer = error.response.get("ResponseMetadata", {})
+class FailedAnswer(NamedTuple):
+    """The answer in a ClientError of botocore: its error code, HTTP status and metadata."""
+
+    code: str
+    status: int
+    metadata: Mapping[str, Any]
+
+
+def answer_of(error: Any) -> FailedAnswer:
+    """The answer in a ClientError of botocore."""
+    metadata = error.response.get("ResponseMetadata", {})
     code = str(error.response.get("Error", {}).get("Code", ""))
-    return code, answer.get("HTTPStatusCode", 0), answer
+    return FailedAnswer(code, metadata.get("HTTPStatusCode", 0), metadata)
 
 
 def put_conditionally(
-    client: Any, place: tuple[str, str], data: bytes, *, writer: str
+    client: Any, bucket: str, key: str, data: bytes, *, writer: str
 ) -> bool | None:
     """Whether this call wrote the key; `None` if that is open, since the key is changing right now.
 
-    `place` is the bucket and the key. `writer` identifies this write among its repetitions: by
-    botocore, by the caller after `None`, or by a proxy, which no answer shows.
+    `writer` identifies this write among its repetitions: by botocore, by the caller after `None`,
+    or by a proxy, which no answer shows.
     """
     from botocore.exceptions import ClientError
 
-    target = {"Bucket": place[0], "Key": place[1]}
+    target = {"Bucket": bucket, "Key": key}
     try:
         client.put_object(**target, Body=data, IfNoneMatch="*", Metadata={"writer": writer})
         return True
     except ClientError as error:
-        code, _, _ = answer_parts(error)
+        code = answer_of(error).code
         if code == "ConditionalRequestConflict":
             return None
         if code not in _NOT_MET:
@@ -119,27 +127,27 @@ def put_conditionally(
     try:
         return client.head_object(**target)["Metadata"].get("writer") == writer
     except ClientError as error:
-        if answer_parts(error)[0] == "404":  # it was deleted since
+        if answer_of(error).code == "404":  # it was deleted since
             return None
         raise
 
 
-def completes_conditionally(client: Any, place: tuple[str, str]) -> bool:
-    """Whether the server refuses to complete an upload in parts to the existing key `place`.
+def completes_conditionally(client: Any, bucket: str, key: str) -> bool:
+    """Whether the server refuses to complete an upload in parts to an existing key.
 
     A server may honour conditions of PutObject only. S3A uploads large commits in parts.
     """
     from botocore.exceptions import ClientError
 
-    target = {"Bucket": place[0], "Key": place[1]}
-    with translated_s3(f"store: cannot write s3://{place[0]}/{place[1]}", "write"):
+    target = {"Bucket": bucket, "Key": key}
+    with translated_s3(f"store: cannot write s3://{bucket}/{key}", "write"):
         upload = {**target, "UploadId": client.create_multipart_upload(**target)["UploadId"]}
         etag = client.upload_part(**upload, PartNumber=1, Body=b"-")["ETag"]
         parts = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
         try:
             client.complete_multipart_upload(**upload, MultipartUpload=parts, IfNoneMatch="*")
         except ClientError as error:
-            if answer_parts(error)[0] not in (*_NOT_MET, "ConditionalRequestConflict"):
+            if answer_of(error).code not in (*_NOT_MET, "ConditionalRequestConflict"):
                 raise
             with suppress(ClientError):  # without that right, a byte stays until the bucket's rules
                 client.abort_multipart_upload(**upload)
@@ -148,44 +156,41 @@ def completes_conditionally(client: Any, place: tuple[str, str]) -> bool:
 
 
 def copy_unchanged(
-    client: Any, place: tuple[str, str], source: StoredFile, key: str, *, keep_tags: bool = True
+    client: Any, bucket: str, source: StoredFile, key: str, *, keep_tags: bool = True
 ) -> str:
     """Copies an object within its bucket, if it is still as it was listed.
 
-    `place` is the bucket, and the prefix of the object's name. Returns the ETag of the copy. The
-    copy has the storage class that `source` names, or S3 Standard if it names none. Without
-    `keep_tags`, it has no tags.
+    The name of `source` is its whole key. Returns the ETag of the copy. The copy has the storage
+    class that `source` names, or S3 Standard if it names none. Without `keep_tags`, it has no tags.
 
     Raises:
         Transient: the object was written again since.
     """
     from botocore.exceptions import ClientError
 
-    bucket, prefix = place
     tags = {} if keep_tags else {"TaggingDirective": "REPLACE"}
     own_class = {"StorageClass": source.storage_class} if source.storage_class else {}
     try:
         answer = client.copy_object(
             Bucket=bucket,
             Key=key,
-            CopySource={"Bucket": bucket, "Key": prefix + source.name},
+            CopySource={"Bucket": bucket, "Key": source.name},
             CopySourceIfMatch=source.etag,
             **own_class,
             **tags,
         )
         return str(answer["CopyObjectResult"]["ETag"]).strip('"')
     except ClientError as error:
-        if answer_parts(error)[0] not in _NOT_MET:
+        if answer_of(error).code not in _NOT_MET:
             raise
         raise Transient(
-            f"store: s3://{bucket}/{prefix}{source.name} was written again while it was copied; "
-            "try again"
+            f"store: s3://{bucket}/{source.name} was written again while it was copied; try again"
         ) from error
 
 
 def error_of_answer(error: Any, where: str, action: str) -> Exception:
     """The error to raise for a failed action; FileNotFoundError for a missing key."""
-    code, status, _ = answer_parts(error)
+    code, status, _ = answer_of(error)
     if code in ("NoSuchKey", "404"):
         return FileNotFoundError(where)
     if code == "NoSuchBucket":

@@ -12,6 +12,7 @@ Each function sends its requests by the store's own client, which counts and rep
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from lakehouse.core.tiers.lifecycle_rules import Lifecycle, parse_lifecycle
 from lakehouse.engine.store.interface import MAX_COPY_BYTES, Store, StoredFile
 from lakehouse.engine.store.mounts import MountedStore
 from lakehouse.engine.store.s3 import S3Store
-from lakehouse.engine.store.s3_client import READERS, answer_parts, copy_unchanged, translated_s3
+from lakehouse.engine.store.s3_client import READERS, answer_of, copy_unchanged, translated_s3
 
 _PIECE_BYTES = 1024 * 1024
 # S3 takes at most 10,000 parts.
@@ -88,7 +89,7 @@ def read_lifecycle(store: S3Store) -> Lifecycle:
         try:
             answer = store.client.get_bucket_lifecycle_configuration(Bucket=store.bucket)
         except ClientError as error:
-            if answer_parts(error)[0] != "NoSuchLifecycleConfiguration":
+            if answer_of(error).code != "NoSuchLifecycleConfiguration":
                 raise
             answer = {}
     return parse_lifecycle(answer)
@@ -170,16 +171,10 @@ def put_storage_class(store: S3Store, source: StoredFile, storage_class: str) ->
     where = f"store: s3://{store.bucket}/{store.prefix}{source.name}"
     if source.size_bytes > MAX_COPY_BYTES:
         raise Refused(f"{where} has {source.size_bytes} bytes, S3 copies at most {MAX_COPY_BYTES}")
-    in_class = StoredFile(
-        name=source.name,
-        size_bytes=source.size_bytes,
-        modified_ms=source.modified_ms,
-        etag=source.etag,
-        storage_class=storage_class,
-    )
+    key = store.prefix + source.name
+    in_class = replace(source, name=key, storage_class=storage_class)
     with _translated(store, "copy", source.name):
-        place = (store.bucket, store.prefix)
-        copy_unchanged(store.client, place, in_class, store.prefix + source.name)
+        copy_unchanged(store.client, store.bucket, in_class, key)
     now = store.stat(source.name)
     if now is None or now.size_bytes != source.size_bytes:
         raise Transient(f"{where} was written again while its storage class changed; try again")

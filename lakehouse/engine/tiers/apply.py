@@ -29,7 +29,6 @@ from lakehouse.core.costs.figures import Figure, figures_as_json
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.tiers.break_even import TierPrices
 from lakehouse.core.tiers.lifecycle_rules import TIER_TAG
 from lakehouse.core.tiers.plan import (
     READ_AT_ONCE,
@@ -40,6 +39,7 @@ from lakehouse.core.tiers.plan import (
     plan_tiers,
     still_dead,
 )
+from lakehouse.core.tiers.storage_class_costs import TierPrices
 from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store.s3_objects import s3_place, set_tag

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import islice
 from uuid import uuid4
 
-from lakehouse.core.costs.compaction_estimate import price
+from lakehouse.core.costs.compaction_estimate import run_price
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.journal_records import FAILED_NAMED, VacuumRecord
 from lakehouse.core.vacuum.candidates import Candidate
@@ -69,7 +69,7 @@ class VacuumProgress:
             deleted_bytes=self.deleted_bytes,
             spared=len(self.spared),
             seconds=seconds,
-            usd=price(
+            usd=run_price(
                 self._table.prices,
                 seconds=seconds,
                 get_requests=_count_of(requests, "Get", "Head"),

@@ -21,7 +21,7 @@ from lakehouse.core.archive.records import ArchiveOperation
 from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, PartitionValues, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse.core.tiers.break_even import ClassPrices
+from lakehouse.core.tiers.storage_class_costs import ClassPrices
 from lakehouse_tests.core.archive.test_partition_times import span_text
 
 DAY_MS = 86_400_000

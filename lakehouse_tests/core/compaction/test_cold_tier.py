@@ -13,7 +13,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse_tests.core.compaction.test_small_files import in_day, paths, planned
 from lakehouse_tests.core.example_snapshots import data_file, snapshot
 from lakehouse_tests.core.optimize_oracle import delta_bins
-from lakehouse_tests.core.tiers.test_break_even import PRICES
+from lakehouse_tests.core.tiers.test_storage_class_costs import PRICES
 
 TARGET = 1024 * MIB
 LARGE = 300 * MIB

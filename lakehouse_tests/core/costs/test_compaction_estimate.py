@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.costs.compaction_estimate import estimate, price
+from lakehouse.core.costs.compaction_estimate import estimate, run_price
 from lakehouse.core.costs.compaction_speed import (
     COLD_START_SECONDS,
     DEFAULT_RATES,
@@ -266,7 +266,7 @@ def test_money_is_the_driver_s_time_and_on_s3_its_requests() -> None:
     )
     assert (disk.get_requests, s3.get_requests, s3.put_requests) == (0, 70, 4)
     assert s3.usd - disk.usd == pytest.approx(0.0070 + 0.0040)
-    assert price(rates.prices, seconds=3600) == pytest.approx(2.0)
+    assert run_price(rates.prices, seconds=3600) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(

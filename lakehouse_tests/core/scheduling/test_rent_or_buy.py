@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from lakehouse.core.costs.compaction_estimate import price
+from lakehouse.core.costs.compaction_estimate import run_price
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.scheduling.read_losses import lost_openings
@@ -48,7 +48,7 @@ def by_the_rule(history: type_of_history, fixed: int, per_file: int) -> tuple[fl
             openings=tuple(steps),
             lost_openings=lost_openings(tuple(steps), reads_ms, now_ms=now_ms),
             estimate_seconds=cost * SECONDS_PER_OPENING,
-            estimate_usd=price(DEFAULT_PRICES, seconds=cost * SECONDS_PER_OPENING),
+            estimate_usd=run_price(DEFAULT_PRICES, seconds=cost * SECONDS_PER_OPENING),
             readers="declared",
         )
         if is_due(find_trigger(state, KNOWN, now_ms=now_ms)):

@@ -15,7 +15,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.tiers import plan as module
 from lakehouse.core.tiers.plan import TIER_CLASSES, TierPlan, dead_files, plan_tiers, still_dead
 from lakehouse.core.vacuum.facts import KeptVersion, VacuumFacts
-from lakehouse_tests.core.tiers.test_break_even import GIB, KIB, MIB, PRICES
+from lakehouse_tests.core.tiers.test_storage_class_costs import GIB, KIB, MIB, PRICES
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of
 
 DAY = 86_400_000

@@ -14,6 +14,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.text import printable
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_text, stacked_picture
 from lakehouse.defs.metadata.runs import write_metadata
+from lakehouse.report.chart import StackedBar
 
 NAMES = [
     "`](http://127.0.0.1/) ![x](y)",
@@ -86,7 +87,8 @@ def test_a_landed_file_is_named_whatever_it_is_called(name: str) -> None:
 def test_a_table_of_somebody_else_names_its_bar_in_a_picture_whatever_it_is_called(
     name: str,
 ) -> None:
-    [[image]] = inlines(stacked_picture("bytes", ["live"], [(name, {"live": 1}, "1 MB")]))
+    bars = [StackedBar(name, {"live": 1}, "1 MB")]
+    [[image]] = inlines(stacked_picture("bytes", ["live"], bars))
     assert image.type == "image" and str(image.attrs["src"]).startswith("data:image/png;base64,")
     assert shown(image.children or []) == f"bytes: {printable(name)}: 1 MB"
 

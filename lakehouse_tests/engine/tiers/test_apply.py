@@ -25,7 +25,7 @@ from lakehouse.engine.tiers.lifecycle_check import check_lifecycle
 from lakehouse.engine.tiers.tagged_files import tier_records
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.core.tiers.test_break_even import KIB, PRICES
+from lakehouse_tests.core.tiers.test_storage_class_costs import KIB, PRICES
 from lakehouse_tests.engine.store.test_s3_objects import FOREIGN
 from lakehouse_tests.log_builder import LogBuilder, add_of
 

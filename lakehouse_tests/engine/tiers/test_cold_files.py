@@ -22,7 +22,7 @@ from lakehouse.engine.store import S3Store
 from lakehouse.engine.tiers.cold_files import record_cold_files, recorded_classes
 from lakehouse.engine.tiers.move_files import move_added
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.core.tiers.test_break_even import KIB
+from lakehouse_tests.core.tiers.test_storage_class_costs import KIB
 from lakehouse_tests.engine.store.test_store import answering, error_xml
 from lakehouse_tests.log_builder import LogBuilder
 

@@ -26,7 +26,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.landing import Landing, retried_folder
@@ -91,9 +91,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
             _finish_earlier_retries(session)
             facts = quarantine_facts(session)
         held = held_entries(session, facts, files)
-        landed, line_count, left = _retry_lines(
-            session, held.where("line IS NOT NULL"), dry_run=dry_run
-        )
+        lines = _retry_lines(session, held.where("line IS NOT NULL"), dry_run=dry_run)
         paths = held.where("line IS NULL").groupBy("source_file").count().collect()
         counts = {row[0]: int(row[1]) for row in paths}
         again, files_left = _files_to_read_again(session, counts, ledger)
@@ -102,10 +100,10 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
     return QuarantineReview(
         table=table.key,
         dry_run=dry_run,
-        lines=line_count,
+        lines=lines.count,
         files=sum(counts[file.name] for file in again),
-        landed=landed,
-        left={**files_left, **left},
+        landed=lines.path,
+        left={**files_left, **lines.left},
     )
 
 
@@ -118,10 +116,20 @@ def _finish_earlier_retries(session: TableSession) -> None:
     take_out_lines(session, lines)
 
 
-def _retry_lines(
-    session: TableSession, lines: "DataFrame", *, dry_run: bool
-) -> tuple[str | None, int, dict[str, int]]:
-    """Lands lines again; returns the file, the line count, and counts of kept lines by reason."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LandedAgain:
+    """How many lines the file `path` has, and how many lines are kept, by reason.
+
+    `path` is `None` if no file was written.
+    """
+
+    path: str | None = None
+    count: int
+    left: dict[str, int]
+
+
+def _retry_lines(session: TableSession, lines: "DataFrame", *, dry_run: bool) -> _LandedAgain:
+    """Writes lines into one new landed file, and removes them from the quarantine."""
     lake = session.lake
     table = session.table
     lines = lines.withColumn(_WHY, _why_left(session))
@@ -138,7 +146,7 @@ def _retry_lines(
             "fewer of them, or raise Landing.max_file_bytes"
         )
     if dry_run or not line_count:
-        return None, line_count, left
+        return _LandedAgain(count=line_count, left=left)
     names = ("source_file", "line", "digest", "batch", "raw", "undeclared", "fields")
     rows = lines.where(F.col(_WHY).isNull()).select(*names).dropDuplicates([*names[:3]]).collect()
     retried = [RetriedLine(**row.asDict()) for row in rows]
@@ -146,7 +154,7 @@ def _retry_lines(
     path = f"{table.landing.prefix}{retried_file_name(table.key, retried, data)}"
     lake.store.put(path, data)
     take_out_lines(session, retried)
-    return path, line_count, left
+    return _LandedAgain(path=path, count=line_count, left=left)
 
 
 def _why_left(session: TableSession) -> "Column":

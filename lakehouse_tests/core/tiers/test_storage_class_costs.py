@@ -7,7 +7,7 @@ import pytest
 
 import lakehouse
 from lakehouse.core.costs.price_book import parse_price_book
-from lakehouse.core.tiers.break_even import (
+from lakehouse.core.tiers.storage_class_costs import (
     break_even_days,
     move_usd,
     stay_usd,
