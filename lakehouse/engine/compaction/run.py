@@ -32,7 +32,7 @@ from uuid import uuid4
 
 from lakehouse.core.compaction.conflicts import Loss, partitions_removed_from, without_partitions
 from lakehouse.core.compaction.engine_choice import choose_engine, may_need_no_spark
-from lakehouse.core.compaction.outcome import ColdMove, CompactionOutcome
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.costs.compaction_speed import fit_rates
 from lakehouse.core.declaration.adopted import Adopted
@@ -153,12 +153,18 @@ def _compact(work: _Work) -> CompactionOutcome:
 
         after = with_due_checkpoint(lake, after)
     seconds_verify = time.monotonic() - optimized.ended
+    moved = None
+    if commits and table.compaction.cold_storage_class:
+        from lakehouse.engine.tiers.move_files import move_added  # few tables need it
+
+        paths = [path for commit in commits for path in commit.added_paths]
+        moved = move_added(lake, after, paths, table.compaction.cold_storage_class)
     return replace(
         _outcome(planned, commits, losses, after),
         compared=compared,
         seconds_optimize=optimized.seconds,
         seconds_verify=seconds_verify,
-        moved=_move_to_cold_class(work, after, commits),
+        moved=moved,
     )
 
 
@@ -200,30 +206,13 @@ def _optimize(work: _Work, before: Snapshot, planned: CompactionPlan, mark: str)
         why = first_line(conflict)
         lost = work.attempt.lost_race(planned, commits, seconds=seconds, why=why)
         record_try(lake, table.key, lost)
-        work.losses.append(Loss(partitions=_contested(before, after), ended=lost))
+        foreign_commits = after.history.between(before.version, after.snapshot.version) or ()
+        contested = partitions_removed_from(before, foreign_commits)
+        work.losses.append(Loss(partitions=contested, ended=lost))
         seconds -= lost.seconds
         if not commits:
             raise conflict
     return _Optimized(commits=commits, facts=after, seconds=seconds, ended=ended)
-
-
-def _contested(before: Snapshot, after: TableFacts) -> frozenset[TypedPartition]:
-    """The partitions from which others have removed files since the plan was made."""
-    foreign_commits = after.history.between(before.version, after.snapshot.version) or ()
-    return partitions_removed_from(before, foreign_commits)
-
-
-def _move_to_cold_class(
-    work: _Work, facts: TableFacts, commits: Sequence[Commit]
-) -> ColdMove | None:
-    """Moves the added files to the policy's `cold_storage_class`; `None` if there is none."""
-    storage_class = work.table.compaction.cold_storage_class
-    if not commits or not storage_class:
-        return None
-    from lakehouse.engine.tiers.move_files import move_added  # few tables need it
-
-    paths = [path for commit in commits for path in commit.added_paths]
-    return move_added(work.lake, facts, paths, storage_class)
 
 
 def _run(work: _Work, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str) -> None:
