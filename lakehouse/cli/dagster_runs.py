@@ -145,6 +145,19 @@ def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> 
         yield Recorder(instance, defs)
 
 
+@contextmanager
+def recorder_of_done(settings: Settings, change: str) -> Iterator[Recorder]:
+    """The recorder of a `change` that is done already, so a failure to record it is only shown."""
+    try:
+        with open_recorder(settings) as recorder:
+            yield recorder
+    except Exception as error:
+        tell(
+            f"{change}, but Dagster has no event of it ({type(error).__name__}: {error}). The next "
+            "run reports its state"
+        )
+
+
 class _Watch:
     """Prints the events of a run as they happen, and keeps its results."""
 

@@ -69,13 +69,7 @@ def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
     key = costs_key("operations")
 
     @dg.asset(
-        key=key,
-        deps=[inventory_key(lake)],
-        group_name="costs",
-        kinds={"deltalake"},
-        pool="_".join(key.path),
-        metadata=_place(lake, key),
-        automation_condition=_after_inventories(),
+        **_of_every_costs_table(lake, key),
         description="Each operation of upkeep with its measured work and its cost, by day. The "
         "columns are those of Databricks' history of predictive optimization.",
     )
@@ -96,13 +90,7 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
     key = costs_key("chargeback")
 
     @dg.asset(
-        key=key,
-        deps=[inventory_key(lake)],
-        group_name="costs",
-        kinds={"deltalake"},
-        pool="_".join(key.path),
-        metadata=_place(lake, key),
-        automation_condition=_after_inventories(),
+        **_of_every_costs_table(lake, key),
         description="What each table cost on each day: stored bytes, compute and requests. The "
         "columns are those of FOCUS 1.3, Cost and Usage.",
         check_specs=[
@@ -134,15 +122,20 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
     return chargeback
 
 
-def _after_inventories() -> dg.AutomationCondition[Any]:
+def _of_every_costs_table(lake: Lake, key: dg.AssetKey) -> dict[str, Any]:
+    """The arguments of `asset` that both tables of costs share. They follow the inventory."""
     condition = dg.AutomationCondition
-    return condition.any_deps_updated() & ~condition.in_progress()
-
-
-def _place(lake: Lake, key: dg.AssetKey) -> dict[str, Any]:
     return {
-        "dagster/uri": lake.settings.table_uri("/".join(key.path)),
-        "dagster/storage_kind": "deltalake",
+        "key": key,
+        "deps": [inventory_key(lake)],
+        "group_name": "costs",
+        "kinds": {"deltalake"},
+        "pool": "_".join(key.path),
+        "metadata": {
+            "dagster/uri": lake.settings.table_uri("/".join(key.path)),
+            "dagster/storage_kind": "deltalake",
+        },
+        "automation_condition": condition.any_deps_updated() & ~condition.in_progress(),
     }
 
 

@@ -135,14 +135,9 @@ def partition_text(values: Mapping[str, str | None]) -> str:
 
 
 def _report(opened: LakeContext, table: Table, sentence: str) -> None:
-    """Reports the table's new state to Dagster. The restore is done, so a failure is only shown."""
-    from lakehouse.cli.dagster_runs import open_recorder
+    """Reports the table's new state to Dagster."""
+    from lakehouse.cli.dagster_runs import recorder_of_done
 
-    try:
-        with open_recorder(opened.lake.settings) as recorder:
-            recorder.report_restore(table, opened.lake, sentence)
-    except Exception as error:
-        tell(
-            f"{table.key} has its rows back, but Dagster has no event of it"
-            f" ({type(error).__name__}: {error}). The next run reports its state"
-        )
+    change = f"{table.key} has its rows back"
+    with recorder_of_done(opened.lake.settings, change) as recorder:
+        recorder.report_restore(table, opened.lake, sentence)

@@ -78,14 +78,8 @@ def _print_plan(plan: RebuildPlan) -> None:
 
 
 def report_to_dagster(opened: LakeContext, table: Table, outcome: RebuildOutcome) -> None:
-    """Reports the table's new state to Dagster. The rebuild is done, so a failure is only shown."""
-    from lakehouse.cli.dagster_runs import open_recorder
+    """Reports the table's new state to Dagster."""
+    from lakehouse.cli.dagster_runs import recorder_of_done
 
-    try:
-        with open_recorder(opened.lake.settings) as recorder:
-            recorder.report_rebuild(table, opened.lake, outcome)
-    except Exception as error:
-        tell(
-            f"{table.key} was rebuilt, but Dagster has no event of it ({type(error).__name__}: "
-            f"{error}). The next run reports its state"
-        )
+    with recorder_of_done(opened.lake.settings, f"{table.key} was rebuilt") as recorder:
+        recorder.report_rebuild(table, opened.lake, outcome)
