@@ -14,10 +14,10 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.delta_log import TableFacts, read_facts
 from lakehouse.engine.store import (
+    LOCAL,
     DiskStore,
     Mount,
     MountedStore,
-    S3Store,
     Store,
     TimeBudget,
     bounded,
@@ -57,11 +57,11 @@ class Lake:
         time (`check_clock`).
         """
         mount = self.store.mounts.get(key) if isinstance(self.store, MountedStore) else None
-        return (
-            mount.store.clock_ms()
-            if mount is not None and isinstance(mount.store, S3Store)
-            else None
-        )
+        if mount is None or mount.store.bucket == LOCAL:
+            return None
+        from lakehouse.engine.store import S3Store
+
+        return mount.store.clock_ms() if isinstance(mount.store, S3Store) else None
 
     def holds_files(self, key: str) -> bool:
         """Whether the lake's root has files below `key`, even if the key's table lies elsewhere."""
@@ -145,7 +145,7 @@ def open_lake(
     }
     if not elsewhere:
         return Lake(settings=settings, store=store)
-    bucket_of = cache(lambda bucket: S3Store(bucket, "", make_client=make_client))
+    bucket_of = cache(lambda bucket: store_at(f"s3://{bucket}", make_client))
     mounts = {key: _mount(uri, bucket_of) for key, uri in elsewhere.items()}
     uris = {key: uri.replace("s3://", "s3a://", 1) for key, uri in elsewhere.items()}
     return Lake(settings=settings, store=MountedStore(store, mounts), elsewhere=uris)

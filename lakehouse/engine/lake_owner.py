@@ -43,9 +43,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.core.text import utc_text
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore, S3Store, real_address, store_at
-from lakehouse.engine.store.s3 import TAKEN
-from lakehouse.engine.store.s3_client import completes_conditionally
+from lakehouse.engine.store import DiskStore, real_address, store_at
 from lakehouse.runtime.log_store import (
     honours_conditions,
     ignoring_bucket,
@@ -247,6 +245,9 @@ def _check_conditions(lake: Lake, uri: str) -> None:
     """
     if not uri.startswith("s3://") or known_conditions(lake.settings, uri) is not None:
         return
+    from lakehouse.engine.store.s3 import TAKEN, S3Store
+    from lakehouse.engine.store.s3_client import completes_conditionally
+
     is_table = uri != lake.settings.root
     store = store_at(f"{uri}/_delta_log" if is_table else uri)
     assert isinstance(store, S3Store)

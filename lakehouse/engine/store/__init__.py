@@ -4,14 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.delta.paths import split_bucket
 from lakehouse.engine.store.disk import DiskStore
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile
 from lakehouse.engine.store.mounts import Mount, MountedStore, real_address
-from lakehouse.engine.store.s3 import S3Store
 from lakehouse.engine.store.time_budget import FairOrder, TimeBudget
+
+if TYPE_CHECKING:
+    from lakehouse.engine.store.s3 import S3Store
 
 __all__ = [
     "LOCAL",
@@ -34,10 +36,12 @@ def bounded(store: Store, budget: TimeBudget) -> Store:
 
     Requests to a disk are not limited.
     """
-    if isinstance(store, S3Store):
-        return store.within(budget)
     if not isinstance(store, MountedStore):
-        return store
+        if store.bucket == LOCAL:
+            return store
+        from lakehouse.engine.store.s3 import S3Store
+
+        return store.within(budget) if isinstance(store, S3Store) else store
     bound = cache(lambda each: bounded(each, budget))
     mounts = {key: replace(mount, store=bound(mount.store)) for key, mount in store.mounts.items()}
     return MountedStore(bound(store.base), mounts)
@@ -48,8 +52,17 @@ def store_at(address: str, make_client: Callable[..., Any] | None = None) -> Sto
 
     Nothing is created or requested yet. `make_client` creates the client of an S3 store.
     """
-    return (
-        S3Store(*split_bucket(address), make_client)
-        if address.startswith("s3://")
-        else DiskStore(Path(address))
-    )
+    if not address.startswith("s3://"):
+        return DiskStore(Path(address))
+    from lakehouse.engine.store.s3 import S3Store
+
+    return S3Store(*split_bucket(address), make_client)
+
+
+def __getattr__(name: str) -> object:
+    """Loads `S3Store`, which a lake on a disk does not need."""
+    if name != "S3Store":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from lakehouse.engine.store.s3 import S3Store
+
+    return S3Store

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakehouse.core.compaction.cold_tier import replacement_costs
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts
 from lakehouse.core.errors import LakehouseError
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.journal.records import encoded
 from lakehouse.engine.lake import Lake
 
@@ -47,6 +45,9 @@ def plan_with_cold_files(
     classes = recorded_classes(lake, planned.table)
     if not classes:
         return planned
+    from lakehouse.core.compaction.cold_tier import replacement_costs
+    from lakehouse.engine.costs.price_book import load_price_book
+
     prices = load_price_book(lake.settings).tiers
     costs = replacement_costs(facts.snapshot, classes, prices, now_ms=now_ms())
     return plan(replace(facts.snapshot, cold_files=costs))
