@@ -68,8 +68,8 @@ class LakeContext:
         chosen = self.choose(wanted)
         if wanted and (made := [table.key for table in chosen if table.source is None]):
             raise Refused(
-                f"{asked} {made[0]}: it is made from other tables. Use a table that is loaded from "
-                "landed files"
+                f"{asked} {made[0]}: it is derived from other tables. Use a table that is loaded "
+                "from landed files"
             )
         return [table for table in chosen if table.source]
 

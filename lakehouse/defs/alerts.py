@@ -82,7 +82,7 @@ def alert_sensors(
             return dg.SkipReason(f"the journal cannot be read or written now: {error}")
         firing = count_of(sum(not alert.is_over for alert in alerts), "alert")
         if problem:
-            context.log.warning(f"the webhook did not take the message: {problem}")
+            context.log.warning(f"the webhook did not accept the message: {problem}")
             return dg.SkipReason(f"{firing}; not delivered ({problem}), a later tick tries again")
         return dg.SkipReason(f"{firing}; {'a message was delivered' if message else 'no news'}")
 
@@ -134,7 +134,7 @@ def _scores(
 def _done_ms(
     instance: dg.DagsterInstance, daily: Collection[dg.AssetKey], paused: Collection[str]
 ) -> dict[str, int | None]:
-    """When each daily upkeep was done last; without the upkeep that a person has paused."""
+    """When each daily upkeep last succeeded. Paused upkeep is omitted."""
     times = last_materializations(instance, list(daily))
     found = dict[str, int | None]()
     for key in daily:
@@ -148,7 +148,7 @@ def _done_ms(
 def _waits_ms(
     instance: dg.DagsterInstance, tables: Sequence[Table], done_ms: Mapping[str, int | None]
 ) -> dict[str, int]:
-    """When Dagster first recorded a table of each upkeep that was never done."""
+    """For upkeep that never succeeded: when Dagster first recorded one of its tables."""
     never = [asset for asset, ms in done_ms.items() if ms is None]
     first_ms = dict[str, int]()
     for table in tables if never else ():

@@ -33,7 +33,7 @@ def costs_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetsDefinitio
 def published_left_usd(
     instance: dg.DagsterInstance, budgets: Mapping[str, Decimal], *, now_ms: int
 ) -> Mapping[str, float]:
-    """What is left of each budget by the forecast of the month's newest chargeback."""
+    """Each budget minus the forecast of the month's newest chargeback."""
     event = instance.get_latest_materialization_event(costs_key("chargeback"))
     if event is None or event.asset_materialization is None:
         return {}

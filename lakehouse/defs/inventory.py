@@ -103,7 +103,7 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
 
 
 def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
-    """Requests a run once a day, and the first one when some last table of the pipeline exists.
+    """Requests a run once a day, and the first as soon as a table at the pipeline's end exists.
 
     A last table has inputs, and no other table reads it. Until one exists, there is little to show.
     """

@@ -165,7 +165,7 @@ def data_version(facts: TableFacts) -> str:
 
 
 def code_tags(outcome: WriteOutcome) -> dict[str, str]:
-    """Keeps the asset marked as changed code while the table has rows that earlier code made.
+    """Tags that mark the asset's code as changed while the table has rows of earlier code.
 
     Otherwise Dagster records the present code for any run, also for one that computed no row.
     """

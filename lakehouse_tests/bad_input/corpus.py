@@ -119,8 +119,8 @@ def _whole_files() -> list[Landed]:
             b'{"id":1}\r\r{"id":2}',
             {1: (1, None, None, None), 3: (2, None, None, None)},
         ),
-        json_file("empty", b"", {}).unread("it holds no record"),
-        json_file("blank", b"\n \r\n\t", {}).unread("it holds no record"),
+        json_file("empty", b"", {}).unread("it contains no record"),
+        json_file("blank", b"\n \r\n\t", {}).unread("it contains no record"),
         json_file("UTF-16 with its mark", '{"id":1}'.encode("utf-16"), {}).unread(
             "byte order mark of UTF-16"
         ),
@@ -147,7 +147,7 @@ def _whole_files() -> list[Landed]:
         json_file("10:30 [a] {b}*? 100%+\u00fc\\", line, row),
         csv_file("marked", b"\xef\xbb\xbf" + HEADER + b"\r\n" + record, {2: ("A", 1, "x")}),
         csv_file("quoted header", b'"code" ,n, name\n' + record, {2: ("A", 1, "x")}),
-        csv_file("header alone", HEADER, {}).unread("it holds no record"),
+        csv_file("header alone", HEADER, {}).unread("it contains no record"),
         csv_file("no header", record, {}).unread("its header is 'A,1,x'"),
         csv_file("another order", b"code,name,n\n" + record, {}).unread("its header is"),
         csv_file("empty", b"", {}).unread("it has no header"),
@@ -175,7 +175,7 @@ def _of_rows() -> list[Landed]:
         whole, unpacked = write(rows), "it unpacks to more than 1000000 bytes"
         files += [
             rows_file(format, "good", whole, loaded, 2),
-            rows_file(format, "empty", write(rows[:0]), {}).unread("it holds no record"),
+            rows_file(format, "empty", write(rows[:0]), {}).unread("it contains no record"),
             rows_file(format, "cut", whole[:-20], {}).unread(f"it is no {format} file"),
             rows_file(format, "another format", b'{"id":1}', {}).unread(f"it is no {format} file"),
             rows_file(format, "bomb", write(bomb), {}).unread(unpacked),

@@ -54,7 +54,7 @@ def test_command() -> None:
         raise Refused(_NO_WEBHOOK)
     if problem := send(settings.alert_url, trial_message(lake=settings.root)):
         raise Transient(
-            f"alerts: the webhook did not take the message: {problem}. Check the address in "
+            f"alerts: the webhook did not accept the message: {problem}. Check the address in "
             "LAKEHOUSE_ALERT_URL, then try again"
         )
     show("delivered")

@@ -29,7 +29,7 @@ _files_option = click.option(
     "files",
     multiple=True,
     metavar="PATH",
-    help="Only what is quarantined of this landed file: its lines, or the whole file. Repeatable.",
+    help="Only entries of this landed file. Repeatable.",
 )
 
 
@@ -143,7 +143,7 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     "--why",
     required=True,
     metavar="TEXT",
-    help="How they were taken care of; recorded in the quarantine's log.",
+    help="How they were handled; recorded in the quarantine's log.",
 )
 @click.option("--dry-run", is_flag=True, help="Show how many would be removed, and write nothing.")
 @json_option

@@ -98,8 +98,7 @@ def apply_command(
         state = (
             "is a rule of the bucket now"
             if is_installed
-            else "has to be added to the bucket's rules, next to those of others; "
-            "--install-rule does it"
+            else "must be added to the bucket's rules; --install-rule adds it"
         )
         show(f"This rule {state}:")
         for line in json.dumps(rule, indent=2).splitlines():

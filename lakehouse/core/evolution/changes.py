@@ -171,7 +171,7 @@ def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot)
 
 
 def _changes_of(column: Column, known: Column) -> list[Change]:
-    """The changes of a declared column that the table has, perhaps under an earlier name."""
+    """How a declared column differs from the table's column, which may have an earlier name."""
     changes = list[Change]()
     if column.name != known.name:
         what = f"{known.name} is declared as {column.name} now"

@@ -1,4 +1,4 @@
-"""What a rebuild of a table means for the tables that read it."""
+"""How a rebuild of a table affects the tables that read it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class DownstreamReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildEffect:
-    """What a rebuild of a table means for the tables that read it."""
+    """How a rebuild of a table affects the tables that read it."""
 
     table: Table
     has_same_rows: bool

@@ -1,4 +1,4 @@
-"""What the move of a table to another key finds, and why it is refused."""
+"""The facts behind the move of a table to another key, and why a move is refused."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class MovedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveFacts:
-    """What a move finds.
+    """The state of both keys before a move.
 
     - `problem`: why the old table cannot be moved, from the reading of its log; empty if it can.
     - `old_table`, `new_table`: identity and version of each table; `None` if there is none, or if

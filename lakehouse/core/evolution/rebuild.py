@@ -59,7 +59,7 @@ class RebuildRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildFacts:
-    """What a plan is made from.
+    """The facts behind the plan of a rebuild.
 
     - `inexact`: by source column, how many rows have a value that the cast would change.
     - `input_bytes`: the live bytes of the inputs, for a rebuild from inputs.

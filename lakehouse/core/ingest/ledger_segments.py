@@ -161,7 +161,7 @@ def fold_batches(
 
 
 def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection[str]) -> list[str]:
-    """The files of `older` batches that the segment `kept`, which replaces them, does not know.
+    """Files of `older` batches that are missing in `kept`, the segment that replaces them.
 
     Files that were set aside and no longer exist do not count.
     """

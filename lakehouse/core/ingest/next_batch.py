@@ -213,7 +213,7 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
     if file.name.encode("utf-8", "ignore").decode() != file.name:
         return (
-            "its name is not UTF-8, so that no row could name its file. Use another name",
+            "its name is not UTF-8, so no row could name its file. Use another name",
             True,
         )
     if file.size_bytes > landing.max_file_bytes:
@@ -233,11 +233,11 @@ def _may_continue(loaded: KnownFile, now: LandedFile, landing: Landing) -> bool:
 def describe_change(known: KnownFile, now: LandedFile) -> str:
     """Why a loaded file that has changed is not loaded again, and what to do."""
     before = known.as_loaded.size_bytes
-    what = "its content is another" if before == now.size_bytes else f"it has {now.size_bytes} now"
+    what = "its content differs" if before == now.size_bytes else f"it has {now.size_bytes} now"
     return (
-        f"it had {before} bytes when it was taken and {what}; it does not provably begin with what "
-        "was loaded, whose records stay. Land only the records that are new, under a new name: the "
-        "whole file would load the others twice"
+        f"it had {before} bytes when it was read and {what}; it may not begin with the loaded "
+        "content, whose records stay. Land only the new records, under a new name: the whole file "
+        "would load the others twice"
     )
 
 

@@ -41,11 +41,11 @@ def judge_file(
         return set_aside(now, read.problem, True)
     if known is not None and known.is_taken and not read.continues:
         if known.as_loaded.digest == read.digest:
-            return set_aside(now, "it was written again, with the content that was taken", False)
+            return set_aside(now, "it was written again with content that was already read", False)
         return set_aside(now, describe_change(known, now), True)
     if not read.record_count and read.continues:
-        return set_aside(now, "it was written again, without a new record", False)
-    return now if read.record_count else set_aside(now, "it holds no record", is_overwrite)
+        return set_aside(now, "it was written again without new records", False)
+    return now if read.record_count else set_aside(now, "it contains no record", is_overwrite)
 
 
 def settle_batch(
@@ -59,7 +59,7 @@ def settle_batch(
     files = tuple(each for each in judged if isinstance(each, LandedFile))
     aside = tuple(each for each in judged if isinstance(each, SetAside))
     if is_overwrite and not row_count:
-        why = "none of its records is a row; the table keeps the rows that it has"
+        why = "none of its records became a row; the table keeps its rows"
         aside = (*aside, *(set_aside(file, why, True) for file in files))
         files = ()
     # If the newest file gives no row, the older ones are read next. Otherwise they are superseded.

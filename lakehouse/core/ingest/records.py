@@ -15,7 +15,7 @@ SHOWN_BYTES = 1_000
 
 NOT_JSON = "not JSON"
 NOT_UTF_8 = "not UTF-8"
-TOO_DEEP = "a value lies too deep in others"
+TOO_DEEP = "a value is nested too deeply"
 UNFIT = "a field does not fit the schema"
 
 

@@ -187,7 +187,7 @@ def plan_retirement(
     going = list[Batch]()
     upto = [] if arrivals is None else [*accumulate((each.number for each in arrivals.found), max)]
     for batch, why in judged:
-        of_batch = "the table's log does not know their batch"
+        of_batch = "the table's log has no record of their batch"
         if (
             not all(why.values())
             and arrivals is not None
@@ -233,7 +233,7 @@ def _why_all_kept(
     if now_ms - arrival.committed_ms < landing.keep_days * DAY_MS:
         return f"loaded less than {landing.keep_days:g} days ago"
     if any(file.modified_ms > arrival.committed_ms + _CLOCKS_APART_MS for file in batch.files):
-        return "they landed after the commit that loaded them: the table's log is another one"
+        return "they landed after the commit that loaded them, so the log is of another table"
     return ""
 
 
@@ -244,9 +244,9 @@ def _why_kept(file: LandedFile, now: LandedFile, batch: Batch, held: Collection[
         and may_be_same(file.etag, now.etag)
     )
     if not file.digest or not is_same:
-        return "they are not known to be as they were loaded"
+        return "it is unknown whether they have changed since their load"
     if file.loaded_records:
-        return "several batches loaded their records, as they grew"
+        return "several batches loaded their records as they grew"
     is_held = f"{batch.prefix}{file.name}" in held
     return "they, or lines of them, are in quarantine" if is_held else ""
 
@@ -266,7 +266,7 @@ def _why_refused(batch: Batch, landing: Landing, arrival: Arrival) -> str:
         has_refused = bool(batch.refused_count)
     else:
         has_refused = row_count < batch.record_count
-    return "lines of them were refused, and no quarantine has them" if has_refused else ""
+    return "some of their lines were refused and are in no quarantine" if has_refused else ""
 
 
 def may_take_rows(commit: Commit) -> bool:

@@ -50,8 +50,8 @@ def decode_lines(data: bytes) -> list[RetriedLine]:
         return [RetriedLine(**json.loads(text)) for text in data.splitlines()]
     except (ValueError, TypeError) as error:
         raise Unreadable(
-            "it does not hold lines as `lakehouse quarantine retry` writes them "
-            f"({type(error).__name__}). Use a copy to restore it"
+            "it is not a file that `lakehouse quarantine retry` wrote "
+            f"({type(error).__name__}). Restore it from a copy"
         ) from error
 
 

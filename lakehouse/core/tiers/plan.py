@@ -227,7 +227,8 @@ def still_dead(
         if is_dead(file.name, stored):
             allowed.append(file)
         else:
-            spared[file.name] = f"version {facts.table_files.version} needs it, or a vacuum took it"
+            version = facts.table_files.version
+            spared[file.name] = f"version {version} needs it, or a vacuum deleted it"
     return allowed, spared
 
 

@@ -1,4 +1,4 @@
-"""Finds the source code of functions and classes, and writes it in a form to compare.
+"""Finds the source code of functions and classes, and normalizes it for comparisons.
 
 Comments, formatting, docstrings and type annotations are not part of that form.
 """

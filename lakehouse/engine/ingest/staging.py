@@ -107,7 +107,7 @@ def stage(
 
 
 def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -> Batch:
-    """A batch with a manifest. It is staged again if its staged records do not fit the declaration.
+    """A batch with a manifest, staged again if its staged records do not fit the declaration.
 
     Raises:
         Broken: the records are not staged, and a file is gone, has changed, or cannot be read with

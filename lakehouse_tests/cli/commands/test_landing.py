@@ -24,7 +24,7 @@ def test_files_that_were_set_aside_are_named_without_asking(told: Terminal) -> N
             SetAside(name=f"{name}.tmp", size_bytes=1, why=f"{FOREIGN}.json, .jsonl")
             for name in "abcd"
         ),
-        SetAside(name="e.json", size_bytes=1, why="it holds no record"),
+        SetAside(name="e.json", size_bytes=1, why="it contains no record"),
     )
     PlannedBatches(DiskStore(told.root), "bronze/orders", prefix="").plan(
         Batch(number=1, files=(), set_aside=aside, prefix="landing/orders/")

@@ -41,7 +41,7 @@ def test_declared_columns_stand_before_those_that_came_and_one_declared_since_is
         "landing/orders/8.json",
     ]
     assert told.run("schema", "silver/orders").stderr == (
-        "Refused: schema silver/orders: it is made from other tables. Use a table that is loaded from landed files\n"
+        "Refused: schema silver/orders: it is derived from other tables. Use a table that is loaded from landed files\n"
     )
 
 

@@ -131,8 +131,8 @@ def test_what_is_nested_too_deep_stands_in_quarantine_and_stops_nobody(schema: s
     ]
     assert [record.line for record in records] == [*range(1, len(lines) + 1)]
     assert {record.problem for record in records[:5]} == {None}
-    assert records[-1].problem == "a value lies too deep in others"
-    assert {record.problem for record in records} == {None, "a value lies too deep in others"}
+    assert records[-1].problem == "a value is nested too deeply"
+    assert {record.problem for record in records} == {None, "a value is nested too deeply"}
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_record() -> None:

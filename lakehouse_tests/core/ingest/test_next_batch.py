@@ -245,7 +245,7 @@ def test_a_batch(story: Story) -> None:
             landed("b.csv"),
             "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst",
         ),
-        (landed("a.json", size_bytes=11), "it had 10 bytes when it was taken and it has 11 now"),
+        (landed("a.json", size_bytes=11), "it had 10 bytes when it was read and it has 11 now"),
         (landed("b.json", size_bytes=1_001), "it has 1001 bytes, at most 1000 are read"),
     ],
 )
@@ -346,24 +346,24 @@ JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
     "good": (None, READ, "", False),
     "set aside before": (replace(TAKEN, is_taken=False), READ, "", False),
     "unreadable": (None, replace(READ, problem="no"), "no", True),
-    "empty": (None, replace(READ, record_count=0), "it holds no record", False),
+    "empty": (None, replace(READ, record_count=0), "it contains no record", False),
     "touched": (
         replace(TAKEN, digest="new"),
         READ,
-        "it was written again, with the content that was taken",
+        "it was written again with content that was already read",
         False,
     ),
     "replaced": (
         TAKEN,
         READ,
-        "it had 12 bytes when it was taken and its content is another; it does not provably begin with",
+        "it had 12 bytes when it was read and its content differs; it may not begin with",
         True,
     ),
     "grown": (TAKEN, replace(READ, continues=True, loaded_records=2), "", False),
     "grown by blank lines": (
         TAKEN,
         replace(READ, continues=True, record_count=0),
-        "it was written again, without a new record",
+        "it was written again without new records",
         False,
     ),
     "grown by a part that is unreadable": (

@@ -111,7 +111,7 @@ def test_a_row_that_is_nested_too_deep_stands_in_quarantine_and_stops_nobody() -
     finally:
         sys.setrecursionlimit(limit)
     first, last = read_rows(data, LANDING["avro"], max_content_bytes=LIMIT)
-    assert (first.problem, last.problem) == ("a value lies too deep in others", None)
+    assert (first.problem, last.problem) == ("a value is nested too deeply", None)
 
 
 def test_each_row_is_a_json_object_under_its_number() -> None:

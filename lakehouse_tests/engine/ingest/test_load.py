@@ -322,9 +322,9 @@ def test_a_file_that_was_loaded_is_never_loaded_again_whatever_becomes_of_it(
         os.utime(Path(lake.settings.root, "landing/events", name), (1_000_000_000, 1_000_000_000))
     outcome = write_table(lake, spark, events)
     assert {aside.name: aside.why.partition(";")[0] for aside in outcome.set_aside} == {
-        "shrinks.json": "it had 60 bytes when it was taken and it has 55 now",
-        "same size.json": "it had 55 bytes when it was taken and its content is another",
-        "touched.json": "it was written again, with the content that was taken",
+        "shrinks.json": "it had 60 bytes when it was read and it has 55 now",
+        "same size.json": "it had 55 bytes when it was read and its content differs",
+        "touched.json": "it was written again with content that was already read",
     }
     assert rows_in(lake, events.key, "id", "state") == rows_before
     assert rows_in(lake, QUARANTINE, "source_file", "line") == [
@@ -361,7 +361,7 @@ def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
     )
     again = write_table(lake, spark, events)
     assert [(aside.name, aside.why) for aside in again.set_aside] == [
-        ("grows.json", "it was written again, with the content that was taken")
+        ("grows.json", "it was written again with content that was already read")
     ]
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
 

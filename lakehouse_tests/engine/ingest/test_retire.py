@@ -367,7 +367,7 @@ def test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them(
     kept = retire(lake, DELETED).plan.kept
     assert (lying(lake), kept) == (
         left,
-        dict.fromkeys(["lines of them were refused, and no quarantine has them"] * len(left), 1),
+        dict.fromkeys(["some of their lines were refused and are in no quarantine"] * len(left), 1),
     )
 
 
@@ -397,12 +397,12 @@ def test_a_file_that_cannot_be_deleted_is_told_of_and_goes_with_a_later_run(
 MANIFEST: dict[str, tuple[dict[str, Any], str]] = {
     "without a digest": (
         {"digest": ""},
-        "they are not known to be as they were loaded",
+        "it is unknown whether they have changed since their load",
     ),
     # An older copy of the table was put in the place of one that was begun anew: its batch 4 is another one.
     "of a file that landed after its commit": (
         {"modified_ms": START_MS + 2 * DAY_MS},
-        "they landed after the commit that loaded them: the table's log is another one",
+        "they landed after the commit that loaded them, so the log is of another table",
     ),
 }
 
@@ -463,8 +463,8 @@ def quarantined(lake: Lake) -> None:
 
 
 STAY: dict[str, tuple[Callable[[Lake], None], str]] = {
-    "changed": (changed, "they are not known to be as they were loaded"),
-    "replaced": (replaced, "they are not known to be as they were loaded"),
+    "changed": (changed, "it is unknown whether they have changed since their load"),
+    "replaced": (replaced, "it is unknown whether they have changed since their load"),
     "in quarantine": (quarantined, "they, or lines of them, are in quarantine"),
 }
 
@@ -532,9 +532,9 @@ def test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look(
 def test_a_file_of_a_batch_that_the_log_does_not_know_stays(lake: Lake, log: LogBuilder) -> None:
     later(days=100)
     plan_batch(lake, 4, [land(lake, "d.json", b"d")])
-    assert plan_landed(lake, DELETED).kept == {"the table's log does not know their batch": 1}
+    assert plan_landed(lake, DELETED).kept == {"the table's log has no record of their batch": 1}
     lake.store.delete([file.name for file in lake.store.list(KEY)])
-    assert plan_landed(lake, DELETED).kept == {"the table's log does not know their batch": 4}
+    assert plan_landed(lake, DELETED).kept == {"the table's log has no record of their batch": 4}
     retire(lake, DELETED)
     assert len(lying(lake)) == 4
 

@@ -36,7 +36,7 @@ def test_a_plan_a_dry_run_and_an_apply_that_installs_the_rule(
     assert (plan["reason"], plan["paths"]) == ("TIER_PAYS", ["old"])
     dry = terminal.run("tiers", "apply", KEY, "--dry-run", "--install-rule").stdout
     assert f"{KEY}/old" in dry.splitlines()
-    assert "has to be added to the bucket's rules" in dry
+    assert "must be added to the bucket's rules" in dry
     assert store.client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"] == [FOREIGN]
     applied = terminal.run("tiers", "apply", KEY)
     assert (applied.exit_code, applied.stderr) == (0, "")

@@ -254,7 +254,7 @@ def lines_landed_again(store: Store, paths: Sequence[str]) -> "list[RetriedLine]
 
 
 def missing_entries(spark: "SparkSession", snapshot: Snapshot, entries: "DataFrame") -> "DataFrame":
-    """The entries that the quarantine does not have from any batch.
+    """The entries that are not in the quarantine yet, whichever batch they come from.
 
     A duplicate entry could be loaded twice. The same file with another reason is another entry. A
     line is compared by its file's digest, since its text depends on the declaration.

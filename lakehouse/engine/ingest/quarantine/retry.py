@@ -196,7 +196,7 @@ def _files_to_read_again(
         if file is None or not path.startswith(prefix):
             left[f"the file is gone from {prefix}"] += count
         elif known is None or known.is_taken:
-            left["rows of it were loaded. Use a new name, and land only what is new"] += count
+            left["some of its rows are loaded. Use a new name, and land only new rows"] += count
         else:
             again.append(file)
     return again, dict(left)

@@ -158,7 +158,7 @@ def test_a_file_that_is_gone_or_was_loaded_stays(refused: Lake, spark: "SparkSes
         3,
         0,
         {
-            "rows of it were loaded. Use a new name, and land only what is new": 1,
+            "some of its rows are loaded. Use a new name, and land only new rows": 1,
             "the file is gone from landing/events/": 1,
         },
     )
