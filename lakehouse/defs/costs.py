@@ -3,7 +3,7 @@
 They run after each inventory. The check `budget` reports if the present month will cost too much.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
@@ -68,8 +68,9 @@ def _session(
 def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     key = costs_key("operations")
 
-    @dg.asset(
-        **_of_every_costs_table(lake, key),
+    @_asset_of_costs(
+        lake,
+        key,
         description="Each operation of upkeep with its measured work and its cost, by day. The "
         "columns are those of Databricks' history of predictive optimization.",
     )
@@ -89,8 +90,9 @@ def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
 def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     key = costs_key("chargeback")
 
-    @dg.asset(
-        **_of_every_costs_table(lake, key),
+    @_asset_of_costs(
+        lake,
+        key,
         description="What each table cost on each day: stored bytes, compute and requests. The "
         "columns are those of FOCUS 1.3, Cost and Usage.",
         check_specs=[
@@ -122,21 +124,25 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
     return chargeback
 
 
-def _of_every_costs_table(lake: Lake, key: dg.AssetKey) -> dict[str, Any]:
-    """The arguments of `asset` that both tables of costs share. They follow the inventory."""
+def _asset_of_costs(
+    lake: Lake, key: dg.AssetKey, *, description: str, check_specs: Sequence[dg.AssetCheckSpec] = ()
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Dagster's `asset` for a table of costs, which follows the inventory."""
     condition = dg.AutomationCondition
-    return {
-        "key": key,
-        "deps": [inventory_key(lake)],
-        "group_name": "costs",
-        "kinds": {"deltalake"},
-        "pool": "_".join(key.path),
-        "metadata": {
+    return dg.asset(
+        key=key,
+        deps=[inventory_key(lake)],
+        group_name="costs",
+        kinds={"deltalake"},
+        pool="_".join(key.path),
+        metadata={
             "dagster/uri": lake.settings.table_uri("/".join(key.path)),
             "dagster/storage_kind": "deltalake",
         },
-        "automation_condition": condition.any_deps_updated() & ~condition.in_progress(),
-    }
+        automation_condition=condition.any_deps_updated() & ~condition.in_progress(),
+        description=description,
+        check_specs=check_specs,
+    )
 
 
 def _metadata(context: dg.AssetExecutionContext, written: Any) -> dict[str, Any]:
