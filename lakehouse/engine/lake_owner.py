@@ -123,9 +123,7 @@ def claim(lake: Lake, *, asked: str) -> None:
 
 def _may_write(mine: Owner, owner: Owner) -> bool:
     """Whether a driver may write to a lake with this owner."""
-    if owner.conditional:
-        return mine.conditional
-    return mine.driver == owner.driver
+    return mine.conditional if owner.conditional else mine.driver == owner.driver
 
 
 def owner_of(lake: Lake) -> Owner | None:
@@ -162,11 +160,11 @@ def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
         and before.machine == mine.machine
         and before.home != mine.home
     ):
-        state = status(replace(lake.settings, home=Path(before.home)))
-        if state.pid is not None:
+        pid = status(replace(lake.settings, home=Path(before.home))).pid
+        if pid is not None:
             raise Refused(
                 f"take-over of {lake.settings.root}: the Spark Connect server of {before.driver} "
-                f"runs here as process {state.pid}. Stop it first: press Ctrl-C where lakehouse up "
+                f"runs here as process {pid}. Stop it first: press Ctrl-C where lakehouse up "
                 "runs, or use lakehouse server stop with its LAKEHOUSE_HOME"
             )
     lake.store.put(RECORD, _encoded(mine))
@@ -239,10 +237,7 @@ def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table: Table, *, as
 
 
 def _check_conditions(lake: Lake, uri: str) -> None:
-    """Asks a bucket, once per home, whether it honours conditional writes.
-
-    If the answer changes, a driver uses it from its next start on.
-    """
+    """Asks a bucket, once per home, whether it honours conditional writes."""
     if not uri.startswith("s3://") or known_conditions(lake.settings, uri) is not None:
         return
     from lakehouse.engine.store.s3 import TAKEN, S3Store
