@@ -28,7 +28,6 @@ from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_n
 
 # Several threads delete faster than one. More gain nothing, since they share directory locks.
 _UNLINKERS = 8
-_FEW = 64
 _COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -190,7 +189,7 @@ class DiskStore(Store):
 
     def _unlink(self, names: Sequence[str]) -> dict[str, OSError]:
         paths = [self._path(name) for name in names]
-        if len(paths) < _FEW:
+        if len(paths) < 8 * _UNLINKERS:
             errors = [*map(_unlink, paths)]
         else:
             with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:
