@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from lakehouse.core.declaration.table import TRANSACTION_RETENTION
 from lakehouse.core.delta.partition_values import (
     TypedPartition,
+    as_spark_spells,
     by_name,
     typed_partition,
 )
@@ -152,7 +153,7 @@ def field_names_in_files(
     }
 
 
-def partition_folder(values: PartitionValues) -> str:
+def partition_folder(values: Iterable[tuple[str, str | None]]) -> str:
     """The folders of a partition as Spark names them, like `day=2026-01-31/hour=5`."""
     return "/".join(
         f"{_escaped(name)}={_NULL_FOLDER if value in (None, '') else _escaped(value or '')}"
@@ -175,13 +176,18 @@ class ArchivedNames:
     A file keeps its own name, unless that name is taken or begins in a way that readers skip.
     """
 
-    def __init__(self, table_key: str, number: int, taken: Iterable[str]) -> None:
-        self._table_key, self._number = table_key, number
+    def __init__(self, snapshot: Snapshot, number: int, taken: Iterable[str]) -> None:
+        self._table_key, self._number = snapshot.table, number
+        self._types = {column.name: column.type for column in snapshot.columns}
         self._taken = {*taken}
 
     def name_for(self, values: PartitionValues, source: str) -> str:
         """The name for a file of a partition, which is now taken."""
-        folder = f"{ARCHIVE}/{self._table_key}/{partition_folder(values)}"
+        spelled = [
+            (name, as_spark_spells(value, self._types.get(name, "string")))
+            for name, value in values
+        ]
+        folder = f"{ARCHIVE}/{self._table_key}/{partition_folder(spelled)}"
         last = posixpath.basename(source)
         if last.startswith(("_", ".")):
             last = f"file{last}"

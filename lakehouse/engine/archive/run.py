@@ -212,7 +212,7 @@ def _recorded(
 ) -> ArchiveOperation:
     """Steps 3 and 4: the operation, which is recorded."""
     lake, key, snapshot = session.lake, session.key, facts.snapshot
-    names = ArchivedNames(key, planned.number, contents.file_names)
+    names = ArchivedNames(snapshot, planned.number, contents.file_names)
     rewritten = [each for each in planned.partitions if each.rewritten]
     staged = stage_rewritten(session, snapshot, rewritten, names) if rewritten else {}
     partitions = list[RecordedPartition]()

@@ -230,13 +230,13 @@ def test_the_folder_of_a_partition_names_its_values(value: str | None) -> None:
 
 
 def test_no_two_files_have_one_name_in_the_archive() -> None:
-    values = (("day", "1"),)
-    names = ArchivedNames("bronze/orders", 3, ["archive/bronze/orders/day=1/a"])
+    values = (("day", "2026-01-05"),)
+    names = ArchivedNames(snapshot(), 3, ["archive/bronze/orders/day=2026-01-05/a"])
     assert [names.name_for(values, source) for source in ("x/a", "y/a", "b", "_hidden")] == [
-        "archive/bronze/orders/day=1/3-1-a",
-        "archive/bronze/orders/day=1/3-2-a",
-        "archive/bronze/orders/day=1/b",
-        "archive/bronze/orders/day=1/file_hidden",
+        "archive/bronze/orders/day=2026-01-05/3-1-a",
+        "archive/bronze/orders/day=2026-01-05/3-2-a",
+        "archive/bronze/orders/day=2026-01-05/b",
+        "archive/bronze/orders/day=2026-01-05/file_hidden",
     ]
 
 
