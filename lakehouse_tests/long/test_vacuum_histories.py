@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import local
 from traceback import format_exc
+from typing import TYPE_CHECKING
 
 from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import open_lake
@@ -20,6 +21,9 @@ from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.clients import new_session
 from lakehouse_tests.engine.histories import FileHistory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HISTORIES, FIRST = int(os.environ.get("HISTORIES", "300")), int(os.environ.get("FIRST", "0"))
 AT_ONCE = 4
@@ -33,7 +37,7 @@ def test_no_version_within_the_retention_loses_a_row(tmp_path: Path) -> None:
 
 
 def _failures(served: Settings, folder: Path) -> Iterator[str | None]:
-    own = local()
+    own, sessions = local(), list["SparkSession"]()
 
     def failure_of(seed: int) -> str | None:
         settings = replace(
@@ -42,6 +46,7 @@ def _failures(served: Settings, folder: Path) -> Iterator[str | None]:
         try:
             if not hasattr(own, "spark"):
                 own.spark = new_session(settings)
+                sessions.append(own.spark)
             deleted = FileHistory(open_lake(settings), own.spark, seed).run(operations=7, vacuums=2)
         except Exception as error:
             print(f"seed {seed}: failed: {error!r}", flush=True)
@@ -52,6 +57,8 @@ def _failures(served: Settings, folder: Path) -> Iterator[str | None]:
 
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
         yield from pool.map(failure_of, range(FIRST, FIRST + HISTORIES))
+    for session in sessions:
+        session.stop()  # a server with open sessions takes half a minute to end
 
 
 def _home(served: Settings, home: Path) -> Path:
