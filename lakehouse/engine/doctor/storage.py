@@ -103,10 +103,10 @@ def _conditional(lake: Lake, folder: str) -> Verdict:
     store = lake.store
     name = f"{folder}/taken"
     if isinstance(store, S3Store):
-        place = (store.bucket, store.prefix + name)
+        key = store.prefix + name
         # S3A uploads a large commit in parts.
         is_honoured = store.honours_conditions(name) and completes_conditionally(
-            store.client, place
+            store.client, store.bucket, key
         )
     else:
         is_honoured = not all(store.put_if_absent(name, b"") for _ in range(2))
