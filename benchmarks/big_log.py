@@ -1,10 +1,9 @@
 """Measures `lakehouse health` and `plan` on tables of up to a million files, each in a new process.
 
-`python -m benchmarks.big_log [RUNS] [FILES …]`. The log is written without Spark: a checkpoint in
-Delta's layout and some commits. deltalake and our reader open the same tables in turn.
+`python -m benchmarks.big_log [RUNS] [FILES …]`; the largest size tried is 10,000,000. deltalake and
+our reader open the same tables in turn.
 """
 
-import json
 import os
 import resource
 import statistics
@@ -14,26 +13,17 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from benchmarks.figures import Figure, alone, growth, middle, ratio
 from benchmarks.fresh import fresh
+from benchmarks.generated_logs import KEY, build
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.lake import open_lake
-from lakehouse_tests.checkpoint_parquet import ADD, OTHERS, PARSED, REMOVE
 
-FILES, PARTITIONS, TOMBSTONES, COMMITS = 300_000, 1_000, 100_000, 20
-SIZES = (100_000, FILES, 1_000_000)
+SIZES = (100_000, 300_000, 1_000_000)
 # By the number of files: the most seconds of a command, and its most bytes.
-MOST = {FILES: (2.0, 1_000), 1_000_000: (5.0, None)}
+MOST = {300_000: (2.0, 1_000), 1_000_000: (5.0, None)}
 COMMANDS, READERS = ("plan", "health"), ("ours", "deltalake")
-KEY = "bronze/big"
-_NOW_MS = 1_785_000_000_000
 _TABLES = """
 from lakehouse import Append, Landing, Table
 
@@ -41,195 +31,12 @@ big = Table(key="bronze/big", source=Landing(prefix="landing/big/", format="json
 """
 
 
-def build(
-    root: Path | str,
-    files: int = FILES,
-    partitions: int = PARTITIONS,
-    tombstones: int = TOMBSTONES,
-    commits: int = COMMITS,
-) -> None:
-    """Writes a log: a checkpoint of files and tombstones at version 1, and `commits` after it."""
-    log = Path(root, KEY, "_delta_log")
-    log.mkdir(parents=True)
-    random, parts = Random(1), max(1, files // FILES)
-    adds = [_add(random, number % partitions, number) for number in range(files // parts)]
-    removes = [
-        _remove(random, number % partitions, number) for number in range(tombstones // parts)
-    ]
-    _write_checkpoint(log / f"{1:020}.checkpoint.parquet", adds, removes, parts=parts)
-    for version in range(1, commits + 2):
-        lines = list(
-            _commit_lines(
-                random,
-                version,
-                partitions,
-                gone=adds[version * 7 : version * 7 + 3] if version > 1 else [],
-            )
-        )
-        (log / f"{version:020}.json").write_text(
-            "\n".join(json.dumps(line, separators=(",", ":")) for line in lines) + "\n"
-        )
-
-
-def _day(partition: int) -> str:
-    return f"{2013 + partition // 336}-{partition // 28 % 12 + 1:02}-{partition % 28 + 1:02}"
-
-
-def _name(random: Random, number: int) -> str:
-    text = f"{random.getrandbits(128):032x}"
-    return f"part-{number:05}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}.c000.snappy.parquet"
-
-
-def _add(random: Random, partition: int, number: int) -> dict[str, Any]:
-    rows = random.randint(50, 500_000)
-    vector = None
-    if number % 20 == 0:
-        identity = f"{random.getrandbits(120):030x}"[:20]
-        vector = {
-            "storageType": "u",
-            "pathOrInlineDv": identity,
-            "offset": 1,
-            "sizeInBytes": 40,
-            "cardinality": rows // 30,
-        }
-    return {
-        "path": f"day={_day(partition)}/{_name(random, number)}",
-        "partitionValues": [("day", _day(partition))],
-        "size": int(2 ** random.uniform(12, 28)),
-        "modificationTime": _NOW_MS - number,
-        "dataChange": False,
-        "deletionVector": vector,
-        "stats": f'{{"numRecords":{rows},"minValues":{{"id":{number}}},"maxValues":{{"id":{number + rows}}},"nullCount":{{"id":0}}}}',
-        "rows": rows,
-    }
-
-
-def _remove(random: Random, partition: int, number: int) -> dict[str, Any]:
-    return {
-        "path": f"day={_day(partition)}/{_name(random, number)}",
-        "deletionTimestamp": _NOW_MS - number * 100,
-        "dataChange": False,
-        "extendedFileMetadata": True,
-        "partitionValues": [("day", _day(partition))],
-        "size": int(2 ** random.uniform(12, 24)),
-        "deletionVector": None,
-    }
-
-
-def _write_checkpoint(
-    path: Path, adds: list[dict[str, Any]], removes: list[dict[str, Any]], *, parts: int
-) -> None:
-    """Writes one file in Spark's order: the single actions, then removes, then adds.
-
-    The actions on files are written `parts` times, each time under other names.
-    """
-    rows = [
-        ({**add, "stats_parsed": {"numRecords": add["rows"], "minValues": {"id": 1}}})
-        for add in adds
-    ]
-    head = [{key: _as_map(value) for key, value in line.items()} for line in _table_actions()]
-    columns = {
-        "metaData": [line.get("metaData") for line in head] + [None] * (len(adds) + len(removes)),
-        "protocol": [line.get("protocol") for line in head] + [None] * (len(adds) + len(removes)),
-        "remove": [None] * len(head) + removes + [None] * len(adds),
-        "add": [None] * (len(head) + len(removes)) + rows,
-    }
-    types = {
-        "metaData": OTHERS["metaData"],
-        "protocol": OTHERS["protocol"],
-        "remove": REMOVE,
-        "add": pa.struct([*ADD, PARSED]),
-    }
-    table = pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
-    with pq.ParquetWriter(path, table.schema) as writer:
-        writer.write_table(table)
-        for part in range(1, parts):
-            writer.write_table(_renamed(table.slice(len(head)), part))
-
-
-def _renamed(table: pa.Table, part: int) -> pa.Table:
-    """The same actions on files of other names."""
-    for kind in ("remove", "add"):
-        place, actions = table.column_names.index(kind), table[kind].combine_chunks()
-        fields = dict(zip(actions.type.names, actions.flatten(), strict=True))
-        fields["path"] = pc.replace_substring(fields["path"], "part-", f"part-{part}")
-        renamed = pa.StructArray.from_arrays(
-            [*fields.values()], fields=[*actions.type], mask=actions.is_null()
-        )
-        table = table.set_column(place, table.field(kind), renamed)
-    return table
-
-
-def _as_map(value: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: list(part.items()) if name == "configuration" else part
-        for name, part in value.items()
-    }
-
-
-def _table_actions() -> Iterator[dict[str, Any]]:
-    fields = [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, kind in (("id", "long"), ("day", "date"))
-    ]
-    features = ["deletionVectors"]
-    yield {
-        "protocol": {
-            "minReaderVersion": 3,
-            "minWriterVersion": 7,
-            "readerFeatures": features,
-            "writerFeatures": features,
-        }
-    }
-    yield {
-        "metaData": {
-            "id": "big",
-            "format": {"provider": "parquet", "options": []},
-            "schemaString": json.dumps({"type": "struct", "fields": fields}),
-            "partitionColumns": ["day"],
-            "configuration": {"delta.enableDeletionVectors": "true"},
-            "createdTime": _NOW_MS,
-        }
-    }
-
-
-def _commit_lines(
-    random: Random, version: int, partitions: int, *, gone: list[dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    yield {
-        "commitInfo": {
-            "timestamp": _NOW_MS + version * 60_000,
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Append"},
-        }
-    }
-    for number in range(50 if version > 1 else 0):
-        add = _add(random, (version * 50 + number) % partitions, version * 1_000_000 + number)
-        plain = {
-            name: value
-            for name, value in add.items()
-            if value is not None and name not in ("rows", "deletionVector")
-        }
-        yield {
-            "add": {**plain, "partitionValues": dict(add["partitionValues"]), "dataChange": True}
-        }
-    for add in gone:
-        remove = {
-            "path": add["path"],
-            "deletionTimestamp": _NOW_MS + version,
-            "dataChange": True,
-            "size": add["size"],
-        }
-        vector = {"deletionVector": add["deletionVector"]} if add["deletionVector"] else {}
-        yield {"remove": {**remove, "partitionValues": dict(add["partitionValues"]), **vector}}
-
-
 def main(runs: int = 5, *sizes: int) -> list[Figure]:
     """Seconds and memory of each command and reader, by the number of files."""
     figures, seconds = list[Figure](), dict[str, list[tuple[float, float]]]()
     for files in sizes or SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            fresh(build, folder, files, PARTITIONS, files // 3)
+            fresh(build, folder, files)
             found = _measured(Path(folder), runs)
         for name, measured in found.items():
             seconds.setdefault(name, []).append(

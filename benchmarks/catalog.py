@@ -20,7 +20,7 @@ class Benchmark:
 
 BENCHMARKS = (
     Benchmark(name="big_log", smoke=(1, 200), server="none"),
-    Benchmark(name="inventory", smoke=(100, 200), server="none"),
+    Benchmark(name="inventory", smoke=(200, 2), server="none"),
     Benchmark(name="vacuum_lake", smoke=(1,), server="none"),
     Benchmark(name="fleet", smoke=(4,), server="none"),
     Benchmark(name="requests", smoke=("lakehouse plan",), server="own"),

@@ -1,94 +1,170 @@
-"""Measures scans of up to 100,000 files and their reconciliation: seconds and memory.
+"""Measures upkeep of a whole fleet: health, inventory, its reconciliation, and plans of vacuums.
 
-`python -m benchmarks.inventory [FILES …]`. It also lists a bucket with one thread and with many.
-The answers come from a list, each as late as one of S3, since test servers handle one request at a
-time.
+`python -m benchmarks.inventory [FILES] [TABLES …]`; the largest fleet tried has 1,000 tables of
+10,000 files. The logs are generated, and storage is a list of the files that they name. Each step
+runs in a new process. It also lists a bucket with one thread and with many. The answers come from a
+list, each as late as one of S3, since test servers handle one request at a time.
 """
 
-import json
-import os
 import sys
 import tempfile
 import time
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, alone, growth, timed
 from benchmarks.fresh import fresh, peak_bytes
+from benchmarks.generated_logs import KEY, NOW_MS, build, copies
+from benchmarks.own_lake import landed_table
+from lakehouse import Table
+from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_report
+from lakehouse.engine.each_table import for_each_table
+from lakehouse.engine.inventory.reconcile_lake import (
+    covered_files,
+    known_report,
+    reconcile_report,
+)
 from lakehouse.engine.inventory.scan import scan
-from lakehouse.engine.lake import open_lake
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import LOCAL, DiskStore
 from lakehouse.engine.store.s3_walk import THREADS, walk_keys
+from lakehouse.engine.table_health import health_of
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.plan import plan
 
 ANSWER_SECONDS = 0.08
-SIZES, FOLDERS, LIVE_SHARE = (20_000, 50_000, 100_000), 1_000, 0.8
-MOST_BYTES = 400_000_000
-KEY = "bronze/big"
+COUNTS = (3, 10, 30)
+LISTED_KEYS, LISTED_FOLDERS = 100_000, 1_000
 
 
-def main(*sizes: int) -> list[Figure]:
-    """Seconds and memory by the number of files, and a bucket listed by one thread and by many."""
-    found = list[dict[str, Any]]()
-    with tempfile.TemporaryDirectory() as folder:
-        for files in sizes or SIZES:
-            found.append(each := _measured(Path(folder) / str(files), files))
-            print(
-                f"  {each['objects']:,} files: scan {each['scan_seconds']:.2f} s, reconciliation {each['reconcile_seconds']:.2f} s",
-                flush=True,
-            )
-    most, largest = found[-1], f"{sizes[-1] if sizes else SIZES[-1]:,} files"
-    wrong = sum(each["counted"] != each["expected"] for each in found)
+class GeneratedStore(DiskStore):
+    """A store whose tables seem to have all files that the log of `KEY` names."""
+
+    def __init__(self, root: Path, keys: Sequence[str], sizes: Mapping[str, int]) -> None:
+        super().__init__(root)
+        self._keys = keys
+        self._sizes = sizes
+
+    def walk(self, prefix: str) -> Iterator[StoredObject]:
+        """Generated files and real ones; below a prefix, only real ones."""
+        yield from super().walk(prefix)
+        for key in self._keys if not prefix else ():
+            for name, size_bytes in self._sizes.items():
+                yield StoredObject(
+                    bucket=LOCAL,
+                    key=f"{key}/{name}",
+                    size_bytes=size_bytes,
+                    modified_ms=NOW_MS,
+                    storage_class="STANDARD",
+                )
+
+
+def main(files: int = 10_000, *counts: int) -> list[Figure]:
+    """Seconds and memory of each step by the number of objects, and of a listing."""
+    points = {step: list[tuple[float, float]]() for step in STEPS}
+    figures = list[Figure]()
+    for count in counts or COUNTS:
+        with tempfile.TemporaryDirectory() as home:
+            fresh(build_fleet, home, files, count)
+            for step, row in STEPS.items():
+                seconds, peak_mb, objects = fresh(measure, step, home)
+                points[step].append((count * files, seconds))
+                name = f"{step}, {count:,} tables of {files:,} files"
+                figures += [
+                    Figure(name=name, value=seconds, unit="s", row=row),
+                    Figure(name=f"memory of {name}", value=peak_mb, unit="MB", row=row),
+                ]
+                print(
+                    f"  {name}: {seconds:.1f} s, {peak_mb:.0f} MB; {objects:,} objects", flush=True
+                )
     return [
-        Figure(
-            name="sizes at which a file was counted wrongly",
-            value=wrong,
-            at_most=0,
-            holds_at_any_size=True,
-        ),
-        Figure(name=f"inventory scan of {largest} on a disk", value=most["scan_seconds"], unit="s"),
-        Figure(name=f"the report of {largest}", value=most["report_bytes"] / 1e6, unit="MB"),
-        Figure(
-            name=f"reconciliation of {largest} with the log",
-            value=most["reconcile_seconds"],
-            unit="s",
-        ),
-        Figure(
-            name=f"memory of both, {largest}",
-            value=most["peak_bytes"] / 1e6,
-            unit="MB",
-            at_most=MOST_BYTES / 1e6,
-        ),
-        *(
-            growth(
-                f"{what}, by files",
-                [(each["objects"], each[f"{step}_seconds"]) for each in found],
-                size_of="files",
-            )
-            for step, what in (("scan", "inventory scan"), ("reconcile", "reconciliation"))
-        ),
-        _listing(sizes[-1] if sizes else SIZES[-1]),
+        *figures,
+        *(growth(f"{step}, by files", points[step], size_of="files") for step in STEPS),
+        _listing(files),
     ]
 
 
+def build_fleet(home: str, files: int, count: int) -> None:
+    """Writes the logs of `count` tables; of eleven files, one was removed long ago."""
+    root = Path(home, "lake")
+    build(root, files, partitions=100, tombstones=files // 10)
+    copies(root, count - 1)
+
+
+def measure(step: str, home: str) -> tuple[float, float, int]:
+    """Seconds and peak MB of a step over the whole fleet, and the number of its objects."""
+    root = Path(home, "lake")
+    settings = {"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_REPLAY": "off"}
+    lake = Lake(settings=parse_settings(settings, base=Path(home)), store=DiskStore(root))
+    keys = sorted(f"bronze/{folder.name}" for folder in (root / "bronze").iterdir())
+    tables = [landed_table(key, "id BIGINT, day DATE") for key in keys]
+    seconds, objects = timed(partial(_RUN[step], lake, tables))
+    return seconds, peak_bytes() / 1e6, objects
+
+
+def _health(lake: Lake, tables: Sequence[Table]) -> int:
+    def read(table: Table) -> int | None:
+        facts = lake.facts(table.key)
+        return health_of(lake, table, facts).file_count if facts else None
+
+    return sum(each.value or 0 for each in for_each_table(tables, read))
+
+
+def _scan(lake: Lake, tables: Sequence[Table]) -> int:
+    facts = lake.facts(KEY)
+    assert facts is not None
+    files = covered_files(lake, facts, now_ms=now_ms())
+    sizes = {name: each.size_bytes or 0 for name, each in files.live.items()}
+    sizes |= dict.fromkeys((*files.vectors, *files.stones), 1)
+    store = GeneratedStore(Path(lake.settings.root), [each.key for each in tables], sizes)
+    return scan(store, now_ms=now_ms()).object_count
+
+
+def _reconcile(lake: Lake, tables: Sequence[Table]) -> int:
+    report = known_report(lake, now_ms=now_ms())
+    found = reconcile_report(lake, tables, report, now_ms=now_ms())
+    kinds = {share.part for table in found.tables for share in table.shares}
+    assert Part.LIVE in kinds and Part.ORPHANED_OLD not in kinds
+    assert not any(table.missing or table.problem for table in found.tables)
+    return found.file_count
+
+
+def _plan_vacuums(lake: Lake, tables: Sequence[Table]) -> int:
+    run = LakeFacts(lake, tables)
+    plans = (plan(run, table, mode="INVENTORY") for table in tables)
+    return sum(len(each.candidates) for each in plans if each)
+
+
+_RUN = {
+    "health": _health,
+    "inventory scan": _scan,
+    "reconciliation": _reconcile,
+    "plans of vacuums": _plan_vacuums,
+}
+# The step, and the promise that it belongs to.
+STEPS = {"health": "P3", "inventory scan": "P13", "reconciliation": "P13", "plans of vacuums": "P2"}
+
+
 def _listing(files: int) -> Figure:
-    """Seconds to list a bucket of this size with one thread, and with as many as a scan uses."""
+    """Seconds to list a bucket with one thread, and with as many as a scan uses."""
+    count = min(LISTED_KEYS, files * 10)
     keys = sorted(
-        f"{KEY}/day={number % FOLDERS:04}/part-{number:06}.parquet" for number in range(files)
+        f"{KEY}/day={number % LISTED_FOLDERS:04}/part-{number:06}.parquet"
+        for number in range(count)
     )
     seconds: dict[int, float] = {}
     for threads in (1, THREADS):
         server, began = Answers(keys), time.perf_counter()
-        count = sum(1 for _ in walk_keys(server, "bucket", "", threads=threads))
+        listed = sum(1 for _ in walk_keys(server, "bucket", "", threads=threads))
         seconds[threads] = time.perf_counter() - began
-        print(
-            f"  bucket of {count:,} keys, {threads} thread(s): {seconds[threads]:.1f} s, {server.requests} requests",
-            flush=True,
-        )
-    name = f"a bucket of {files:,} keys listed by {THREADS} threads, each answer after {ANSWER_SECONDS * 1_000:.0f} ms"
+        assert listed == count
+    answer = f"each answer after {ANSWER_SECONDS * 1_000:.0f} ms"
+    name = f"a bucket of {count:,} keys listed by {THREADS} threads, {answer}"
     return Figure(name=name, value=seconds[THREADS], unit="s", peers={"by one thread": seconds[1]})
 
 
@@ -122,69 +198,6 @@ class Answers:
             "CommonPrefixes": [{"Prefix": folder} for folder in folders],
             "IsTruncated": place < len(self.keys),
         }
-
-
-def measure(home: str) -> dict[str, Any]:
-    """Figures of a scan and a reconciliation of the lake in `home`."""
-    lake = open_lake(
-        parse_settings(
-            {"LAKEHOUSE_ROOT": f"{home}/lake", "LAKEHOUSE_REPLAY": "off"}, base=Path(home)
-        )
-    )
-    scan_seconds, scanned = timed(partial(scan, lake.store, now_ms=now_ms()))
-    reconcile_seconds, found = timed(
-        lambda: reconcile_report(lake, [], known_report(lake, now_ms=now_ms()), now_ms=now_ms())
-    )
-    parts = {
-        share.part.name: share.file_count
-        for table in found.tables
-        for share in table.shares
-        if share.part
-    }
-    return {
-        "objects": scanned.object_count,
-        "scan_seconds": scan_seconds,
-        "report_bytes": sum(file.size_bytes for file in scanned.files),
-        "reconcile_seconds": reconcile_seconds,
-        "peak_bytes": peak_bytes(),
-        "counted": [parts["LIVE"], parts["ORPHANED_YOUNG"]],
-    }
-
-
-def _measured(home: Path, files: int) -> dict[str, Any]:
-    names = [f"day={number % FOLDERS}/part-{number:06}.parquet" for number in range(files)]
-    live = round(files * LIVE_SHARE)
-    _write(home / "lake" / KEY, names, live=live)
-    return fresh(measure, str(home)) | {"expected": [live, files - live]}
-
-
-def _write(table: Path, names: list[str], *, live: int) -> None:
-    for folder in {name.split("/")[0] for name in names}:
-        (table / folder).mkdir(parents=True)
-    for name in names:
-        os.close(os.open(table / name, os.O_CREAT | os.O_WRONLY))
-    schema = {
-        "type": "struct",
-        "fields": [{"name": "day", "type": "string", "nullable": True, "metadata": {}}],
-    }
-    parquet = {"provider": "parquet", "options": {}}
-    metadata = {
-        "id": "0",
-        "format": parquet,
-        "schemaString": json.dumps(schema),
-        "partitionColumns": ["day"],
-    }
-    add = {"size": 0, "modificationTime": now_ms() - 3_600_000, "dataChange": True}
-    lines = [
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {"metaData": {**metadata, "configuration": {}}},
-    ]
-    lines += [
-        {"add": {"path": name, "partitionValues": {"day": name.split("/")[0][4:]}, **add}}
-        for name in names[:live]
-    ]
-    (table / "_delta_log").mkdir()
-    (table / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, lines)))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -35,77 +35,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, tell
+from benchmarks.mutations import Change, drops, find_function, gives, never_raises, reads, returns
 
-# Only figures are imported here: a forked process must import everything else with its change.
+# Nothing of `lakehouse` is imported here: a forked process must import everything else with its change.
 ROOT = Path(__file__).resolve().parent.parent
 _GREEN, _RED = 0, 1  # Source: pytest.ExitCode
-_VERDICT = (
-    100  # Added to pytest's exit code, so that a process that fails before it is no failed test.
-)
+# Added to pytest's exit code, so that a process that fails before it is no failed test.
+_VERDICT = 100
 _HANGS_AFTER_SECONDS = 1_200
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(
     ["pytest", "hypothesis", "boto3", "moto.server", "pyarrow.parquet", "pyspark.sql", "dagster"]
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of one function; `apply` edits its tree and returns the number of changed places."""
-
-    text: str
-    apply: Callable[[ast.FunctionDef], int]
-
-
-def returns(value: str) -> Change:
-    """The function does nothing but return this expression."""
-
-    def apply(function: ast.FunctionDef) -> int:
-        function.body = [ast.Return(_expression(value))]
-        return 1
-
-    return Change(f"returns {value}", apply)
-
-
-def drops(callee: str) -> Change:
-    """Calls of `callee` do not happen. In an expression, the first argument takes their place."""
-
-    def visit(node: ast.AST) -> ast.AST | None:
-        if isinstance(node, ast.Expr) and _calls(node.value, callee):
-            return ast.Pass()
-        return node.args[0] if isinstance(node, ast.Call) and _calls(node, callee) else None
-
-    return Change(f"drops {callee}()", lambda function: _replace(function, visit))
-
-
-def gives(callee: str, value: str) -> Change:
-    """Calls of `callee` give this expression instead."""
-
-    def visit(node: ast.AST) -> ast.AST | None:
-        return _expression(value) if _calls(node, callee) else None
-
-    return Change(f"{callee}() gives {value}", lambda function: _replace(function, visit))
-
-
-def reads(name: str, value: str) -> Change:
-    """Comparisons that mention `name`, and attributes of this name, give this expression."""
-
-    def visit(node: ast.AST) -> ast.AST | None:
-        parts = ast.walk(node) if isinstance(node, ast.Compare) else ()
-        is_attribute = isinstance(node, ast.Attribute) and node.attr == name
-        is_read = is_attribute or any(_name(part) == name for part in parts)
-        return _expression(value) if is_read else None
-
-    return Change(f"reads {name} as {value}", lambda function: _replace(function, visit))
-
-
-def never_raises() -> Change:
-    """`raise` statements are passed over."""
-
-    def visit(node: ast.AST) -> ast.AST | None:
-        return ast.Pass() if isinstance(node, ast.Raise) else None
-
-    return Change("never raises", lambda function: _replace(function, visit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +76,7 @@ class Mutant:
             LookupError: the module has no such function, or the function has no such place.
         """
         tree = ast.parse(self.file.read_text())
-        function = _find(tree, self.function)
+        function = find_function(tree, self.function)
         if function is None or not self.change.apply(function):
             raise LookupError(f"{self.line}: not found")
         return ast.fix_missing_locations(tree)
@@ -276,9 +217,8 @@ def _survivors(mutants: Sequence[Mutant], folder: Path, marks: str) -> list[Muta
             survivors.append(mutant)
         verdict = "noticed " if code == _RED else "SURVIVED"
         seconds = time.monotonic() - began
-        print(
-            f"{number:2} of {len(mutants)}  {verdict}  {seconds:5.1f} s  {mutant.line}", flush=True
-        )
+        place = f"{number:2} of {len(mutants)}"
+        print(f"{place}  {verdict}  {seconds:5.1f} s  {mutant.line}", flush=True)
     return survivors
 
 
@@ -305,15 +245,8 @@ def _run_pytest(line: str | None, tests: Sequence[str], log: Path, marks: str) -
         os.dup2(output.fileno(), 2)
         import pytest
 
-        options = [
-            "-q",
-            "-x",
-            "-m",
-            marks,
-            "-p",
-            "no:cacheprovider",
-            f"--basetemp={log.parent / 'tests'}",
-        ]
+        options = ["-q", "-x", "-m", marks, "-p", "no:cacheprovider"]
+        options.append(f"--basetemp={log.parent / 'tests'}")
         code = int(pytest.main([*options, *(f"lakehouse_tests/{test}" for test in tests)]))
     os._exit(_VERDICT + code)  # Threads of servers that a test started must not keep the process.
 
@@ -350,49 +283,6 @@ def _spark_server(folder: Path) -> Iterator[None]:
         yield
         if not status(settings).is_running:
             raise RuntimeError("the Spark Connect server ended: run the mutants with Spark again")
-
-
-def _expression(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
-def _name(node: ast.AST) -> str:
-    """The last part of a name or an attribute, otherwise nothing."""
-    if isinstance(node, ast.Name):
-        return node.id
-    return node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _calls(node: ast.AST, callee: str) -> bool:
-    return isinstance(node, ast.Call) and _name(node.func) == callee
-
-
-def _replace(function: ast.FunctionDef, visit: Callable[[ast.AST], ast.AST | None]) -> int:
-    """Replaces each node for which `visit` gives another one, and returns how many."""
-    count = 0
-
-    class Edit(ast.NodeTransformer):
-        def visit(self, node: ast.AST) -> ast.AST:
-            nonlocal count
-            new = visit(node)
-            if new is None:
-                return self.generic_visit(node)
-            count += 1
-            return new
-
-    Edit().generic_visit(function)
-    return count
-
-
-def _find(tree: ast.AST, qualified_name: str) -> ast.FunctionDef | None:
-    """The function of this name, looked for in classes and functions."""
-    first, _, rest = qualified_name.partition(".")
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == first:
-            if rest:
-                return _find(node, rest)
-            return node if isinstance(node, ast.FunctionDef) else None
-    return None
 
 
 if __name__ == "__main__":

@@ -3,107 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
-from types import MappingProxyType
 
+from benchmarks.random_features import PARTITIONS, PROPERTIES
 from lakehouse.core.declaration.compaction_policy import Compaction
 
 _DELTA = "spark.databricks.delta."
 _KIB = 1024
 
-# Partition columns, and the values that a row may have there, as SQL.
-PARTITIONS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "no partitions": ("", ()),
-        "partitions: string": (
-            "p STRING",
-            (
-                "'a b'",
-                r"'it\'s'",
-                "'ü%20日'",
-                "NULL",
-                "'x/y=z'",
-                "'q\"u`o\\\\te'",
-                "'[b]*?{c}'",
-                "'plus+&#'",
-                "''",
-                "' lead'",
-                "'a\\tb'",
-            ),
-        ),
-        "partitions: int and date": (
-            "p INT, q DATE",
-            (
-                "1, DATE'2013-01-01'",
-                "-3, DATE'2013-01-01'",
-                "NULL, DATE'0099-12-31'",
-                "2147483647, NULL",
-                "1, DATE'2024-02-29'",
-            ),
-        ),
-        "partitions: timestamp": (
-            "p TIMESTAMP",
-            (
-                "TIMESTAMP'2013-01-01 05:00:00'",
-                "TIMESTAMP'2013-01-01 05:00:00.5'",
-                "NULL",
-                "TIMESTAMP'1969-12-31 23:59:59.000001'",
-            ),
-        ),
-        "partitions: timestamp_ntz and decimal": (
-            "p TIMESTAMP_NTZ, q DECIMAL(6,2)",
-            (
-                "TIMESTAMP_NTZ'2013-01-01 05:00:00.123', 1.5",
-                "NULL, -0.05",
-                "TIMESTAMP_NTZ'2013-01-02', NULL",
-                "NULL, 1000",
-            ),
-        ),
-        "partitions: double and boolean": (
-            "p DOUBLE, q BOOLEAN",
-            (
-                "DOUBLE('NaN'), true",
-                "0D, false",
-                "-0D, false",
-                "NULL, NULL",
-                "1E300D, true",
-                "0.1D, NULL",
-                "DOUBLE('-Infinity'), true",
-            ),
-        ),
-        "partitions: string and int": (
-            "p STRING, q INT",
-            ("'a', 1", "'a', NULL", "NULL, 1", "'b ü', 2", "NULL, NULL"),
-        ),
-        "partitions: odd column names": (
-            "`select` STRING, `Ünï` INT",
-            ("'a', 1", "'a', NULL", "NULL, 1", "'b ü', 2", "NULL, NULL"),
-        ),
-    }
-)
-# What a table may be made with; `Random` decides for each.
-PROPERTIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "deletion vectors": {"delta.enableDeletionVectors": "true"},
-        "column mapping by name": {"delta.columnMapping.mode": "name"},
-        "column mapping by id": {"delta.columnMapping.mode": "id"},
-        "V2 checkpoints": {"delta.checkpointPolicy": "v2"},
-        "row tracking": {"delta.enableRowTracking": "true"},
-        "in-commit timestamps": {"delta.enableInCommitTimestamps": "true"},
-        "change data feed": {"delta.enableChangeDataFeed": "true"},
-        "random file prefixes": {"delta.randomizeFilePrefixes": "true"},
-        "optimized write": {"delta.autoOptimize.optimizeWrite": "true"},
-        "auto compaction": {"delta.autoOptimize.autoCompact": "true"},
-        "no column statistics": {"delta.dataSkippingNumIndexedCols": "0"},
-        "checkpoints with statistics as struct": {
-            "delta.checkpoint.writeStatsAsJson": "false",
-            "delta.checkpoint.writeStatsAsStruct": "true",
-        },
-        "checkpoints without statistics": {
-            "delta.checkpoint.writeStatsAsJson": "false",
-            "delta.checkpoint.writeStatsAsStruct": "false",
-        },
-    }
-)
 _SHARES = {
     "deletion vectors": 0.55,
     "auto compaction": 0.08,
@@ -365,19 +271,17 @@ class _Draw:
         self._do("REORG TABLE {t} APPLY (PURGE)")
 
 
-_STEPS: Mapping[str, Callable[[_Draw], None]] = MappingProxyType(
-    {
-        "append": _Draw._append,
-        "no statistics": _Draw._append_without_statistics,
-        "equal sizes": _Draw._append_equal_sizes,
-        "delete": _Draw._delete,
-        "update": _Draw._update,
-        "merge": _Draw._merge,
-        "earlier compaction": _Draw._optimize,
-        "restore": _Draw._restore,
-        "drop partition": _Draw._drop_partition,
-        "added column": _Draw._add_column,
-        "renamed column": _Draw._rename_column,
-        "purge": _Draw._purge,
-    }
-)
+_STEPS: Mapping[str, Callable[[_Draw], None]] = {
+    "append": _Draw._append,
+    "no statistics": _Draw._append_without_statistics,
+    "equal sizes": _Draw._append_equal_sizes,
+    "delete": _Draw._delete,
+    "update": _Draw._update,
+    "merge": _Draw._merge,
+    "earlier compaction": _Draw._optimize,
+    "restore": _Draw._restore,
+    "drop partition": _Draw._drop_partition,
+    "added column": _Draw._add_column,
+    "renamed column": _Draw._rename_column,
+    "purge": _Draw._purge,
+}

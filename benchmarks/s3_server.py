@@ -5,7 +5,8 @@
 Python client also count as `ours …`, all others as `spark …`.
 
 moto's own LIST visits the whole bucket for each page, which would make Delta look slow. Here names are
-sorted, so that a page costs only what it contains, as on S3.
+sorted, so that a page costs only what it contains, as on S3. Likewise, a HEAD of an absent key costs
+little.
 """
 
 import json
@@ -115,6 +116,9 @@ class Counting:
         with self._lock:
             self._counts.update(_kinds(environ, query))
         time.sleep(self._latency_seconds)  # the answer of a far server is what is measured
+        if environ["REQUEST_METHOD"] == "HEAD" and _is_absent(path):
+            start_response("404 Not Found", [("Content-Length", "0")])
+            return []
         return self._app(environ, start_response)
 
     def _answer(self, path: str, query: dict[str, str]) -> Any:
@@ -131,6 +135,13 @@ class Counting:
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return counts
+
+
+def _is_absent(path: str) -> bool:
+    """Whether a bucket exists that lacks the key; `path` is `/bucket/key`."""
+    _, name, *key = path.split("/", 2)
+    bucket = s3_backends[ACCOUNT][get_partition(REGION)].buckets.get(name)
+    return bucket is not None and bool(key) and key[0] not in bucket.keys
 
 
 def seed(bucket: str, key: str, *, files: int, folders: int) -> int:

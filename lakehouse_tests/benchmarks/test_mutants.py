@@ -6,17 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.mutants import (
-    MUTANTS,
-    ROOT,
-    Change,
-    Mutant,
-    drops,
-    gives,
-    never_raises,
-    reads,
-    returns,
-)
+from benchmarks.mutants import MUTANTS, ROOT, Mutant
+from benchmarks.mutations import Change, drops, gives, never_raises, reads, returns
 
 _GUARDED = """
 def delete(files, held):

@@ -30,6 +30,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.adopted import Adopted
@@ -55,7 +56,9 @@ from lakehouse.engine.vacuum.second_opinion import confirmed_by_delta
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_DELETES_PER_SECOND = 3_000
+# S3 answers 3,500 deletions per second below one prefix. It throttles a burst, if at all, and
+# throttled requests are repeated.
+_DELETES_PER_SECOND, _BURST_SECONDS = 3_000, 5
 _PAUSES_SECONDS = (0.5, 2.0, 8.0)
 
 
@@ -175,16 +178,18 @@ def _carry_out(
 
 
 def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Sequence[Candidate]]:
-    """Batches of at most a thousand files, and at most `per_second` files a second (0: no limit).
+    """Batches of at most a thousand files, and `per_second` files a second (0: no limit).
 
-    The limit avoids throttling by S3. After a slow batch, the next ones do not catch up.
+    The files of the first `_BURST_SECONDS` go at once. Batches that were slower than the limit
+    allow as large a burst again.
     """
-    size = min(DELETE_KEYS, per_second or DELETE_KEYS)
-    due = time.monotonic()
-    for start in range(0, len(candidates), size):
+    batch_seconds = DELETE_KEYS / per_second if per_second else 0.0
+    due = -inf
+    for start in range(0, len(candidates), DELETE_KEYS):
+        earliest = time.monotonic() - _BURST_SECONDS
+        due = max(due, earliest) + batch_seconds
         time.sleep(max(0.0, due - time.monotonic()))
-        due = time.monotonic() + (size / per_second if per_second else 0.0)
-        yield candidates[start : start + size]
+        yield candidates[start : start + DELETE_KEYS]
 
 
 def _delete(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import big_log
+from benchmarks import generated_logs
 from lakehouse import Append, Landing, Table
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.delta.file_columns import FileColumns, Rows, made_of_columns
@@ -46,8 +46,8 @@ def test_the_collector_rests_and_works_again_also_after_an_error() -> None:
 
 
 def test_the_benchmark_s_log_holds_what_it_says(tmp_path: Path) -> None:
-    big_log.build(tmp_path, files=2_000, partitions=40, tombstones=500, commits=5)
-    facts = read_facts(DiskStore(tmp_path), big_log.KEY, uri="/lake/big")
+    generated_logs.build(tmp_path, files=2_000, partitions=40, tombstones=500, commits=5)
+    facts = read_facts(DiskStore(tmp_path), generated_logs.KEY, uri="/lake/big")
     assert facts is not None
     snapshot = facts.snapshot
     assert (snapshot.version, snapshot.file_count, len(snapshot.tombstones)) == (
@@ -67,13 +67,13 @@ def test_the_benchmark_s_log_holds_what_it_says(tmp_path: Path) -> None:
 def test_a_table_in_columns_is_planned_like_one_of_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    big_log.build(tmp_path, files=2_000, partitions=40, tombstones=500, commits=5)
+    generated_logs.build(tmp_path, files=2_000, partitions=40, tombstones=500, commits=5)
     source = Landing(prefix="landing/big/", format="json", schema="id BIGINT, day DATE")
-    table = Table(key=big_log.KEY, source=source, write=Append())
+    table = Table(key=generated_logs.KEY, source=source, write=Append())
 
     def read(most_objects: int) -> TableFacts:
         monkeypatch.setattr(fold, "MOST_OBJECTS", most_objects)
-        facts = read_facts(DiskStore(tmp_path), big_log.KEY, uri="/lake/big")
+        facts = read_facts(DiskStore(tmp_path), generated_logs.KEY, uri="/lake/big")
         assert facts is not None
         return facts
 
