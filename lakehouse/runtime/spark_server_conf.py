@@ -55,7 +55,7 @@ def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         conf["spark.jars"] = ",".join(str(jar) for jar in (*jars, JAR))
     else:
         scratch = {"spark.local.dir": str(scratch_folder(settings))}
-        conf |= {**_sizes(cores_of(settings)), **scratch, **_LOOPBACK}
+        conf |= {**_sizes(cores_of(settings) or _cores()), **scratch, **_LOOPBACK}
     return conf
 
 
@@ -116,13 +116,13 @@ def scratch_folder(settings: Settings) -> Path:
     return settings.home / "server" / "scratch"
 
 
-def cores_of(settings: Settings) -> int:
-    """The cores that a statement can count on: this machine's, or at least 2 of a cluster."""
+def cores_of(settings: Settings) -> int | None:
+    """The cores of Spark on this machine; `None` on a cluster, which is asked (`task_slots`)."""
     if settings.spark in ("server", "local[*]"):
         return _cores()
     if settings.spark.startswith("local["):
         return int(settings.spark.removeprefix("local[").removesuffix("]"))
-    return _LEAST_CORES
+    return None
 
 
 def _cores() -> int:

@@ -6,10 +6,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 HOUSE = Path(__file__).resolve().parents[2]
 # What every installation brings. One more library has to be worth its megabytes to those without Spark.
@@ -24,6 +27,8 @@ BASE = [
     "pyyaml",
     "rich",
 ]
+# In bytes, without what Python compiles. On a disk with blocks of 4 KiB, 5 % more.
+MOST_BYTES = 400_000_000
 SCRIPT = """
 import importlib.metadata, lakehouse
 from dagster.components.core.package_entry import discover_entry_point_package_objects
@@ -85,3 +90,31 @@ def test_a_wheel_has_its_entry_points_and_data_and_keeps_its_state_where_it_is_u
     ]
     assert "added to" in run("-m", "lakehouse", "adopt", "./orders")
     assert (work / "adopted.toml").is_file()
+
+
+def test_what_every_installation_brings_is_400_megabytes_at_most() -> None:
+    """At the versions of this environment; pyarrow and deltalake are three quarters of it."""
+    waiting, seen = [*BASE], set[str]()
+    size_bytes = sum(
+        file.stat().st_size
+        for file in (HOUSE / "lakehouse").rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    )
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name in seen:
+            continue
+        seen.add(name)
+        found = distribution(name)
+        size_bytes += sum(
+            Path(str(file.locate())).stat().st_size
+            for file in found.files or ()
+            if file.suffix != ".pyc" and Path(str(file.locate())).exists()
+        )
+        needed = [Requirement(text) for text in found.requires or ()]
+        waiting += [
+            each.name
+            for each in needed
+            if each.marker is None or each.marker.evaluate({"extra": ""})
+        ]
+    assert size_bytes <= MOST_BYTES, f"{size_bytes / 1e6:.1f} MB: {sorted(seen)}"

@@ -12,6 +12,7 @@ from lakehouse.core.compaction.bins import (
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.spark import session_confs, statements
+from lakehouse.engine.spark.sessions import task_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +24,12 @@ def run_statement(
     planned: CompactionPlan,
     user_metadata: str,
     *,
-    cores: int,
+    cores: int | None,
 ) -> None:
-    """Runs the plan's statement. Its commits carry `user_metadata`."""
+    """Runs the plan's statement. Its commits carry `user_metadata`.
+
+    `cores` are those of a Spark on this machine; with `None`, the cluster is asked for its own.
+    """
     predicate = (
         None
         if planned.partitions is None
@@ -45,9 +49,9 @@ def run_statement(
                 session_confs.SMALLER_THAN: str(smaller_than_bytes),
                 session_confs.DELETED_ROWS: str(ratio),
             }
-            if (
-                len(planned.bins) < cores
-                and planned.bytes_removed < session_confs.OPEN_BYTES * planned.files_removed
+            open_bytes = session_confs.OPEN_BYTES * planned.files_removed
+            if planned.bytes_removed < open_bytes and len(planned.bins) < (
+                cores or task_slots(spark)
             ):
                 # A core is idle, and opening files takes longer than reading and shuffling them.
                 confs |= {

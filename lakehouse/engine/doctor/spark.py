@@ -1,5 +1,6 @@
 """Checks of Spark: a session, versions, Delta, executors, its view of the storage, and commits."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import causes_of, first_line, innermost_cause, translated
 from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.spark.sessions import over_connect
-from lakehouse.engine.spark.statements import optimize
+from lakehouse.engine.spark.statements import optimize, path_table
 from lakehouse.runtime.log_store import log_store_setting
 
 if TYPE_CHECKING:
@@ -33,7 +34,14 @@ _VERSIONS = {
     "Java": "java_method('java.lang.System', 'getProperty', 'java.version')",
 }
 _TASKS = (
-    "SELECT count(DISTINCT task) FROM (SELECT spark_partition_id() AS task FROM range(0, 1000000))"
+    "SELECT count(DISTINCT task), min(version) FROM "
+    "(SELECT spark_partition_id() AS task, {version} AS version FROM range(0, 1000))"
+)
+# What a task's error says of a class that its executor lacks. A function without its class arrives
+# as a SerializedLambda.
+_LACKED_CLASS = re.compile(
+    r"(?:ClassNotFoundException: |NoClassDefFoundError: |instance of java\.lang\.invoke\.)"
+    r"([\w.$/]+)"
 )
 
 
@@ -48,7 +56,7 @@ def check_spark(examination: Examination, lake: Lake, folder: str) -> None:
                     return run_check(sessions[0])
                 except Exception as error:
                     if type(error).__module__.startswith(("pyspark.", "py4j.")):
-                        raise Broken(_cause(error)) from error
+                        raise _refused_or_broken(error) from error
                     raise
 
         return examination.check(name, translate, after=after, limited=True)
@@ -114,8 +122,11 @@ def _log_store(spark: "SparkSession", settings: Settings) -> Verdict:
 
 def _executors(spark: "SparkSession") -> Verdict:
     started = time.monotonic()
-    tasks = spark.sql(_TASKS).collect()[0][0]
-    return f"{tasks} tasks run at once; a job of {tasks} tasks took {_seconds(started)}"
+    is_known = _value(spark, _VERSIONS["Delta"]) is not None
+    version = _VERSIONS["Delta"] if is_known else "NULL"
+    tasks, delta = spark.sql(_TASKS.format(version=version)).collect()[0]
+    with_delta = f" with Delta {delta}" if delta else ""
+    return f"{tasks} tasks run at once{with_delta}; a job of them took {_seconds(started)}"
 
 
 def _seen(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
@@ -149,12 +160,14 @@ def _commit(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
     uri = f"{lake.settings.spark_root}/{key}"
     started = time.monotonic()
     for number in range(2):
-        frame = spark.range(number, number + 1)
-        frame.write.format("delta").mode("append").save(uri)
+        frame = spark.range(number, number + 1).selectExpr("id", "0 AS part")
+        frame.write.format("delta").mode("append").partitionBy("part").save(uri)
     appended = _seconds(started)
     started = time.monotonic()
     spark.sql(optimize(uri, None)).collect()
     optimized = _seconds(started)
+    # Executors list the folders of partitions through the log store.
+    spark.sql(f"VACUUM {path_table(uri)} DRY RUN").collect()
     rows = spark.read.format("delta").load(uri).count()
     commits = [
         file.name for file in lake.store.list(f"{key}/_delta_log") if file.name.endswith(".json")
@@ -165,6 +178,19 @@ def _commit(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
             "2 and 3. Do not use this storage for a lake"
         )
     return f"Spark commits to a Delta table: two appends in {appended}, an OPTIMIZE in {optimized}"
+
+
+def _refused_or_broken(error: BaseException) -> Refused | Broken:
+    """Says which jar the executors lack, if that is why a task failed; otherwise, its cause."""
+    trace = "\n".join(cause.message for cause in causes_of(error))
+    lacked = _LACKED_CLASS.search(trace)
+    if lacked is None:
+        return Broken(_cause(error))
+    return Refused(
+        f"Spark's executors lack a jar that its driver has: a task found no {lacked[1]}. Start the "
+        "server with the jars of Delta, S3A and the log store in spark.jars, or put them into the "
+        "folder jars/ of each worker"
+    )
 
 
 def _cause(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """Prepares open Spark sessions for use, and interrupts abandoned ones."""
 
 import atexit
+import re
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.client import SparkConnectClient
 
 _SETTLE_SECONDS = 120
+_SPLITS = re.compile(r"\bsplits=(\d+)")
 
 
 def over_connect(settings: Settings) -> bool:
@@ -53,6 +55,18 @@ def prepare_session(spark: "SparkSession") -> "SparkSession":
     else:
         import delta.exceptions  # noqa: F401
     return spark
+
+
+def task_slots(spark: "SparkSession") -> int:
+    """The tasks that Spark runs at once: the cores of all executors that are registered now.
+
+    Over Connect, no method returns it. The plan of a range has a partition for each core; no job
+    runs for it.
+    Source: Spark 4.2.0, basicPhysicalOperators.scala, RangeExec
+    """
+    [[plan]] = spark.sql("EXPLAIN SELECT * FROM range(1)").collect()
+    splits = _SPLITS.search(plan)
+    return int(splits[1]) if splits else 1
 
 
 def session_id(spark: "SparkSession") -> str:

@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark import errors, open_session, sessions
+from lakehouse.engine.spark.session_confs import session_confs
 from lakehouse.runtime import server
 from lakehouse.runtime.log_store import JAR
 from lakehouse.runtime.spark_server_conf import (
@@ -61,6 +62,13 @@ def test_each_session_is_its_own_and_knows_its_id(
     assert session.sql("SELECT 1 AS one").collect()[0].one == 1
     assert open_session.connect(shared_settings) is session
     assert len(sessions.session_id(session)) == 36
+
+
+@pytest.mark.spark
+def test_spark_is_asked_how_many_tasks_it_runs_at_once(session: SparkSession) -> None:
+    with session_confs(session, {"spark.sql.leafNodeDefaultParallelism": "7"}):
+        assert sessions.task_slots(session) == 7
+    assert sessions.task_slots(session) == 2
 
 
 @pytest.mark.spark
@@ -303,7 +311,7 @@ def test_sizes_are_those_of_one_machine_or_a_clusters_own(tmp_path: Path) -> Non
     assert [conf[name] for name in sized] == ["6", "3", "3"] and cores_of(settings) == 3
     settings = own_settings(tmp_path, LAKEHOUSE_SPARK="spark://127.0.0.1:7077")
     conf = session_conf(settings, (tmp_path / "delta.jar",))
-    assert not conf.keys() & {*sized} and cores_of(settings) == 2
+    assert not conf.keys() & {*sized} and cores_of(settings) is None
     assert conf["spark.jars"] == f"{tmp_path}/delta.jar,{JAR}"  # for the executors
 
 

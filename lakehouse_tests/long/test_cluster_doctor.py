@@ -1,0 +1,120 @@
+"""`lakehouse doctor` on a cluster whose Connect server has one planted fault: it is found, and the sentence says what to do."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lakehouse.engine.doctor import examination
+from lakehouse.engine.spark import open_session
+from lakehouse.runtime.log_store import JAR
+from lakehouse_tests.cluster import Cluster, ConnectServer, deployed_conf, standalone
+from lakehouse_tests.conftest import free_port
+from lakehouse_tests.engine.doctor.test_planted import examine, free_terminal
+from lakehouse_tests.s3_servers import BUCKET, s3_server
+
+Conf = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conf]:
+    """What the environment says to reach a bucket."""
+    with s3_server("moto", tmp_path_factory.mktemp("moto")) as told:
+        yield told
+
+
+@pytest.fixture(scope="module")
+def cluster(told: Conf, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master and one worker of two cores."""
+    with standalone(tmp_path_factory.mktemp("cluster"), told, workers=1, cores=2) as cluster:
+        yield cluster
+
+
+def without(*names: str) -> Callable[[Conf], Conf]:
+    """The deployed configuration without these names."""
+    return lambda conf: {name: value for name, value in conf.items() if name not in names}
+
+
+def only_s3a_on_the_driver(conf: Conf) -> Conf:
+    """Delta's jars are everywhere; those of S3A only on the driver."""
+    delta = [jar for jar in conf["spark.jars"].split(",") if "delta" in os.path.basename(jar)]
+    return {**conf, "spark.jars": ",".join(delta)}
+
+
+def no_log_store_on_executors(conf: Conf) -> Conf:
+    """Only the driver has the log store."""
+    return {**conf, "spark.jars": conf["spark.jars"].removesuffix(f",{JAR}")}
+
+
+def no_delta(conf: Conf) -> Conf:
+    """Neither the driver nor executors have Delta: Spark would not start with its extension."""
+    kept = [jar for jar in conf["spark.jars"].split(",") if "delta" not in os.path.basename(jar)]
+    paths = {"spark.driver.extraClassPath": os.pathsep.join(kept), "spark.jars": ",".join(kept)}
+    names = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+    return without(*names)(conf) | paths
+
+
+def nowhere(conf: Conf) -> Conf:
+    """Spark is sent to another S3 server than this process."""
+    return {**conf, "spark.hadoop.fs.s3a.endpoint": f"http://127.0.0.1:{free_port()}"}
+
+
+PLANTED = {
+    "executors without any jar": (
+        without("spark.jars"),
+        "executors",
+        "lack a jar that its driver has: a task found no io.delta",
+    ),
+    "executors without S3A": (
+        only_s3a_on_the_driver,
+        "spark's storage",
+        "lack a jar that its driver has: a task found no org.apache.hadoop.fs.s3a",
+    ),
+    "executors without the log store": (
+        no_log_store_on_executors,
+        "commit",
+        "lack a jar that its driver has: a task found no lakehouse.logstore",
+    ),
+    "a server without Delta": (no_delta, "versions", "has no Delta Lake on its class path"),
+    "a server without Delta's extension": (
+        without("spark.sql.extensions"),
+        "delta",
+        "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+    ),
+    "executors larger than any worker": (
+        lambda conf: {**conf, "spark.executor.memory": "64g"},
+        "executors",
+        "are there workers with free cores and memory",
+    ),
+    "another endpoint for Spark": (nowhere, "spark's storage", "the endpoint, the region, and"),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_fault_of_the_connect_server_is_named(
+    fault: str, cluster: Cluster, told: Conf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant, name, words = PLANTED[fault]
+    monkeypatch.setattr(open_session, "_opened", {})
+    monkeypatch.setattr(examination, "_MOST_SECONDS", 90.0)
+    server = ConnectServer(cluster=cluster, conf=plant(deployed_conf(told)))
+    with server.running():
+        place = {"LAKEHOUSE_ROOT": f"s3://{BUCKET}/lake", **told, **server.environment}
+        checks = examine(free_terminal(tmp_path, **place))
+    failed = {each: text for each, (state, text) in checks.items() if state == "failed"}
+    first = next(iter(failed), None)
+    assert first == name and words in failed[name], checks
+
+
+def test_a_default_log_store_is_a_warning(
+    cluster: Cluster, told: Conf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_session, "_opened", {})
+    conf = without("spark.delta.logStore.s3a.impl")(deployed_conf(told))
+    with ConnectServer(cluster=cluster, conf=conf).running() as server:
+        place = {"LAKEHOUSE_ROOT": f"s3://{BUCKET}/lake", **told, **server.environment}
+        checks = examine(free_terminal(tmp_path, **place))
+    wrong = {each: found for each, found in checks.items() if found[0] in ("failed", "warning")}
+    assert wrong.keys() == {"log store"} and "Let only this Spark server" in wrong["log store"][1]
+    assert checks["executors"][1].startswith("2 tasks run at once with Delta 4.4")
