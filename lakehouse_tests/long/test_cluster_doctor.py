@@ -63,18 +63,18 @@ def nowhere(conf: Conf) -> Conf:
 PLANTED = {
     "executors without any jar": (
         without("spark.jars"),
-        "executors",
-        "lack a jar that its driver has: a task found no io.delta",
+        "versions",
+        "Spark's executors lack a jar: the class io.delta.package was not found",
     ),
     "executors without S3A": (
         only_s3a_on_the_driver,
         "spark's storage",
-        "lack a jar that its driver has: a task found no org.apache.hadoop.fs.s3a",
+        "Spark's executors lack a jar: the class org.apache.hadoop.fs.s3a.S3AFileSystem was not",
     ),
     "executors without the log store": (
         no_log_store_on_executors,
         "commit",
-        "lack a jar that its driver has: a task found no lakehouse.logstore",
+        "Spark's executors lack a jar: the class lakehouse.logstore.ConditionalS3LogStore was not",
     ),
     "a server without Delta": (no_delta, "versions", "has no Delta Lake on its class path"),
     "a server without Delta's extension": (
@@ -84,7 +84,7 @@ PLANTED = {
     ),
     "executors larger than any worker": (
         lambda conf: {**conf, "spark.executor.memory": "64g"},
-        "executors",
+        "spark",
         "are there workers with free cores and memory",
     ),
     "another endpoint for Spark": (nowhere, "spark's storage", "the endpoint, the region, and"),
@@ -97,7 +97,8 @@ def test_a_fault_of_the_connect_server_is_named(
 ) -> None:
     plant, name, words = PLANTED[fault]
     monkeypatch.setattr(open_session, "_opened", {})
-    monkeypatch.setattr(examination, "_MOST_SECONDS", 90.0)
+    if fault == "executors larger than any worker":
+        monkeypatch.setattr(examination, "_MOST_SECONDS", 60.0)
     server = ConnectServer(cluster=cluster, conf=plant(deployed_conf(told)))
     with server.running():
         place = {"LAKEHOUSE_ROOT": f"s3://{BUCKET}/lake", **told, **server.environment}

@@ -37,11 +37,10 @@ _TASKS = (
     "SELECT count(DISTINCT task), min(version) FROM "
     "(SELECT spark_partition_id() AS task, {version} AS version FROM range(0, 1000))"
 )
-# What a task's error says of a class that its executor lacks. A function without its class arrives
-# as a SerializedLambda.
-_LACKED_CLASS = re.compile(
-    r"(?:ClassNotFoundException: |NoClassDefFoundError: |instance of java\.lang\.invoke\.)"
-    r"([\w.$/]+)"
+_NOT_FOUND = re.compile(
+    r"(?:ClassNotFoundException: (?:Class )?|NoClassDefFoundError: "
+    # A function whose class is not found arrives as this.
+    r"|instance of (?=java\.lang\.invoke\.SerializedLambda))([\w.$/]+)"
 )
 
 
@@ -56,7 +55,7 @@ def check_spark(examination: Examination, lake: Lake, folder: str) -> None:
                     return run_check(sessions[0])
                 except Exception as error:
                     if type(error).__module__.startswith(("pyspark.", "py4j.")):
-                        raise _refused_or_broken(error) from error
+                        raise Refused(_jar_lacked(error) or _cause(error)) from error
                     raise
 
         return examination.check(name, translate, after=after, limited=True)
@@ -134,6 +133,8 @@ def _seen(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
     try:
         lines = spark.read.text(f"{lake.settings.spark_root}/{name}").collect()
     except Exception as error:
+        if _jar_lacked(error):
+            raise
         raise Refused(
             f"Spark cannot read {lake.settings.root}/{name}, which this process wrote: "
             f"{_cause(error)}. {_give_access(lake.settings)}"
@@ -180,16 +181,17 @@ def _commit(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
     return f"Spark commits to a Delta table: two appends in {appended}, an OPTIMIZE in {optimized}"
 
 
-def _refused_or_broken(error: BaseException) -> Refused | Broken:
-    """Says which jar the executors lack, if that is why a task failed; otherwise, its cause."""
+def _jar_lacked(error: BaseException) -> str | None:
+    """A sentence about the class that Spark did not find, if that is why a statement failed."""
     trace = "\n".join(cause.message for cause in causes_of(error))
-    lacked = _LACKED_CLASS.search(trace)
-    if lacked is None:
-        return Broken(_cause(error))
-    return Refused(
-        f"Spark's executors lack a jar that its driver has: a task found no {lacked[1]}. Start the "
-        "server with the jars of Delta, S3A and the log store in spark.jars, or put them into the "
-        "folder jars/ of each worker"
+    not_found = _NOT_FOUND.search(trace)
+    if not_found is None:
+        return None
+    place = "Spark's executors lack a jar" if "Lost task" in trace else "Spark lacks a jar"
+    return (
+        f"{place}: the class {not_found[1]} was not found. Start the server with the jars of "
+        "Delta, S3A and the log store in spark.jars, or put them into jars/ of Spark's driver and "
+        "workers"
     )
 
 
