@@ -64,17 +64,17 @@ PLANTED = {
     "executors without any jar": (
         without("spark.jars"),
         "versions",
-        "Spark's executors lack a jar: the class io.delta.package was not found",
+        "executors lack a jar: the class io.delta.package was not found",
     ),
     "executors without S3A": (
         only_s3a_on_the_driver,
         "spark's storage",
-        "Spark's executors lack a jar: the class org.apache.hadoop.fs.s3a.S3AFileSystem was not",
+        "executors lack a jar: the class org.apache.hadoop.fs.s3a.S3AFileSystem was not",
     ),
     "executors without the log store": (
         no_log_store_on_executors,
         "commit",
-        "Spark's executors lack a jar: the class lakehouse.logstore.ConditionalS3LogStore was not",
+        "executors lack a jar: the class lakehouse.logstore.ConditionalS3LogStore was not",
     ),
     "a server without Delta": (no_delta, "versions", "has no Delta Lake on its class path"),
     "a server without Delta's extension": (
