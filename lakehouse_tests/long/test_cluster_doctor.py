@@ -63,7 +63,7 @@ def nowhere(conf: Conf) -> Conf:
 PLANTED = {
     "executors without any jar": (
         without("spark.jars"),
-        "versions",
+        "executors",
         "executors lack a jar: the class io.delta.package was not found",
     ),
     "executors without S3A": (
@@ -84,7 +84,7 @@ PLANTED = {
     ),
     "executors larger than any worker": (
         lambda conf: {**conf, "spark.executor.memory": "64g"},
-        "spark",
+        "executors",
         "are there workers with free cores and memory",
     ),
     "another endpoint for Spark": (nowhere, "spark's storage", "the endpoint, the region, and"),

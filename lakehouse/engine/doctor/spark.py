@@ -68,10 +68,10 @@ def check_spark(examination: Examination, lake: Lake, folder: str) -> None:
 
     if not examination.check("spark", lambda: _open(lake.settings, sessions), limited=True):
         sessions.clear()
-    limited("versions", _versions, after="spark")
+    limited("executors", _executors, after="spark")
+    limited("versions", _versions, after="executors")
     limited("delta", _extension, after="spark")
     limited("log store", lambda spark: _log_store(spark, lake.settings), after="spark")
-    limited("executors", _executors, after="spark")
     if examination.state_of("write") in ("ok", "warning"):
         limited("spark's storage", lambda spark: _seen(spark, lake, folder), after="executors")
         limited("commit", lambda spark: _commit(spark, lake, folder), after="spark's storage")
@@ -79,10 +79,7 @@ def check_spark(examination: Examination, lake: Lake, folder: str) -> None:
 
 def _open(settings: Settings, sessions: list["SparkSession"]) -> Verdict:
     started = time.monotonic()
-    spark = connect(settings)
-    with translated():
-        spark.sql("SELECT 1").collect()
-    sessions.append(spark)
+    sessions.append(connect(settings))
     place = f"localhost:{settings.spark_port}" if settings.spark == "server" else settings.spark
     return f"a session at {place.partition(';')[0]} answers, after {_seconds(started)}"
 
@@ -196,8 +193,8 @@ def _jar_lacked(error: BaseException) -> str | None:
         return None
     return (
         f"Spark or its executors lack a jar: the class {not_found[1]} was not found. Start the "
-        "server with the jars of Delta, S3A and the log store in spark.jars, or put them into jars/ "
-        "of Spark's driver and workers"
+        "server with the jars of Delta, S3A and the log store in spark.jars, or put them into the "
+        "folder jars/ of Spark's driver and workers"
     )
 
 
