@@ -55,7 +55,7 @@ class World:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1_800,
             check=False,
         )
 
