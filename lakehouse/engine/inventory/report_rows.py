@@ -6,13 +6,13 @@ UTC).
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any
 from urllib.parse import unquote_plus
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakehouse.core.delta.file_columns import made_of_columns
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject, is_folder_marker, plausible_ms
 from lakehouse.core.inventory.report_manifest import NEEDED_COLUMNS, Report
@@ -199,22 +199,23 @@ def _milliseconds(column: pa.Array) -> pa.Array:
 
 def _objects(
     columns: Mapping[str, Sequence[Any]], times: Sequence[int | None], *, where: str
-) -> Iterator[StoredObject]:
-    optional = [columns.get(column, repeat(None)) for column in _OPTIONAL.values()]
-    for bucket, key, size, modified_ms, *others in zip(
-        columns["bucket"], columns["key"], columns["size"], times, *optional, strict=False
-    ):
-        more = dict(zip(_OPTIONAL, others, strict=True))
-        if key is None or (size is None and not more["is_delete_marker"]) or (size or 0) < 0:
+) -> Sequence[StoredObject]:
+    keys, sizes = columns["key"], columns["size"]
+    optional = {name: columns.get(column, [None] * len(keys)) for name, column in _OPTIONAL.items()}
+    for key, size, is_marker in zip(keys, sizes, optional["is_delete_marker"], strict=True):
+        if key is None or (size is None and not is_marker) or (size or 0) < 0:
             raise Refused(
                 f"{where}: the row of key {key!r} has size {size}. Every row needs a key and, "
                 "unless it is a delete marker, a size of at least 0"
             )
-        yield StoredObject(
-            bucket=bucket,
-            key=key,
-            size_bytes=size or 0,
-            modified_ms=modified_ms,
-            is_dir=is_folder_marker(key, size or 0),
-            **more,
-        )
+    known_sizes = [size or 0 for size in sizes]
+    return made_of_columns(
+        StoredObject,
+        len(keys),
+        bucket=columns["bucket"],
+        key=keys,
+        size_bytes=known_sizes,
+        modified_ms=times,
+        is_dir=map(is_folder_marker, keys, known_sizes),
+        **optional,
+    )

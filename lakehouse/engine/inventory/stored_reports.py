@@ -176,7 +176,8 @@ class ReportRows:
     def _read(self, store: Store) -> Iterator[tuple[object, ...]]:
         for each in read_report(store, self.report, below=store.prefix):
             if each.key.startswith(store.prefix):
-                if is_current(each):  # noncurrent versions of a deleted log do not make a table
+                # Noncurrent versions of a deleted log do not make a table.
+                if "/_delta_log/" in each.key and is_current(each):
                     self.tables |= table_roots([each.key.removeprefix(store.prefix)])
                 yield (
                     each.key,
