@@ -1,6 +1,9 @@
 """Random tables are compacted as planned, 60 compactions at once with 60 appends lose nothing, and a bad commit on S3 is undone."""
 
 import json
+import threading
+from collections import Counter
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,7 +27,8 @@ from lakehouse_tests.deltalake_tables import (
     rows,
 )
 from lakehouse_tests.engine.compaction.test_deltalake_run import append_and_compact_at_once
-from lakehouse_tests.s3_servers import BUCKET, s3_server
+from lakehouse_tests.s3_servers import BUCKET, MINISTACK, s3_server
+from lakehouse_tests.silent_server import COMMIT_FAULTS, Fault, faulty_server
 
 
 @pytest.mark.parametrize("number", range(20, 220))
@@ -35,7 +39,47 @@ def test_what_a_plan_says_of_a_random_table_is_what_deltalake_commits(
 
 
 def test_sixty_appends_and_sixty_compactions_at_once_lose_nothing(tmp_path: Path) -> None:
-    append_and_compact_at_once(tmp_path, times=60)
+    assert append_and_compact_at_once(tmp_path, 60) == 0
+
+
+@pytest.mark.parametrize("name", ["moto", "ministack"])
+def test_sixty_appends_and_sixty_compactions_at_once_lose_nothing_on_s3_whatever_fails(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third of our requests to commit fails, each time in the next way. No file is left."""
+    if name == "ministack" and not MINISTACK.is_dir():
+        pytest.skip("make bench installs MiniStack")
+    (tmp_path / "home").mkdir()
+    planned = cycle(way for fault in COMMIT_FAULTS for way in (None, None, fault))
+    faults, in_turn = Counter[Fault | None](), threading.Lock()
+
+    def fault_of(method: str, path: str) -> Fault | None:
+        if method != "PUT" or "_delta_log" not in path or ".json" not in path:
+            return None
+        fault = next(planned)
+        faults[fault] += 1
+        return fault
+
+    with (
+        s3_server(name, tmp_path) as there,
+        faulty_server(there["AWS_ENDPOINT_URL"], fault_of, in_turn=in_turn) as ours,
+        faulty_server(there["AWS_ENDPOINT_URL"], lambda *_: None, in_turn=in_turn) as theirs,
+    ):
+        for variable, value in {**there, "AWS_ENDPOINT_URL": ours}.items():
+            monkeypatch.setenv(variable, value)
+        options = {"AWS_ENDPOINT_URL": theirs, "AWS_ALLOW_HTTP": "true"}
+        uri = f"s3://{BUCKET}/warehouse/orders"
+        unknown = append_and_compact_at_once(tmp_path, 60, uri=uri, storage_options=options)
+        lake = lake_with(adopted(uri), tmp_path / "home")
+        facts = lake.facts(KEY)
+        assert facts is not None
+        known = (*facts.snapshot.files, *facts.snapshot.tombstones)
+        names = {file.name for file in lake.store.list(KEY) if file.name.endswith(".parquet")}
+    of_log = {f"{KEY}/{file.path}" for file in known}
+    left = {each for each in names - of_log if "_delta_log" not in each}
+    print(f"{name}: {facts.snapshot.version} versions, faults {faults}, {unknown} unknown outcomes")
+    assert faults.keys() == {None, *COMMIT_FAULTS}
+    assert (left, expected(lake, KEY)) == (set(), None)
 
 
 def test_a_compaction_on_s3_that_lost_a_row_is_undone(

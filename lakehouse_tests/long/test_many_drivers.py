@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,6 +23,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse.runtime import log_store
+from lakehouse_tests.committing_driver import DELTALAKE_SHARE
 from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.long.test_log_store_faults import race
 from lakehouse_tests.s3_servers import BUCKET, MINISTACK, s3_server
@@ -29,14 +31,17 @@ from lakehouse_tests.silent_server import COMMIT_FAULTS, Fault, faulty_server
 
 HOUSE = Path(__file__).resolve().parents[2]
 DRIVERS = ("one", "two")
-# Of a driver; deltalake commits as often. With its compactions, this makes 1,000 commits in all.
-COMMITS = {"moto": 110, "ministack": 110, "disk": 110}
+# Of a driver; deltalake commits `DELTALAKE_SHARE` times as often. With compactions, this makes 1,000 commits in all.
+COMMITS = 30
+STORAGES = ("moto", "ministack", "disk")
 # Of a log store in the race: ours, and Delta's own.
 RACED = {"moto": 100, "ministack": 100, "disk": 250}
 _ON_S3 = (log_store.ON_S3, "io.delta.storage.S3SingleDriverLogStore")
 _ON_DISK = (log_store.ON_DISK, "io.delta.storage.HDFSLogStore")
 _SHARE_OF_FAULTS = 0.12
-_KILLS = 3
+_KILLED_AFTER = 15
+# The driver that is killed, once: what starts again takes half a minute of a core.
+_KILLED = "two"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +54,24 @@ class Outcome:
     acknowledged: int
     lost: int
     doubled: int
+    seconds: float
 
     def __str__(self) -> str:
         return (
             f"{self.storage:10} {self.writers:27} {self.store:23} "
-            f"{self.acknowledged:12} {self.lost:5} {self.doubled:8}"
+            f"{self.acknowledged:12} {self.lost:5} {self.doubled:8} {self.seconds:8.0f}"
         )
 
 
 class Driver:
-    """A process that commits. It is killed while it commits, `kills` times, and started again."""
+    """A process that commits. It is killed while it commits, if it is to be, and started again."""
 
-    def __init__(self, command: list[str], environ: dict[str, str], kills: int) -> None:
+    def __init__(self, command: list[str], environ: dict[str, str]) -> None:
         self._command, self._environ = command, environ
         self._random = Random(" ".join(command[-3:]))
         self._log = Path(environ["LAKEHOUSE_HOME"]) / f"{command[3]}.log"
         self._until_kill = self._next_kill()
-        self.kills_left = kills
+        self.kills_left = int(command[3] == _KILLED)
         self.faults = Counter[str]()
         self.start()
 
@@ -105,16 +111,14 @@ class Driver:
 
 
 @contextmanager
-def storage_at(
-    name: str, home: Path, kills: int
-) -> Iterator[tuple[str, Callable[[list[str]], Driver]]]:
+def storage_at(name: str, home: Path) -> Iterator[tuple[str, Callable[[list[str]], Driver]]]:
     """The table's address, and how a driver there is started."""
     environ = {**os.environ, "LAKEHOUSE_HOME": str(home), "LAKEHOUSE_SPARK": "local[1]"}
     environ |= {"LAKEHOUSE_SPARK_MEMORY": "700m", "PYTHONPATH": str(HOUSE)}
     with ExitStack() as held:
         if name == "disk":
             environ["LAKEHOUSE_ROOT"] = str(home / "lake")
-            yield str(home / "lake/silver/t"), lambda command: Driver(command, environ, kills)
+            yield str(home / "lake/silver/t"), lambda command: Driver(command, environ)
             return
         there = held.enter_context(s3_server(name, home))
         environ |= {
@@ -129,13 +133,11 @@ def storage_at(
             address = held.enter_context(
                 faulty_server(
                     there["AWS_ENDPOINT_URL"],
-                    lambda method, path: (
-                        found[0].fault_of(method, path) if found and kills else None
-                    ),
+                    lambda method, path: found[0].fault_of(method, path) if found else None,
                     in_turn=in_turn,
                 )
             )
-            found.append(Driver(command, {**environ, "AWS_ENDPOINT_URL": address}, kills))
+            found.append(Driver(command, {**environ, "AWS_ENDPOINT_URL": address}))
             return found[0]
 
         with pytest.MonkeyPatch.context() as patch:
@@ -147,20 +149,21 @@ def storage_at(
 def committed(name: str, home: Path, count: int) -> tuple[Outcome, str]:
     """What became of the commits of two drivers and deltalake, and a sentence about what happened."""
     home.mkdir()
+    began = time.monotonic()
     writers = (*DRIVERS, "deltalake")
-    with storage_at(name, home, _KILLS) as (address, start):
+    with storage_at(name, home) as (address, start):
         seen = address.replace("s3a://", "s3://")
         write_deltalake(seen, pa.table({"writer": ["none"], "number": pa.array([0], pa.int64())}))
         module = [sys.executable, "-m", "lakehouse_tests.committing_driver"]
         drivers = {writer: start([*module, writer, str(count), address]) for writer in writers}
-        drivers["deltalake"].kills_left = 0
-        run_all(drivers, home, kills_on_disk=_KILLS if name == "disk" else 0)
+        run_all(drivers, home, is_on_disk=name == "disk")
         table = DeltaTable(seen)
         rows = table.to_pyarrow_table().to_pylist()
         operations = Counter(entry["operation"] for entry in table.history())
     found = Counter((row["writer"], row["number"]) for row in rows)
     del found["none", 0]
-    wanted = {(writer, number) for writer in writers for number in range(count)}
+    counts = {**dict.fromkeys(DRIVERS, count), "deltalake": count * DELTALAKE_SHARE}
+    wanted = {(writer, number) for writer in writers for number in range(counts[writer])}
     assert not found.keys() - wanted
     faults = sum((driver.faults for driver in drivers.values()), Counter[str]())
     outcome = Outcome(
@@ -170,6 +173,7 @@ def committed(name: str, home: Path, count: int) -> tuple[Outcome, str]:
         acknowledged=sum(len((home / each).read_text().splitlines()) for each in writers),
         lost=len(wanted - found.keys()),
         doubled=sum(times > 1 for times in found.values()),
+        seconds=time.monotonic() - began,
     )
     return outcome, f"{table.version()} versions {dict(operations)}, faults {dict(faults)}"
 
@@ -177,6 +181,7 @@ def committed(name: str, home: Path, count: int) -> tuple[Outcome, str]:
 def raced(name: str, home: Path, store: str) -> Outcome:
     """What became of the commits of two bare log stores that write as fast as they can."""
     place = home / "race"
+    began = time.monotonic()
     with ExitStack() as held:
         if name == "disk":
             (place / "_delta_log").mkdir(parents=True)
@@ -193,6 +198,7 @@ def raced(name: str, home: Path, store: str) -> Outcome:
         acknowledged=len(acknowledged),
         lost=sum(version not in found.get(row, ()) for row, version in acknowledged.items()),
         doubled=sum(len(versions) > 1 for versions in found.values()),
+        seconds=time.monotonic() - began,
     )
 
 
@@ -200,16 +206,14 @@ def _class_name(store: str) -> str:
     return store.rpartition(".")[2]
 
 
-def run_all(drivers: dict[str, Driver], home: Path, *, kills_on_disk: int) -> None:
-    """Waits for all drivers, and starts those again that were killed."""
-    marks = {writer: [20 * each for each in range(1, kills_on_disk + 1)] for writer in DRIVERS}
+def run_all(drivers: dict[str, Driver], home: Path, *, is_on_disk: bool) -> None:
+    """Waits for all drivers, and starts those again that were killed. On S3, a request kills."""
 
     def is_done() -> bool:
         for writer, driver in drivers.items():
             progress = home / writer
             done = len(progress.read_text().splitlines()) if progress.exists() else 0
-            if marks.get(writer) and done >= marks[writer][0]:
-                marks[writer].pop(0)
+            if is_on_disk and driver.kills_left and done >= _KILLED_AFTER:
                 driver.kill()
             code = driver.process.poll()
             assert code in (None, 0, -9), (home / f"{writer}.log").read_text()[-3_000:]
@@ -224,18 +228,19 @@ def run_all(drivers: dict[str, Driver], home: Path, *, kills_on_disk: int) -> No
             driver.process.kill()
 
 
-@pytest.mark.parametrize("name", [*COMMITS])
+@pytest.mark.parametrize("name", STORAGES)
 def test_no_commit_is_lost_and_none_is_there_twice(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if name == "ministack" and not MINISTACK.is_dir():
         pytest.skip("make bench installs MiniStack")
-    drivers, sentence = committed(name, tmp_path / "drivers", COMMITS[name])
+    drivers, sentence = committed(name, tmp_path / "drivers", COMMITS)
     stores = _ON_DISK if name == "disk" else _ON_S3
     ours, of_delta = (raced(name, tmp_path / _class_name(store), store) for store in stores)
     with capsys.disabled():
         print(f"\n{name}: {sentence}")
-        print(f"{'storage':10} {'writers':27} {'store':23} acknowledged  lost  doubled")
+        print(f"{'storage':10} {'writers':27} {'store':23} acknowledged  lost  doubled  seconds")
         print(drivers, ours, of_delta, sep="\n")
-    assert (drivers.acknowledged, drivers.lost, drivers.doubled) == (3 * COMMITS[name], 0, 0)
+    count = COMMITS * (len(DRIVERS) + DELTALAKE_SHARE)
+    assert (drivers.acknowledged, drivers.lost, drivers.doubled) == (count, 0, 0)
     assert (ours.lost, ours.doubled) == (0, 0)

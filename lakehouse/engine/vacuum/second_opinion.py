@@ -89,7 +89,7 @@ def kept_by_deltalake(
             if _is_another(theirs, facts) or _may_be_vectors(theirs, candidates):
                 return None
             kept = _live(theirs) | _recently_removed(theirs, facts.table_files.retention_ms)
-    except DeltaError:
+    except (DeltaError, Broken):
         return None
     can_answer = kept >= _needed(facts) and not any(is_absolute(name) for name in kept)
     return kept if can_answer else None
