@@ -169,12 +169,12 @@ def real_place(address: str) -> str:
     return real_address(parse_address(address, base=os.getcwd()))
 
 
-def find_undeclared(opened: LakeContext, found: Sequence[Found[Any]]) -> tuple[Table, ...]:
+def find_undeclared(opened: LakeContext, readings: Sequence[Found[Any]]) -> tuple[Table, ...]:
     """The tables in the lake that are not declared, each as if it were adopted.
 
     They are not searched for if storage has just failed, which is reported already.
     """
-    if any(isinstance(each.error, Transient) for each in found):
+    if any(isinstance(each.error, Transient) for each in readings):
         return ()
     root = opened.lake.settings.root
     keys = undeclared_tables(opened.lake, opened.tables.values())
@@ -187,14 +187,14 @@ def show_undeclared(undeclared: Sequence[Table]) -> None:
         show(undeclared_sentence([table.key for table in undeclared]), style="yellow")
 
 
-def tell_errors(found: Sequence[Found[Any]]) -> int:
+def tell_errors(readings: Sequence[Found[Any]]) -> int:
     """Prints each error once; returns the exit code of the worst, or 0."""
     tell_once(
         (each.table.key, f"{type(each.error).__name__}: {each.error}")
-        for each in found
+        for each in readings
         if each.error
     )
-    return worst_code(each.error.exit_code for each in found if each.error)
+    return worst_code(each.error.exit_code for each in readings if each.error)
 
 
 def keys_by_place(tables: Mapping[str, Table], settings: Settings) -> dict[str, str]:
@@ -238,9 +238,9 @@ def error_cell(kind: str) -> str:
     return f"{kind}: see standard error"
 
 
-def cell_of(found: Found[Any]) -> str:
+def cell_of(reading: Found[Any]) -> str:
     """The text in the row of a table without a value; `tell_errors` prints the error itself."""
-    return error_cell(type(found.error).__name__) if found.error else found.sentence
+    return error_cell(type(reading.error).__name__) if reading.error else reading.sentence
 
 
 def address_field(table: Table) -> dict[str, str]:

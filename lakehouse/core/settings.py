@@ -60,9 +60,9 @@ def _spark(value: str, _base: Path) -> str:
 
     The message does not repeat such a value, since it may be secret.
     """
-    if found := _NOT_IN_SPARK.search(value):
+    if match := _NOT_IN_SPARK.search(value):
         raise Refused(
-            f"LAKEHOUSE_SPARK names a {found[1].lower()}. Use sc://host:port/;name=value without"
+            f"LAKEHOUSE_SPARK names a {match[1].lower()}. Use sc://host:port/;name=value without"
             " token and session_id. Put the token into SPARK_CONNECT_AUTHENTICATE_TOKEN; each run"
             " has a session of its own."
         )

@@ -108,27 +108,29 @@ def _checks(
         if assets is None or key.asset_key in assets
     ]
     records = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(wanted)
-    found = dict[tuple[str, str], CheckResult | None]()
+    results = dict[tuple[str, str], CheckResult | None]()
     for key in wanted:
         record = records.get(key)
         evaluation = record.evaluation if record is not None and record.status in _DONE else None
-        found[key.asset_key.to_user_string(), key.name] = evaluation and CheckResult(
+        results[key.asset_key.to_user_string(), key.name] = evaluation and CheckResult(
             name=key.name, ok=evaluation.passed, sentence=evaluation.description or "it failed"
         )
-    return found
+    return results
 
 
 def _scores(
     instance: dg.DagsterInstance, tables: Sequence[Table]
 ) -> dict[str, tuple[float, str] | None]:
     facts = newest_facts(instance, tables)
-    found = dict[str, tuple[float, str] | None]()
+    scores = dict[str, tuple[float, str] | None]()
     for table in tables:
         values: Mapping[str, object] = facts[table.key].values if table.key in facts else {}
         score = values.get("lakehouse/health_score")
         sentence = values.get("lakehouse/health")
-        found[table.key] = (float(score), str(sentence)) if isinstance(score, int | float) else None
-    return found
+        scores[table.key] = (
+            (float(score), str(sentence)) if isinstance(score, int | float) else None
+        )
+    return scores
 
 
 def _done_ms(
@@ -136,13 +138,13 @@ def _done_ms(
 ) -> dict[str, int | None]:
     """When each daily upkeep last succeeded. Paused upkeep is omitted."""
     times = last_materializations(instance, list(daily))
-    found = dict[str, int | None]()
+    times_ms = dict[str, int | None]()
     for key in daily:
         shown = key.to_user_string()
         last = times.get(key)
         if shown not in paused:
-            found[shown] = None if last is None else int(last.timestamp * 1000)
-    return found
+            times_ms[shown] = None if last is None else int(last.timestamp * 1000)
+    return times_ms
 
 
 def _waits_ms(
@@ -156,8 +158,8 @@ def _waits_ms(
         fetch = instance.fetch_observations if is_adopted else instance.fetch_materializations
         for record in fetch(table_key(table), limit=1, ascending=True).records:
             first_ms[f"vacuum/{table.key}"] = int(record.timestamp * 1000)
-    found = {asset: ms for asset, ms in first_ms.items() if asset in never}
+    times_ms = {asset: ms for asset, ms in first_ms.items() if asset in never}
     if first_ms:
         oldest_ms = min(first_ms.values())
-        found |= {asset: oldest_ms for asset in never if not asset.startswith("vacuum/")}
-    return found
+        times_ms |= {asset: oldest_ms for asset in never if not asset.startswith("vacuum/")}
+    return times_ms

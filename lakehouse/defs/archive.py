@@ -90,13 +90,13 @@ def archive_asset(
 
 
 def _metadata(moved: ArchiveOutcome | None, expired: ExpireOutcome | None) -> Metadata:
-    found: Metadata = {}
+    metadata: Metadata = {}
     sentences = list[str]()
     if moved is not None:
         plan = moved.plan
         document = moved.as_json()
         sentences.append(plan.sentence)
-        found |= {
+        metadata |= {
             "lakehouse/reason": plan.reason.name,
             "lakehouse/rows_moved": document["actual_rows"],
             "lakehouse/seconds": round(moved.seconds, 3),
@@ -106,8 +106,8 @@ def _metadata(moved: ArchiveOutcome | None, expired: ExpireOutcome | None) -> Me
         }
     if expired is not None:
         sentences.append(expired.sentence)
-        found |= {
+        metadata |= {
             "lakehouse/files_expired": expired.deleted_files,
             "lakehouse/expire": dg.MetadataValue.json(expired.as_json()),
         }
-    return {"lakehouse/outcome": "; ".join(sentences), **found}
+    return {"lakehouse/outcome": "; ".join(sentences), **metadata}

@@ -38,10 +38,10 @@ class HomeInstance(dg.DagsterInstance):
 
     def get_settings(self, settings_key: str) -> Any:
         """The settings of dagster.yaml; the lake's settings limit how many runs run at once."""
-        found = super().get_settings(settings_key)
+        settings = super().get_settings(settings_key)
         if settings_key == "concurrency":
-            return {**found, "runs": {"max_concurrent_runs": runs_at_once(_settings())}}
-        return found
+            return {**settings, "runs": {"max_concurrent_runs": runs_at_once(_settings())}}
+        return settings
 
 
 def _settings() -> Settings:

@@ -71,7 +71,7 @@ def newest_facts(
     before a compaction.
     """
     own = [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
-    found: dict[str, NewestFacts] = {}
+    facts_by_table: dict[str, NewestFacts] = {}
     with one_connection(instance):
         materialized = last_materializations(instance, own)
         for table in tables:
@@ -81,8 +81,10 @@ def newest_facts(
             ]
             if records:
                 newest = max(records, key=lambda record: record.storage_id)
-                found[table.key] = NewestFacts(storage_id=newest.storage_id, values=_values(newest))
-    return found
+                facts_by_table[table.key] = NewestFacts(
+                    storage_id=newest.storage_id, values=_values(newest)
+                )
+    return facts_by_table
 
 
 def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, int]:
@@ -91,11 +93,11 @@ def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -
     A table is omitted if it was never compacted, or if its last compaction had nothing to do. The
     event itself is later than the commit, because a probe may run between the two.
     """
-    found = last_materializations(instance, [compaction_key(table) for table in tables])
+    events = last_materializations(instance, [compaction_key(table) for table in tables])
     times = {
-        table.key: _committed_ms(found[key])
+        table.key: _committed_ms(events[key])
         for table in tables
-        if (key := compaction_key(table)) in found
+        if (key := compaction_key(table)) in events
     }
     return {key: ms for key, ms in times.items() if ms is not None}
 
@@ -109,12 +111,12 @@ def runs_in_flight(
     """
     by_compaction = {compaction_key(table): table for table in tables}
     by_key = {**by_compaction, **{table_key(table): table for table in tables}}
-    found = [
+    runs = [
         (run, key)
         for run in instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
         for key in sorted(by_key.keys() & _selected(instance, run, by_key.keys()))
     ]
-    slots = read_pool_slots(instance, [pool_of(by_key[key]) for _, key in found])
+    slots = read_pool_slots(instance, [pool_of(by_key[key]) for _, key in runs])
     return tuple(
         RunInFlight(
             table=by_key[key].key,
@@ -122,7 +124,7 @@ def runs_in_flight(
             is_compaction=key in by_compaction,
             wait=slots.wait_of(run.run_id, pool_of(by_key[key])),
         )
-        for run, key in found
+        for run, key in runs
     )
 
 
@@ -167,12 +169,14 @@ def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict
             each.name: each.limit for each in storage.get_pool_limits() if not each.from_default
         }
         default = storage.get_pool_config().default_pool_limit
-    found = {key: (pool, limits.get(pool, default)) for key, pool in pools.items() if pool}
+    limits_by_table = {
+        key: (pool, limits.get(pool, default)) for key, pool in pools.items() if pool
+    }
     return {
         key: Reason.POOL_NOT_LIMITED.explain(
             pool=pool, limit="no limit" if limit is None else f"a limit of {limit}"
         )
-        for key, (pool, limit) in found.items()
+        for key, (pool, limit) in limits_by_table.items()
         if limit != 1
     }
 
@@ -224,7 +228,7 @@ def reader_runs(
 ) -> tuple[ReaderRun, ...]:
     """The successful runs, each with its duration and the tables whose inputs it read."""
     keys = {table_key(table): table.key for table in tables}
-    found: list[ReaderRun] = []
+    readers: list[ReaderRun] = []
     for record in runs.records:
         run = record.dagster_run
         if run.status is not DagsterRunStatus.SUCCESS or record.end_time is None:
@@ -237,8 +241,10 @@ def reader_runs(
             if run.tags.get(machine_tag(f"{_READ_NOTHING}/{table}")) != run.run_id
         )
         seconds = None if record.start_time is None else record.end_time - record.start_time
-        found.append(ReaderRun(tables=wrote, ended_ms=int(record.end_time * 1000), seconds=seconds))
-    return tuple(found)
+        readers.append(
+            ReaderRun(tables=wrote, ended_ms=int(record.end_time * 1000), seconds=seconds)
+        )
+    return tuple(readers)
 
 
 def tag_as_read_nothing(instance: dg.DagsterInstance, run_id: str, table: Table) -> None:
@@ -252,11 +258,11 @@ def last_materializations(
 ) -> dict[dg.AssetKey, dg.EventLogRecord]:
     """The newest materialization of each asset; assets without one are omitted."""
     records = instance.get_asset_records(list(keys)) if keys else ()
-    found = {
+    events = {
         record.asset_entry.asset_key: record.asset_entry.last_materialization_record
         for record in records
     }
-    return {key: record for key, record in found.items() if record is not None}
+    return {key: record for key, record in events.items() if record is not None}
 
 
 def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.EventLogRecord]:

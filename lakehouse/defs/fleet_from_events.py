@@ -264,8 +264,8 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
             for run in ended_runs(instance, {_RUN_KEY: list(asked)})
             if run.dagster_run.is_success or not repeated_by_person(run.dagster_run.tags)
         ]
-        found = Counter(each.table for each in tries)
-        wanted = [state for state in wanted if found[state.table] >= last]
+        counts = Counter(each.table for each in tries)
+        wanted = [state for state in wanted if counts[state.table] >= last]
         first = last + 1
         last = 2 * last
     return tuple(tries)

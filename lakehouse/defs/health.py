@@ -60,8 +60,10 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
         wanted = {selected.name for selected in context.selected_asset_check_keys}
         with dagster_words(context):
             assessed = _handed.pop((context.run.run_id, table.key), None)
-            found = [result for result in judge(table, lake, assessed) if result.name in wanted]
-        yield from (dg.AssetCheckResult(asset_key=key, **check_fields(result)) for result in found)
+            results = [result for result in judge(table, lake, assessed) if result.name in wanted]
+        yield from (
+            dg.AssetCheckResult(asset_key=key, **check_fields(result)) for result in results
+        )
 
     return check
 

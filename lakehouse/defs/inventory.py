@@ -178,12 +178,15 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
     """The newest complete report after those seen (configuration and stamp), and a sentence."""
     from lakehouse.engine.inventory.stored_reports import SCAN, checksum_of, stamps_of
 
-    found = [each for each in stamps_of(lake.store, after=seen) if each[0] != SCAN]
-    for configuration, stamp in found[:_REPORTS_LOOKED_AT]:
+    stamps = [each for each in stamps_of(lake.store, after=seen) if each[0] != SCAN]
+    for configuration, stamp in stamps[:_REPORTS_LOOKED_AT]:
         if checksum_of(lake.store, configuration, stamp) is not None:
             return (configuration, stamp), f"report {configuration}/{stamp} is complete"
-    if found:
-        return None, f"report {'/'.join(found[0])} is not complete yet: it has no manifest.checksum"
+    if stamps:
+        return (
+            None,
+            f"report {'/'.join(stamps[0])} is not complete yet: it has no manifest.checksum",
+        )
     if seen:
         known = ", ".join(
             f"{configuration}/{stamp}" for configuration, stamp in sorted(seen.items())

@@ -78,13 +78,13 @@ def landing_sensor(
     )
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         table_states, queues = watch.table_states(context.instance, now=time.time())
-        due = [found for found in table_states if found.batch is not None]
+        due = [state for state in table_states if state.batch is not None]
         if due:
             request_server(lake.settings)
         waiting = server_sentence(lake.settings)
         text = ";\n".join(
             (
-                *(f"{found.table.key}: {found.sentence}" for found in table_states),
+                *(f"{state.table.key}: {state.sentence}" for state in table_states),
                 *queues,
                 *([waiting] if waiting else []),
             )
@@ -142,14 +142,14 @@ class _Watch:
                 instance, [table for table in self._tables if not running[table.key]]
             )
             by_key = {table.key: table for table in self._tables}
-            found = {
+            states = {
                 key: self._state_of(instance, by_key[key], facts.get(key), running[key], now=now)
                 for key in self._turns.within(self._budget)
             }
             seconds = round(self._budget.spent_seconds)
             left = f"left for the next tick, since storage took {seconds} s in this one"
             seen = [
-                found.get(table.key) or _TableState(table=table, sentence=left)
+                states.get(table.key) or _TableState(table=table, sentence=left)
                 for table in self._tables
             ]
             return seen, self._discovery.settle()

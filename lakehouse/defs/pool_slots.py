@@ -85,16 +85,16 @@ def free_ended_slots(
             if not _has_ended(record, now_ms=now_ms):
                 continue
             state = "was deleted" if record is None else "has ended"
-            found = f"run {run_id[:8]} {state} and still holds a slot of pool {pool}"
+            finding = f"run {run_id[:8]} {state} and still holds a slot of pool {pool}"
             if not _may_be_freed(record, process_must_be_gone=pool in guards):
                 sentences.append(
-                    f"{found}; its process may still write. Once it is gone, "
+                    f"{finding}; its process may still write. Once it is gone, "
                     'use "Free concurrency slots" on the page of the run'
                 )
                 continue
             for step_key in _steps(info, run_id):
                 instance.event_log_storage.free_concurrency_slot_for_step(run_id, step_key)
-            sentences.append(f"{found}: freed")
+            sentences.append(f"{finding}: freed")
     return sentences
 
 

@@ -235,13 +235,13 @@ def measured_records(instance: dg.DagsterInstance) -> DagsterRecords | None:
     if records is None:
         return None
     with records.events.index_connection() as index:
-        found = index.execute(text(NEWEST_CHECKS)).fetchall()
+        rows = index.execute(text(NEWEST_CHECKS)).fetchall()
     return DagsterRecords(
         size_bytes=records.size_bytes(),
         run_count=instance.get_runs_count(),
         checks={
             ("/".join(json.loads(asset_key)), check): status == "SUCCEEDED"
-            for asset_key, check, status in found
+            for asset_key, check, status in rows
         },
     )
 

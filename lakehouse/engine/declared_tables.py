@@ -184,24 +184,24 @@ def module_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
         Refused: two tables have the same key, an input is in none of the modules, or the load of
             one table deletes files that another one reads.
     """
-    found: dict[str, Table] = {}
+    tables: dict[str, Table] = {}
     for module in modules:
         for value in vars(module).values():
-            if isinstance(value, Table) and found.setdefault(value.key, value) is not value:
+            if isinstance(value, Table) and tables.setdefault(value.key, value) is not value:
                 raise Refused(
                     f"Table.key {value.key!r} is declared twice, the second time in"
                     f" {module.__name__}. Use another key."
                 )
-    _check_shared_landings(found)
+    _check_shared_landings(tables)
     ordered: dict[str, Table] = {}
-    for key in sorted(found):
-        _add_after_inputs(found[key], found=found, ordered=ordered)
+    for key in sorted(tables):
+        _add_after_inputs(tables[key], tables=tables, ordered=ordered)
     return ordered
 
 
-def _check_shared_landings(found: dict[str, Table]) -> None:
+def _check_shared_landings(tables: dict[str, Table]) -> None:
     """Refuses `after_load` other than "keep" if another table also reads the files."""
-    landed = [(key, each.source) for key, each in sorted(found.items()) if each.source is not None]
+    landed = [(key, each.source) for key, each in sorted(tables.items()) if each.source is not None]
     for (key, source), (other_key, other) in permutations(landed, 2):
         overlaps = source.prefix.startswith(other.prefix) or other.prefix.startswith(source.prefix)
         if overlaps and source.after_load != "keep":
@@ -211,15 +211,17 @@ def _check_shared_landings(found: dict[str, Table]) -> None:
             )
 
 
-def _add_after_inputs(wanted: Table, *, found: dict[str, Table], ordered: dict[str, Table]) -> None:
+def _add_after_inputs(
+    wanted: Table, *, tables: dict[str, Table], ordered: dict[str, Table]
+) -> None:
     if wanted.key in ordered:
         return
     for source in wanted.inputs:
-        if found.get(source.key) is not source:
-            if source.key in found:
+        if tables.get(source.key) is not source:
+            if source.key in tables:
                 problem = "is not the table declared with that key. Declare each table once."
             else:
                 problem = "is in no module of the tables package. Import its module there."
             raise Refused(f"Table {wanted.key}: its input {source.key} {problem}")
-        _add_after_inputs(source, found=found, ordered=ordered)
+        _add_after_inputs(source, tables=tables, ordered=ordered)
     ordered[wanted.key] = wanted

@@ -195,12 +195,12 @@ def _noted(settings: Settings) -> list[Process]:
 
 def _descendants(process: Process) -> set[Process]:
     """The web server, daemon, code servers and runs, without this process and its children."""
-    found: set[Process] = set()
+    processes: set[Process] = set()
     with contextlib.suppress(psutil.Error):
         mine = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
         pids = {each.pid for each in psutil.Process(process.pid).children(recursive=True)}
-        found.update(filter(None, map(identify, pids - mine)))
-    return found
+        processes.update(filter(None, map(identify, pids - mine)))
+    return processes
 
 
 def _end(processes: set[Process]) -> None:

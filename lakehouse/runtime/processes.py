@@ -75,12 +75,12 @@ def process_space() -> str | None:
 
 def group_members(group: int) -> list[int]:
     """The pids of a process group's living processes."""
-    found: list[int] = []
+    members: list[int] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             if os.getpgid(process.pid) == group and process.status() not in _ENDED:
-                found.append(process.pid)
-    return sorted(found)
+                members.append(process.pid)
+    return sorted(members)
 
 
 def _born(pid: int) -> str | None:

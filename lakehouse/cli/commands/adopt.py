@@ -94,32 +94,34 @@ def adopt_command(
     _check_options(address, key, prefix, top)
     opened = open_declared()
     asked = [real_place(address)] if address is not None else _below(prefix or "")
-    found = _inspected(opened, asked, key=key, writers=writers)
-    alone = found[0].value if address is not None else None
-    if address is not None and found[0].error:
-        raise found[0].error
+    findings = _inspected(opened, asked, key=key, writers=writers)
+    alone = findings[0].value if address is not None else None
+    if address is not None and findings[0].error:
+        raise findings[0].error
     if alone and alone.known_as:
         raise Refused(
             f"adopt {asked[0]}: it is {alone.known_as} already; see: lakehouse health "
             f"{alone.known_as}"
         )
-    new = [each.value.table for each in found if each.value and not each.value.known_as]
+    new = [each.value.table for each in findings if each.value and not each.value.known_as]
     if new and not dry_run:
         write_adopted(opened.lake.settings, new, beside=opened.tables)
     if as_json:
-        write_json([_document(each) for each in found])
-        return tell_errors(found)
+        write_json([_document(each) for each in findings])
+        return tell_errors(findings)
     if alone:
         show(f"{alone.table.key} is {alone.address}", style="bold")
         for name, sentence in alone.rows():
             show(f"  {name:<11} {sentence}")
     else:
-        _print_fleet(found, top=top)
+        _print_fleet(findings, top=top)
     if new:
         _print_outcome(opened, new, alone=address is not None, dry_run=dry_run)
     if prefix is not None:
-        _print_next(opened, [each.value for each in found if each.value], prefix, dry_run=dry_run)
-    return tell_errors(found)
+        _print_next(
+            opened, [each.value for each in findings if each.value], prefix, dry_run=dry_run
+        )
+    return tell_errors(findings)
 
 
 def _check_options(
@@ -141,21 +143,21 @@ def _check_options(
 
 def _below(prefix: str) -> Sequence[str]:
     place = real_place(prefix)
-    found = find_tables(place)
-    if found.left_count:
+    search = find_tables(place)
+    if search.left_count:
         tell(
-            f"{found.left_count:,} folders were not searched, since {place} has more than "
+            f"{search.left_count:,} folders were not searched, since {place} has more than "
             f"{MOST_FOLDERS:,}. Use --prefix for each of its parts"
         )
-    if found.passed:
-        skipped = f"{count_of(len(found.passed), 'folder')} skipped, like {found.passed[0]}"
+    if search.passed:
+        skipped = f"{count_of(len(search.passed), 'folder')} skipped, like {search.passed[0]}"
         tell(
             f"{skipped}: a name with = is a partition's, and one that begins with _ or . is hidden."
             " To adopt a table in such a folder, use its address"
         )
-    if not found.addresses:
+    if not search.addresses:
         raise no_table(place)
-    return [*dict.fromkeys(map(real_address, found.addresses))]
+    return [*dict.fromkeys(map(real_address, search.addresses))]
 
 
 def _inspected(
@@ -205,20 +207,20 @@ def _inspected(
     return for_each_table(chosen, inspect)
 
 
-def _document(found: FoundTable) -> dict[str, Any]:
-    if found.value:
-        return found.value.as_json()
+def _document(finding: FoundTable) -> dict[str, Any]:
+    if finding.value:
+        return finding.value.as_json()
     return {
         "table": None,
         "uri": "",
-        **address_field(found.table),
+        **address_field(finding.table),
         "adopted": False,
-        **attributes(found, "reason", "sentence"),
+        **attributes(finding, "reason", "sentence"),
     }
 
 
-def _print_fleet(found: Sequence[FoundTable], *, top: int | None) -> None:
-    ordered = sorted(found, key=lambda each: each.value.health.score if each.value else 101)
+def _print_fleet(findings: Sequence[FoundTable], *, top: int | None) -> None:
+    ordered = sorted(findings, key=lambda each: each.value.health.score if each.value else 101)
     shown = ordered[:top]
     heads = ("score", "table", "files", "small", "into", "bytes", "past retention", "USD", "")
     print_grid(heads, [_row(each) for each in shown], numbers=("score", *heads[2:8]))
@@ -231,7 +233,7 @@ def _print_fleet(found: Sequence[FoundTable], *, top: int | None) -> None:
                 f"{each.value.address}{' (known already)' if each.value.known_as else ''}"
             )
     show()
-    show(totals_sentence([each.value for each in found if each.value]))
+    show(totals_sentence([each.value for each in findings if each.value]))
 
 
 def _print_next(
@@ -255,19 +257,19 @@ def _print_next(
     )
 
 
-def _row(found: FoundTable) -> tuple[str, ...]:
-    if found.value is None:
+def _row(finding: FoundTable) -> tuple[str, ...]:
+    if finding.value is None:
         return (
             "-",
-            address_field(found.table).get("uri", found.table.key),
+            address_field(finding.table).get("uri", finding.table.key),
             *("-",) * 6,
-            cell_of(found),
+            cell_of(finding),
         )
-    health, plan, vacuum = found.value.health, found.value.health.plan, found.value.vacuum
+    health, plan, vacuum = finding.value.health, finding.value.health.plan, finding.value.vacuum
     counts = (
         health.file_count,
         health.small_file_count,
-        health.file_count - found.value.openings_saved,
+        health.file_count - finding.value.openings_saved,
     )
     old = "-" if isinstance(vacuum, str) else bytes_text(vacuum.size_bytes)
     money = f"{plan.estimate.usd:.3g}" if plan.bins else "-"

@@ -112,14 +112,14 @@ def backtest_command(
     subject = _subject(open_declared(), table)
     if reads_per_day is not None:
         subject = replace(subject, declared=replace(subject.declared, reads_per_day=reads_per_day))
-    found = backtests_of(subject, words, compare=compare, strategies=strategies)
+    backtests = backtests_of(subject, words, compare=compare, strategies=strategies)
     if as_json:
-        write_json(backtest_document(found))
+        write_json(backtest_document(backtests))
     else:
-        print_backtests(found, verbose=verbose)
+        print_backtests(backtests, verbose=verbose)
     if plot:
-        first = next(iter(found.values()))
-        series = series_of(found)
+        first = next(iter(backtests.values()))
+        series = series_of(backtests)
         marks = [step.version for step in first.steps if step.runs]
         draw_files(
             plot,
@@ -169,24 +169,24 @@ def backtests_of(
         )
         if name not in _STRATEGIES or policy not in policies.values():
             policies[name] = policy
-    found = dict[str, Backtest]()
+    backtests = dict[str, Backtest]()
     refusals = dict[str, Refused]()
     for name, policy in policies.items():
         try:
-            found[name] = simulate_history(file_history, policy, rates=rates)
+            backtests[name] = simulate_history(file_history, policy, rates=rates)
         except Refused as error:
             if name == "given":
                 raise
             refusals[name] = error
-    if not found:
+    if not backtests:
         raise next(iter(refusals.values()))
     for name, error in refusals.items():
         tell(f"{title_of(name)} is left out: {error}")
     first = next(iter(policies.values()))
     if compare:
         compared_as = replace(first, verify=policy_for(subject.layer, declared).verify)
-        found["really"] = real_result(file_history, compared_as, rates=rates)
-    return found
+        backtests["really"] = real_result(file_history, compared_as, rates=rates)
+    return backtests
 
 
 def _subject(opened: LakeContext, table: str) -> Subject:

@@ -23,24 +23,24 @@ from lakehouse.runtime.extras import require
 _DETAILED = ("given", "in_force", "really")
 
 
-def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
+def backtest_document(backtests: Mapping[str, Backtest]) -> dict[str, Any]:
     """The JSON document of back-tests (docs/reference/json.md)."""
-    first = next(iter(found.values()))
+    first = next(iter(backtests.values()))
     return {
         **attributes(first.history, "table", "first_version"),
         "from_the_beginning": first.history.start is None,
-        "replays": [_replay(name, backtest) for name, backtest in found.items()],
+        "replays": [_replay(name, backtest) for name, backtest in backtests.items()],
     }
 
 
-def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
+def print_backtests(backtests: Mapping[str, Backtest], *, verbose: bool) -> None:
     """Prints the sums, each version, a chart of the file count, and which figures are estimates."""
-    detailed = {name: backtest for name, backtest in found.items() if name in _DETAILED}
-    if len(detailed) < len(found):
-        _print_lines(found)
+    detailed = {name: backtest for name, backtest in backtests.items() if name in _DETAILED}
+    if len(detailed) < len(backtests):
+        _print_lines(backtests)
     else:
-        names = [*map(title_of, found)]
-        print_grid(("", *names), list(_sums([*found.values()])), numbers=names)
+        names = [*map(title_of, backtests)]
+        print_grid(("", *names), list(_sums([*backtests.values()])), numbers=names)
     for name, backtest in detailed.items():
         show()
         show(
@@ -51,9 +51,9 @@ def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
         _print_steps(backtest, verbose=verbose)
     show()
     show("files over versions")
-    for line in text_chart(series_of(detailed or found)):
+    for line in text_chart(series_of(detailed or backtests)):
         show(line)
-    for name, backtest in found.items():
+    for name, backtest in backtests.items():
         for sentence in _uncertainty_of(backtest) if name != "really" else ():
             show(f"{title_of(name)}: {sentence}")
 
@@ -93,13 +93,13 @@ def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
         )
 
 
-def series_of(found: Mapping[str, Backtest]) -> list[Series]:
+def series_of(backtests: Mapping[str, Backtest]) -> list[Series]:
     """One line per replay: its file count over the versions."""
     return [
         Series(
             name=title_of(name), points=[(step.version, step.file_count) for step in backtest.steps]
         )
-        for name, backtest in found.items()
+        for name, backtest in backtests.items()
     ]
 
 
@@ -126,11 +126,11 @@ def draw_files(plot: Path, title: str, series: Sequence[Series], marks: Sequence
     tell(f"drawn: {plot}")
 
 
-def _print_lines(found: Mapping[str, Backtest]) -> None:
+def _print_lines(backtests: Mapping[str, Backtest]) -> None:
     """Prints the sums of each policy on a line of its own."""
     heads = ("rewritten", "USD")
     rows = list[tuple[str, ...]]()
-    for name, each in found.items():
+    for name, each in backtests.items():
         row = (
             title_of(name),
             count_text(len(each.runs)),

@@ -42,8 +42,8 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
         plan = run.plan(opened.lake, wanted)
         if plan is None:
             raise not_written(table, asked=f"compact {table}")
-        found = Found(table=wanted, value=plan)
-        write_json(plan_document(found)) if as_json else print_plans([found], verbose=True)
+        reading = Found(table=wanted, value=plan)
+        write_json(plan_document(reading)) if as_json else print_plans([reading], verbose=True)
         return
     from lakehouse.cli.dagster_runs import open_recorder
 

@@ -48,14 +48,14 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
         facts = facts_of(opened.lake, table)
         return None if facts is None else health_of(opened.lake, table, facts)
 
-    found = for_each_table(chosen, read)
-    landed = [each.table for each in found if each.table.source and not each.error]
+    readings = for_each_table(chosen, read)
+    landed = [each.table for each in readings if each.table.source and not each.error]
     refused = for_each_table(landed, lambda table: quarantined_count(opened.lake, table.key))
     quarantine_rows: dict[str, int | None] = {
-        each.table.key: None if each.error else 0 for each in found
+        each.table.key: None if each.error else 0 for each in readings
     }
     quarantine_rows |= {each.table.key: each.value for each in refused}
-    undeclared = () if tables else find_undeclared(opened, found)
+    undeclared = () if tables else find_undeclared(opened, readings)
     if as_json:
         declared = [
             {
@@ -63,21 +63,21 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
                 "declared": each.table.key not in opened.by_address,
                 "quarantine_rows": quarantine_rows[each.table.key],
             }
-            for each in found
+            for each in readings
         ]
         write_json([*declared, *map(_undeclared_document, undeclared)])
     else:
-        _print(found, verbose=verbose)
+        _print(readings, verbose=verbose)
         for key, rows in quarantine_rows.items():
             if rows:
                 show(f"{key}: {quarantine_sentence(key, lines=rows)}")
         show_undeclared(undeclared)
-    return tell_errors([*found, *refused])
+    return tell_errors([*readings, *refused])
 
 
-def _document(found: Found[Health]) -> dict[str, Any]:
-    if found.value:
-        return {**found.value.as_json(), **address_field(found.table)}
+def _document(reading: Found[Health]) -> dict[str, Any]:
+    if reading.value:
+        return {**reading.value.as_json(), **address_field(reading.table)}
     zeros = (
         "file_count",
         "small_file_count",
@@ -87,13 +87,13 @@ def _document(found: Found[Health]) -> dict[str, Any]:
     )
     more_zeros = ("tombstone_count", "tombstone_bytes", "log_commit_count", "log_bytes")
     return {
-        "table": found.table.key,
-        "sentence": found.sentence,
+        "table": reading.table.key,
+        "sentence": reading.sentence,
         "parts": {},
         "histogram": {},
         **dict.fromkeys(("version", "committed_ms", "row_count", "score")),
         **dict.fromkeys((*zeros, *more_zeros), 0),
-        **address_field(found.table),
+        **address_field(reading.table),
     }
 
 
@@ -106,8 +106,8 @@ def _undeclared_document(table: Table) -> dict[str, Any]:
     }
 
 
-def _print(found: Sequence[Found[Health]], *, verbose: bool) -> None:
-    ordered = sorted(found, key=lambda each: each.value.score if each.value else 101)
+def _print(readings: Sequence[Found[Health]], *, verbose: bool) -> None:
+    ordered = sorted(readings, key=lambda each: each.value.score if each.value else 101)
     heads = ("score", "table", "files", "small", "mergeable", "bytes", "average", "rows", "")
     print_grid(
         heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]), style=_style
@@ -121,10 +121,10 @@ def _print(found: Sequence[Found[Health]], *, verbose: bool) -> None:
             _print_details(each.value)
 
 
-def _row(found: Found[Health]) -> tuple[str, ...]:
-    health = found.value
+def _row(reading: Found[Health]) -> tuple[str, ...]:
+    health = reading.value
     if health is None:
-        return ("-", found.table.key, *("-",) * 6, cell_of(found))
+        return ("-", reading.table.key, *("-",) * 6, cell_of(reading))
     files = (health.file_count, health.small_file_count, health.mergeable_file_count)
     sizes = (
         bytes_text(health.size_bytes),

@@ -88,14 +88,14 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     key = inventory_table(lake.store.bucket)
     with open_recorder(lake.settings, tables) as recorder, driver_for_command(lake.settings):
         [run] = recorder.materialize([key], config={"configuration": configuration or ""})
-    found = run.outcome()
+    metadata = run.outcome()
     figures = {
-        name: found[f"lakehouse/{name}"]
+        name: metadata[f"lakehouse/{name}"]
         for name in ("report", "size_bytes", "rows_loaded", "missing_files", "seconds")
     }
     figures |= {
-        "object_count": found["lakehouse/objects"],
-        "version": found.get("lakehouse/version"),
+        "object_count": metadata["lakehouse/objects"],
+        "version": metadata.get("lakehouse/version"),
     }
     document = {"table": key, **figures, "run_id": run.run_id}
     if as_json:
@@ -139,16 +139,16 @@ def report_command(
     report = known_report(
         opened.lake, now_ms=now, configuration=configuration, max_age_hours=max_age_hours
     )
-    found = reconcile_report(opened.lake, opened.tables.values(), report, now_ms=now)
-    tables = {each.table: each for each in found.tables}
+    reconciliation = reconcile_report(opened.lake, opened.tables.values(), report, now_ms=now)
+    tables = {each.table: each for each in reconciliation.tables}
     if table is not None and table not in tables:
         raise Refused(
             f"table {table!r} is in neither the report nor the lake; {nearest(table, tables)}"
         )
     chosen = list(tables.values()) if table is None else [tables[table]]
-    others = found.unclaimed if table is None else ()
+    others = reconciliation.unclaimed if table is None else ()
     if as_json:
-        _write_report(report, found, chosen, others, now=now)
+        _write_report(report, reconciliation, chosen, others, now=now)
     else:
         _print_report(report, chosen, others, now=now)
     wrong = [sentence for each in chosen if (sentence := _problem_of(each))]
@@ -176,7 +176,7 @@ def _problem_of(table: TableShares) -> str:
 
 def _write_report(
     report: Report,
-    found: Reconciliation,
+    reconciliation: Reconciliation,
     tables: list[TableShares],
     others: tuple[UsageShare, ...],
     *,
@@ -187,8 +187,8 @@ def _write_report(
         "bucket": report.bucket,
         **attributes(report, "file_format", "created_ms"),
         "age_seconds": round((now - report.created_ms) / 1_000, 3),
-        "object_count": found.file_count,
-        "size_bytes": found.size_bytes,
+        "object_count": reconciliation.file_count,
+        "size_bytes": reconciliation.size_bytes,
     }
     counted = ("storage_class", "file_count", "size_bytes", "small_count")
     documents = [

@@ -47,9 +47,9 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """
     opened, chosen = open_tables(tables)
     reading = read_fleet(opened.lake, opened.tables, chosen)
-    found = reading.plans
+    plans = reading.plans
     decisions = reading.decisions
-    undeclared = () if tables else find_undeclared(opened, found)
+    undeclared = () if tables else find_undeclared(opened, plans)
     if as_json:
         fleet = {
             decision.table: fleet_document(decision, rank=place)
@@ -61,19 +61,19 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
                 "declared": each.table.key not in opened.by_address,
                 "fleet": fleet[each.table.key],
             }
-            for each in found
+            for each in plans
         ]
         write_json([*declared, *map(_undeclared_document, undeclared)])
     else:
-        print_plans(found, verbose=verbose, decisions=decisions)
+        print_plans(plans, verbose=verbose, decisions=decisions)
         show_undeclared(undeclared)
-    return tell_errors(found)
+    return tell_errors(plans)
 
 
-def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
+def plan_document(reading: Found[CompactionPlan]) -> dict[str, Any]:
     """The documented shape; without a plan, version is null and nothing is removed."""
-    if found.value:
-        return {**found.value.as_json(), **address_field(found.table)}
+    if reading.value:
+        return {**reading.value.as_json(), **address_field(reading.table)}
     unknown = dict.fromkeys(
         (
             *("version", "engine", "why_not_deltalake", "statement", "target_file_bytes"),
@@ -85,11 +85,11 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
         "bins": [],
     }
     return {
-        "table": found.table.key,
-        **attributes(found, "reason", "sentence"),
+        "table": reading.table.key,
+        **attributes(reading, "reason", "sentence"),
         **unknown,
         **nothing,
-        **address_field(found.table),
+        **address_field(reading.table),
     }
 
 
@@ -122,12 +122,14 @@ def _undeclared_document(table: Table) -> dict[str, Any]:
 
 
 def print_plans(
-    found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()
+    readings: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()
 ) -> None:
     """Prints the plans, with the sensor's decisions if given; `verbose` adds the bins."""
     decided = {decision.table: decision for decision in decisions}
     places = {table: place for place, table in enumerate(decided)}
-    ordered = sorted(found, key=lambda each: places[each.table.key]) if decided else list(found)
+    ordered = (
+        sorted(readings, key=lambda each: places[each.table.key]) if decided else list(readings)
+    )
     money = ("USD a day", "USD", "ratio") if decided else ()
     heads = (
         "table",
@@ -159,8 +161,8 @@ def print_plans(
                 show(f"  {bytes_text(file.size_bytes):>10}  {file.path}")
 
 
-def _row(found: Found[CompactionPlan], decision: Decision | None) -> tuple[str, ...]:
-    if plan := found.value:
+def _row(reading: Found[CompactionPlan], decision: Decision | None) -> tuple[str, ...]:
+    if plan := reading.value:
         counts = (
             str(plan.version),
             count_text(plan.files_removed),
@@ -171,12 +173,12 @@ def _row(found: Found[CompactionPlan], decision: Decision | None) -> tuple[str, 
         sentence = plan.sentence
     else:
         counts = ("-",) * 4
-        reason = found.reason
-        sentence = cell_of(found)
+        reason = reading.reason
+        sentence = cell_of(reading)
     if decision is None:
-        return (found.table.key, *counts, reason, sentence)
+        return (reading.table.key, *counts, reason, sentence)
     return (
-        found.table.key,
+        reading.table.key,
         *counts,
         *net_benefit_cells(decision.net_benefit),
         reason,

@@ -55,36 +55,36 @@ def tables_command(as_json: bool) -> int:
         facts = opened.lake.facts(table.key)
         return facts and facts.snapshot, None
 
-    found = for_each_table(opened.choose(()), read)
-    undeclared = find_undeclared(opened, found)
+    readings = for_each_table(opened.choose(()), read)
+    undeclared = find_undeclared(opened, readings)
     rest = for_each_table(undeclared, read_undeclared)
     if as_json:
         write_json(
             [
-                *(_document(each, is_declared=True) for each in found),
+                *(_document(each, is_declared=True) for each in readings),
                 *(_document(each, is_declared=False) for each in rest),
             ]
         )
     else:
         heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
-        rows = [_row(each, _write_text(each.table.write)) for each in found]
+        rows = [_row(each, _write_text(each.table.write)) for each in readings]
         rows += [_row(each, "not declared") for each in rest]
         print_grid(heads, rows, numbers=heads[3:7])
         show_once(
             (key, f"{key} is left alone, {held.reason.name}: {held.sentence}")
-            for key, held in ((each.table.key, each.value and each.value[1]) for each in found)
+            for key, held in ((each.table.key, each.value and each.value[1]) for each in readings)
             if held
         )
-        for table in (each.table for each in found if not each.error):
+        for table in (each.table for each in readings if not each.error):
             if why := why_unmoved(opened.lake.store, table):
                 show(f"{table.key}: {why}", style="yellow")
         show_undeclared(undeclared)
-    return tell_errors([*found, *rest])
+    return tell_errors([*readings, *rest])
 
 
-def _document(found: Found[ListedTable], *, is_declared: bool) -> dict[str, Any]:
-    table = found.table
-    snapshot, held = found.value or (None, None)
+def _document(reading: Found[ListedTable], *, is_declared: bool) -> dict[str, Any]:
+    table = reading.table
+    snapshot, held = reading.value or (None, None)
     return {
         "table": table.key,
         "declared": is_declared,
@@ -103,9 +103,9 @@ def _document(found: Found[ListedTable], *, is_declared: bool) -> dict[str, Any]
     }
 
 
-def _row(found: Found[ListedTable], write: str) -> tuple[str, ...]:
-    table = found.table
-    snapshot, _ = found.value or (None, None)
+def _row(reading: Found[ListedTable], write: str) -> tuple[str, ...]:
+    table = reading.table
+    snapshot, _ = reading.value or (None, None)
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
     known = (table.key, source, write)
     if snapshot is None:
@@ -115,7 +115,7 @@ def _row(found: Found[ListedTable], write: str) -> tuple[str, ...]:
             "-",
             "-",
             "-",
-            type(found.error).__name__ if found.error else "not there yet",
+            type(reading.error).__name__ if reading.error else "not there yet",
         )
     counts = (
         str(snapshot.version),

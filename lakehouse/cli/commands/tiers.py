@@ -49,10 +49,10 @@ def tiers_command() -> None:
 @json_option
 def plan_command(tables: tuple[str, ...], storage_class: str | None, as_json: bool) -> int:
     """Show for each TABLE (default: all) what a move would cost and save. Nothing is changed."""
-    found, _ = _each(tables, plan, storage_class)
-    documents = [_document(each) for each in found]
+    readings, _ = _each(tables, plan, storage_class)
+    documents = [_document(each) for each in readings]
     write_json({"tables": documents}) if as_json else _print(documents)
-    return tell_errors(found)
+    return tell_errors(readings)
 
 
 @tiers_command.command("apply", epilog=_EXAMPLE.format("apply"))
@@ -77,8 +77,8 @@ def apply_command(
     Right before it is tagged, each file is checked against the newest version. Files that
     carry the tag and are needed again, since an older version was restored or cloned, lose it.
     """
-    found, lake = _each(tables, plan if dry_run else apply, storage_class)
-    documents = [_document(each) for each in found]
+    readings, lake = _each(tables, plan if dry_run else apply, storage_class)
+    documents = [_document(each) for each in readings]
     classes = sorted({name for each in documents for name in each.get("rule_classes", ())})
     rules = [bucket_rule.rule_of(lake, each) for each in classes]
     is_installed = install_rule and not dry_run
@@ -87,7 +87,7 @@ def apply_command(
             bucket_rule.install_rule(lake, rule)
     if as_json:
         write_json({"tables": documents, "rules": rules, "installed": is_installed})
-        return tell_errors(found)
+        return tell_errors(readings)
     _print(documents)
     for each in documents:
         for name in each.get("paths", ()) if dry_run else ():
@@ -103,7 +103,7 @@ def apply_command(
         show(f"This rule {state}:")
         for line in json.dumps(rule, indent=2).splitlines():
             show(line)
-    return tell_errors(found)
+    return tell_errors(readings)
 
 
 def _each(
@@ -132,10 +132,10 @@ def _each(
     return [one(table) for table in chosen], lake
 
 
-def _document(found: Found[TierPlan | TierOutcome]) -> dict[str, Any]:
-    if found.value is not None:
-        return found.value.as_json()
-    return {"table": found.table.key, "reason": found.reason, "sentence": found.sentence}
+def _document(reading: Found[TierPlan | TierOutcome]) -> dict[str, Any]:
+    if reading.value is not None:
+        return reading.value.as_json()
+    return {"table": reading.table.key, "reason": reading.reason, "sentence": reading.sentence}
 
 
 def _print(documents: Sequence[Mapping[str, Any]]) -> None:

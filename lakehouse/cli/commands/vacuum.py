@@ -90,15 +90,15 @@ def _rehearse(
         opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}
     )
     session = partial(connect, opened.lake.settings)
-    found = list[dict[str, Any]]()
+    documents = list[dict[str, Any]]()
     with driver_on_demand(opened.lake.settings):
         for table in tables:
             try:
                 plan = rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
-                found.append(_nothing(table) if plan is None else plan.as_json())
+                documents.append(_nothing(table) if plan is None else plan.as_json())
             except LakehouseError as error:
-                found.append(_failed(table, error))
-    return found
+                documents.append(_failed(table, error))
+    return documents
 
 
 def _vacuum(
@@ -109,7 +109,7 @@ def _vacuum(
     if len(tables) == 1 and not anyway:
         refuse_upkeep(opened.lake, tables[0], "vacuum")
     keys = {f"vacuum/{table.key}": table for table in tables if _is_there(opened.lake, table)}
-    found = {table.key: _nothing(table) for table in tables}
+    documents = {table.key: _nothing(table) for table in tables}
     if keys:
         with (
             open_recorder(opened.lake.settings, opened.tables.values()) as recorder,
@@ -118,10 +118,10 @@ def _vacuum(
             for run in recorder.materialize([*keys], config={"anyway": anyway, "mode": mode or ""}):
                 table = keys[run.key]
                 try:
-                    found[table.key] = dict(run.outcome()["lakehouse/vacuum"])
+                    documents[table.key] = dict(run.outcome()["lakehouse/vacuum"])
                 except LakehouseError as error:
-                    found[table.key] = _failed(table, error)
-    return [*found.values()]
+                    documents[table.key] = _failed(table, error)
+    return [*documents.values()]
 
 
 def _is_there(lake: Lake, table: Table) -> bool:

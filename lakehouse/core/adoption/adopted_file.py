@@ -35,13 +35,13 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
         raise Refused(
             f"{name} is not TOML: {error}. Use entries like those that lakehouse adopt writes"
         ) from error
-    found = {key: _table(key, entry, name=name) for key, entry in entries.items()}
+    tables = {key: _table(key, entry, name=name) for key, entry in entries.items()}
     places: dict[str, str] = {}
-    for key, table in found.items():
+    for key, table in tables.items():
         assert isinstance(table.write, Adopted)
         if (other := places.setdefault(table.write.uri, key)) != key:
             raise Refused(f"{name}: {other} and {key} are both at {table.write.uri}. Use one key")
-    return found
+    return tables
 
 
 def adopted_lines(table: Table) -> str:

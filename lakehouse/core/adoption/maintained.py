@@ -89,7 +89,7 @@ def parse_maintained(document: Any, *, name: str) -> dict[str, Table]:
     Raises:
         Refused: an entry has a knob or a value that this version does not accept.
     """
-    found = dict[str, Table]()
+    tables = dict[str, Table]()
     key = "the record"
     try:
         for key, entry in document["tables"].items():
@@ -99,14 +99,14 @@ def parse_maintained(document: Any, *, name: str) -> dict[str, Table]:
                 archive=Archive(**_values(entry["archive"])) if "archive" in entry else None,
                 ttl=Ttl(**_values(entry["ttl"])) if "ttl" in entry else None,
             )
-            found[key] = maintained_table(key, Adopted(**_values(entry["write"])), upkeep)
+            tables[key] = maintained_table(key, Adopted(**_values(entry["write"])), upkeep)
     except (Refused, KeyError, TypeError, AttributeError) as error:
         problem = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
         raise Refused(
             f"{name}: {key}: {problem}. The Dagster project that recorded it has another version "
             "of lakehouse. Use the same version here, or reload its code location with this one"
         ) from error
-    return found
+    return tables
 
 
 def with_project_defaults(environ: Mapping[str, str]) -> dict[str, str]:

@@ -151,8 +151,8 @@ class _Simulation:
                 or recommend_only(commit.shape.table, self._policy)
                 or closed_window(self._policy, now_ms)
             )
-            found = PolicyDecision(runs=False, explanation=held) if held else None
-            if found is None or self._openings is not None:
+            decision = PolicyDecision(runs=False, explanation=held) if held else None
+            if decision is None or self._openings is not None:
                 snapshot = replace(commit.shape, files=self._table.files)
                 if plan is None or self._policy.cold_hours:
                     plan = self._plan(snapshot, now_ms)
@@ -162,12 +162,12 @@ class _Simulation:
                     openings=self._openings_with(plan, now_ms),
                     prices=self._rates.prices,
                 )
-                found = found or decide(state, plan, now_ms=now_ms)
-                if found.again_ms and until_ms:
-                    times = _in_order((*times, found.again_ms), now_ms, until_ms)
-            seen = seen if runs else found
-            if plan is not None and found.runs:
-                runs.append(self._run(plan, found, now_ms))
+                decision = decision or decide(state, plan, now_ms=now_ms)
+                if decision.again_ms and until_ms:
+                    times = _in_order((*times, decision.again_ms), now_ms, until_ms)
+            seen = seen if runs else decision
+            if plan is not None and decision.runs:
+                runs.append(self._run(plan, decision, now_ms))
                 times = _in_order((*times, self._cooled_ms), runs[-1].ended_ms, until_ms)
                 plan = None
         return _simulated_step(
@@ -217,7 +217,9 @@ class _Simulation:
         )
         self._logged_compactions.append(logged_commit)
 
-    def _run(self, plan: CompactionPlan, found: PolicyDecision, now_ms: int) -> SimulatedCompaction:
+    def _run(
+        self, plan: CompactionPlan, decision: PolicyDecision, now_ms: int
+    ) -> SimulatedCompaction:
         removed = [file for bin_ in plan.bins for file in bin_.files]
         added = [
             file
@@ -227,9 +229,9 @@ class _Simulation:
             )
         ]
         sentence = (
-            found.sentence
-            if found.sentence == plan.sentence
-            else f"{found.sentence}: {plan.sentence}"
+            decision.sentence
+            if decision.sentence == plan.sentence
+            else f"{decision.sentence}: {plan.sentence}"
         )
         run = _simulated_compaction(sentence, removed, added, now_ms, plan.estimate)
         self._last_run_ms = run.ended_ms

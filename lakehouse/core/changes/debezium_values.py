@@ -160,22 +160,22 @@ def _decoded_members(
 
 def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
     """The fields of a struct in the schema, by name; empty without a schema."""
-    found: dict[str, Mapping[str, Any]] = {}
+    schemas: dict[str, Mapping[str, Any]] = {}
     fields = (schema or {}).get("fields")
     for each in cast("list[Any]", fields) if isinstance(fields, list) else []:
         if isinstance(each, dict):
             field = cast("dict[str, Any]", each)
-            found[str(field.get("field"))] = field
-    return found
+            schemas[str(field.get("field"))] = field
+    return schemas
 
 
 def _number(value: Any, field: Field) -> int | float:
     number = decimal_of(value, field, 0, None)
     if number.adjusted() < _EXACT_DIGITS and number == number.to_integral_value():
         return int(number)
-    if isinf(found := float(number)):
+    if isinf(as_float := float(number)):
         raise Undecodable("has more digits than a DOUBLE has")
-    return found
+    return as_float
 
 
 def _as_whole_number(value: Any, field: Field, bits: int) -> Any:

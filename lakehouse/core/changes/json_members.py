@@ -29,14 +29,14 @@ class PresentRow(NamedTuple):
 
 def members_of(text: str) -> dict[str, str]:
     """The members of a JSON object, each value as the text spells it."""
-    found = dict[str, str]()
+    members = dict[str, str]()
     place = 0
     while match := _MEMBER.match(text, place):
         spelled = match[1]
         _, place = _scanned(text, match.end())
         name = spelled[1:-1] if "\\" not in spelled else json.loads(spelled)
-        found[name] = text[match.end() : place]
-    return found
+        members[name] = text[match.end() : place]
+    return members
 
 
 def object_of(members: Iterable[tuple[str, str]]) -> str:
@@ -50,15 +50,15 @@ def with_present_names(row: dict[str, Any], text: str, names: Mapping[str, str])
 
     Nothing is changed if the row has no earlier name. A null counts as absent.
     """
-    found = [name for name in names if name in row]
-    if not found:
+    spellings = [name for name in names if name in row]
+    if not spellings:
         return PresentRow(row, text)
     members = members_of(text)
     others = {name: value for name, value in row.items() if name not in names}
     texts = {name: members[name] for name in others}
     earlier = dict[str, str]()
     problem: str | None = None
-    for name in found:
+    for name in spellings:
         present = names[name]
         value = row[name]
         if others.get(present) is None:

@@ -249,30 +249,30 @@ def _rewrite(facts: PlanningFacts) -> Rewrite:
             assert_never(wanted)
 
 
-def _priced(facts: PlanningFacts, found: Rewrite) -> CompactionPlan:
+def _priced(facts: PlanningFacts, rewrite: Rewrite) -> CompactionPlan:
     """The plan for a planner's result, with its sentence and its price."""
     sizes = {
-        "files_removed": sum(len(bin_.files) for bin_ in found.bins),
-        "bytes_removed": sum(bin_.size_bytes for bin_ in found.bins),
-        "files_added": files_added(found.statement, found.bins),
+        "files_removed": sum(len(bin_.files) for bin_ in rewrite.bins),
+        "bytes_removed": sum(bin_.size_bytes for bin_ in rewrite.bins),
+        "files_added": files_added(rewrite.statement, rewrite.bins),
     }
     compared = facts.policy.verify == "content"
     columns = by_name(facts.snapshot.columns)
-    partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in found.bins}
+    partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in rewrite.bins}
     numbers: dict[str, object] = {
         "version": facts.snapshot.version,
         "files": facts.snapshot.file_count,
         **sizes,
         "hours": f"{facts.policy.cold_hours:g}",
         "where": f" in {len(partitions)} partitions" if len(partitions) > 1 else "",
-        **found.numbers,
+        **rewrite.numbers,
     }
-    left = f"; {found.files_left} more are left for the next run" if found.files_left else ""
-    if found.kept:
-        kept_bytes = sum(file.size_bytes for file in found.kept)
-        kept = f"{count_of(len(found.kept), 'compacted file')} ({size_text(kept_bytes)})"
+    left = f"; {rewrite.files_left} more are left for the next run" if rewrite.files_left else ""
+    if rewrite.kept:
+        kept_bytes = sum(file.size_bytes for file in rewrite.kept)
+        kept = f"{count_of(len(rewrite.kept), 'compacted file')} ({size_text(kept_bytes)})"
         left += (
-            f", without {kept}{', each' if len(found.kept) > 1 else ','} larger than all of these"
+            f", without {kept}{', each' if len(rewrite.kept) > 1 else ','} larger than all of these"
         )
     if alone := left_alone(facts.snapshot):
         count, size = count_of(len(alone), "file"), size_text(sum(map(_SIZE, alone)))
@@ -283,18 +283,18 @@ def _priced(facts: PlanningFacts, found: Rewrite) -> CompactionPlan:
     return CompactionPlan(
         table=facts.snapshot.table,
         version=facts.snapshot.version,
-        explanation=Explanation(found.reason, numbers, found.more + left),
-        statement=found.statement,
-        bins=found.bins,
+        explanation=Explanation(rewrite.reason, numbers, rewrite.more + left),
+        statement=rewrite.statement,
+        bins=rewrite.bins,
         partitions=tuple(partitions.values())
-        if facts.snapshot.partition_columns and found.bins
+        if facts.snapshot.partition_columns and rewrite.bins
         else None,
         policy=facts.policy,
         estimate=estimate(
             facts.rates,
-            MergeWork(**sizes, live_share=live_share(found.bins)),
+            MergeWork(**sizes, live_share=live_share(rewrite.bins)),
             on_s3=facts.snapshot.on_s3,
             compared=compared,
         ),
-        files_left=found.files_left,
+        files_left=rewrite.files_left,
     )

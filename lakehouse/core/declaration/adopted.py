@@ -97,10 +97,10 @@ def parse_address(text: str, *, base: str) -> str:
             "the address of a table holds a user, a password or a signed query. Use an address"
             " without credentials; boto3 finds them itself."
         )
-    found = _UNSAFE.search(text)
-    if not text or found:
+    unsafe = _UNSAFE.search(text)
+    if not text or unsafe:
         near = f" Did you mean {_UNSAFE.sub('', text)!r}?" if text else ""
-        problem = f"holds {found.group()!r}" if found else "is empty"
+        problem = f"holds {unsafe.group()!r}" if unsafe else "is empty"
         raise Refused(
             f"the address of a table {problem}: {text!r}. Use a folder, file:///folder or"
             f" s3://bucket/folder.{near}"

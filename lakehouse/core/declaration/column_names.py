@@ -22,7 +22,7 @@ def field_names(ddl: str | None) -> tuple[str, ...]:
 def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
     """The top-level fields with their types, including a suffix like `NOT NULL`."""
     parts = list[str]()
-    found = list[tuple[str, str]]()
+    fields = list[tuple[str, str]]()
     text = ddl or ""
     depth = start = 0
     for token in _TOKEN.finditer(text):
@@ -35,8 +35,8 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
         if match is None:
             return ()
         name = (match[1] or "").replace("``", "`") or match[2]
-        found.append((name, part[match.end() - 1 :]))
-    return tuple(found)
+        fields.append((name, part[match.end() - 1 :]))
+    return tuple(fields)
 
 
 @cache

@@ -114,7 +114,7 @@ def _openings(windows: Sequence[Window], now_ms: int) -> Iterator[tuple[int, int
 
 def _numbers(word: str, low: int, high: int) -> set[int]:
     """The numbers of one field; empty if it is not valid."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in word.split(","):
         if (match := _PART.fullmatch(part)) is None:
             return set()
@@ -123,5 +123,5 @@ def _numbers(word: str, low: int, high: int) -> set[int]:
         end = int(single or last or high)
         if not low <= start <= end <= high:
             return set()
-        found.update(range(start, end + 1, int(step or 1)))
-    return found
+        numbers.update(range(start, end + 1, int(step or 1)))
+    return numbers

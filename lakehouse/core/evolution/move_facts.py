@@ -137,8 +137,8 @@ def _why_not_begun(facts: MoveFacts) -> str:
 
 def _why_not_finished(facts: MoveFacts, record: MoveRecord) -> str:
     """Why the rest of the old folder must not be deleted."""
-    found = facts.new_table
-    if found is not None and found[0] == record.table_id and found[1] >= record.version:
+    new_table = facts.new_table
+    if new_table is not None and new_table[0] == record.table_id and new_table[1] >= record.version:
         return ""
     return (
         f"it was copied, but {facts.new_key} does not hold version {record.version} of the table"

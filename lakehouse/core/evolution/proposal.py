@@ -38,23 +38,23 @@ class Proposal:
     @property
     def notes(self) -> tuple[str, ...]:
         """What follows from the changes: a rebuild and its cost, another way, what to type."""
-        found = list[str]()
+        sentences = list[str]()
         if self.rebuild is not None:
-            found.append(f"rebuild: {self.rebuild.sentence}")
-            found += self.rebuild.readers
+            sentences.append(f"rebuild: {self.rebuild.sentence}")
+            sentences += self.rebuild.readers
         if self.why_no_rebuild:
-            found.append(f"it cannot be rebuilt: {self.why_no_rebuild}")
+            sentences.append(f"it cannot be rebuilt: {self.why_no_rebuild}")
         if self.in_place is not None and not self.in_place.is_empty:
             loses = "; ".join(self.in_place.loses)
-            found.append(f"with --in-place, columns change by metadata alone; {loses}")
+            sentences.append(f"with --in-place, columns change by metadata alone; {loses}")
         if self.plan is not None and self.plan.of(Kind.CODE_CHANGED):
-            found.append(f"Use `lakehouse rebuild {self.table}` to compute its rows again.")
+            sentences.append(f"Use `lakehouse rebuild {self.table}` to compute its rows again.")
         is_waiting = self.move is not None and not self.move.refusal
         if self.plan is not None:
             is_waiting = bool(self.plan.advice) and not self.why_no_rebuild
         if is_waiting:
-            found.append(self.advice)
-        return tuple(found)
+            sentences.append(self.advice)
+        return tuple(sentences)
 
     @property
     def advice(self) -> str:

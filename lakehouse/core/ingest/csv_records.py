@@ -31,21 +31,21 @@ def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     Raises:
         Unreadable: the header is not accepted, or the end of a record is unknown.
     """
-    found = records_with_header(chunks, landing)
+    records = records_with_header(chunks, landing)
     if isinstance(landing.changes, Dms):
-        return _dms_records(found, landing)
+        return _dms_records(records, landing)
     if not landing.csv.header:
-        return found
+        return records
     columns = field_names(landing.schema)
-    header = next(found, None)
+    header = next(records, None)
     if header is None:
         wanted = landing.csv.delimiter.join(columns)
         raise Unreadable(f"it has no header; land it again with the header {wanted}")
     names = csv_names(header.content, landing)
     if names == [*columns]:
-        return found
+        return records
     _check_header(header, names, columns, landing, needed=landing.required)
-    return _declared_alone(found, names, columns, landing)
+    return _declared_alone(records, names, columns, landing)
 
 
 def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -103,14 +103,14 @@ def others_in_header(
     return others if is_valid and not (others and are_refused) else None
 
 
-def _dms_records(found: Iterator[Record], landing: Landing) -> Iterator[Record]:
+def _dms_records(records: Iterator[Record], landing: Landing) -> Iterator[Record]:
     """The records of a DMS file, each with all declared fields.
 
     Source: AWS DMS user guide, "Using Amazon S3 as a target": `AddColumnName` (a header) and
     `IncludeOpForFullLoad`. Neither is on by default.
     """
     assert isinstance(landing.changes, Dms)
-    first = next(found, None)
+    first = next(records, None)
     if first is None:
         return
     names = csv_names(first.content, landing)
@@ -123,12 +123,12 @@ def _dms_records(found: Iterator[Record], landing: Landing) -> Iterator[Record]:
         _check_header(first, names, columns, landing, needed={*landing.required, *images})
         lacks_operation = operation not in names
         if names != columns:
-            found = _declared_alone(found, names, columns, landing)
+            records = _declared_alone(records, names, columns, landing)
     else:
         lacks_operation = len(names) == len(row)
         _check_first_record(names, declared, landing)
-        found = chain([first], found)
-    for record in found:
+        records = chain([first], records)
+    for record in records:
         if lacks_operation:
             content = landing.csv.delimiter.encode() + record.content
             yield record._replace(content=content)
@@ -151,9 +151,13 @@ def _check_first_record(names: Sequence[str], declared: Sequence[str], landing: 
 
 def _is_header(names: Sequence[str], declared: Sequence[str]) -> bool:
     """Whether a file's first record names columns, perhaps in another order or case."""
-    found = [name.lower() for name in names]
+    names_read = [name.lower() for name in names]
     columns = [name.lower() for name in declared]
-    return found[:1] == columns[:1] or {*columns[1:]} <= {*found} or {*found} <= {*columns}
+    return (
+        names_read[:1] == columns[:1]
+        or {*columns[1:]} <= {*names_read}
+        or {*names_read} <= {*columns}
+    )
 
 
 def _check_header(
@@ -193,10 +197,10 @@ def _header_advice(names: Sequence[str], columns: Sequence[str], landing: Landin
     unknown = [name for name in names if name not in columns]
     is_known_in_part = len(unknown) < len(names)
     if absent and unknown and is_known_in_part and landing.new_columns != "refuse":
-        found = ", ".join(unknown)
+        others = ", ".join(unknown)
         return (
-            f"; it lacks {', '.join(absent)} and has {found}, which may be the same. Either land "
-            f"the file with the declared name, or declare {found}, too, as a column or in "
+            f"; it lacks {', '.join(absent)} and has {others}, which may be the same. Either land "
+            f"the file with the declared name, or declare {others}, too, as a column or in "
             "Table(renamed=…)"
         )
     renamed = {*earlier_names(landing).values()}
@@ -207,7 +211,7 @@ def _header_advice(names: Sequence[str], columns: Sequence[str], landing: Landin
 
 
 def _declared_alone(
-    found: Iterator[Record], names: Sequence[str], columns: Sequence[str], landing: Landing
+    records: Iterator[Record], names: Sequence[str], columns: Sequence[str], landing: Landing
 ) -> Iterator[Record]:
     """The records below a header of these names, each with all `columns` and no other field.
 
@@ -216,7 +220,7 @@ def _declared_alone(
     places = {name: place for place, name in enumerate(names)}
     others = {name: place for name, place in places.items() if name not in columns}
     null = (landing.null_value or "") if landing.keeps_empty_texts else ""
-    for record in found:
+    for record in records:
         fields = _fields(record.content, landing)
         if len(fields) != len(names):
             problem = f"it has {len(fields)} field(s), the header of its file has {len(names)}"

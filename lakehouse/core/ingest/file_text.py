@@ -184,12 +184,12 @@ def _text_only(
 ) -> Iterator[bytes]:
     """The content unchanged. A binary format is an error: its lines would be senseless records."""
     first = _first_bytes(chunks, _SIGNATURE_BYTES)
-    found = detect_format(first)
-    if found is not None:
+    binary_format = detect_format(first)
+    if binary_format is not None:
         what = "its content" if compression is None else f"the content of its {compression.name}"
         raise Unreadable(
-            f"{what} is {found} and not {landing.format.upper()}; land it again as text, plain or "
-            "packed once with gzip or zstd"
+            f"{what} is {binary_format} and not {landing.format.upper()}; land it again as text, "
+            "plain or packed once with gzip or zstd"
         )
     yield first
     yield from chunks

@@ -124,8 +124,8 @@ def is_consume_of(app_id: str, read: Snapshot) -> bool:
 
 def consumed_of(read: Snapshot, transactions: Mapping[str, int]) -> Consumed | None:
     """The newest consumed version of an input, under any of its keys; `None` if it was not read."""
-    found = [Consumed(*each) for each in transactions.items() if is_consume_of(each[0], read)]
-    return max(found, key=lambda each: each.version, default=None)
+    candidates = [Consumed(*each) for each in transactions.items() if is_consume_of(each[0], read)]
+    return max(candidates, key=lambda each: each.version, default=None)
 
 
 def plan_increment(
@@ -262,8 +262,8 @@ def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | No
     for commit in commits:
         if commit.applications.get(app_id) == version:
             times = written_in(commit).get(READ_MS)
-            found = cast("dict[str, Any]", times).get(app_id) if isinstance(times, dict) else None
-            return found if isinstance(found, int) else None
+            read_ms = cast("dict[str, Any]", times).get(app_id) if isinstance(times, dict) else None
+            return read_ms if isinstance(read_ms, int) else None
     return None
 
 
@@ -279,10 +279,10 @@ def consumed_by_overwrite(
         if is_other or keeps_rows(commit):
             continue
         try:
-            found = written_in(commit)[INPUTS]
+            inputs = written_in(commit)[INPUTS]
             return {
                 (str(key), str(table_id)): (int(version), next(iter(ms), None))
-                for key, (table_id, version, *ms) in found.items()
+                for key, (table_id, version, *ms) in inputs.items()
             }
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             break  # the rows no longer come only from our inputs

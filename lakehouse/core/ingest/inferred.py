@@ -178,8 +178,8 @@ def _header(records: Iterator[Record], landing: Landing) -> list[str]:
 
 def _plain_type(text: str) -> str:
     """A declared type without blanks, and without any text after it, like a comment."""
-    found = _TYPE.match(text)
-    plain = "" if found is None else "".join(found[0].split()).upper()
+    match = _TYPE.match(text)
+    plain = "" if match is None else "".join(match[0].split()).upper()
     return _SAME_TYPES.get(plain, plain)
 
 

@@ -108,7 +108,7 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
     """
     app_id = ingest_app_id(facts.snapshot.table)
     newest = facts.snapshot.transactions.get(app_id, 0)
-    found = list[Arrival]()
+    arrivals = list[Arrival]()
     first: Commit | None = None
     replaced_version: int | None = None
     for commit in commits:
@@ -121,7 +121,7 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
         if number is not None:
             is_append = commit.parameters.get("mode") == "Append"
             rows = commit.metrics.get("numOutputRows") if is_append else None
-            found.append(
+            arrivals.append(
                 Arrival(
                     number=number,
                     version=commit.version,
@@ -136,7 +136,7 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
             break
     return Arrivals(
         newest=newest,
-        found=tuple(reversed(found)),
+        found=tuple(reversed(arrivals)),
         first_version=None if first is None else first.version,
         replaced_version=replaced_version,
     )

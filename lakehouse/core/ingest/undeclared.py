@@ -224,16 +224,16 @@ class NewColumns:
 
     def columns(self, at_ms: int) -> tuple[AddedColumn, ...]:
         """The columns that are not known yet."""
-        found = dict[str, tuple[str, str]]()
+        types = dict[str, tuple[str, str]]()
         for name, (kind, file) in self.found.items():
             type_ = _TYPES.get(kind, kind)
             column = (name, type_) if self._fits_table(name, type_) else (RESCUED, "STRING")
-            found.setdefault(column[0], (column[1], file))
+            types.setdefault(column[0], (column[1], file))
         known = {column.name for column in self.known}
         policy = self.landing.new_columns
         return tuple(
             AddedColumn(name=name, type=type_, file=file, policy=policy, at_ms=at_ms)
-            for name, (type_, file) in found.items()
+            for name, (type_, file) in types.items()
             if name not in known
         )
 
@@ -282,8 +282,8 @@ def _is_of_the_event(name: str, landing: Landing) -> bool:
 
 
 def _joined(members: Iterable[tuple[str, str]]) -> str | None:
-    found = [*members]
-    return object_of(found) if found else None
+    parts = [*members]
+    return object_of(parts) if parts else None
 
 
 def _kind_of(value: object) -> str:

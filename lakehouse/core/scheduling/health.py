@@ -151,13 +151,13 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
         return False, health.plan.sentence
-    found = health.mergeable_file_count
+    count = health.mergeable_file_count
     due = health.plan.policy.most_small_files
     limit = _LATE_COMPACTIONS * due
     return (
-        found < limit,
+        count < limit,
         (
-            f"{health.plan.sentence}; {found} mergeable files, a compaction is due at {due}, "
+            f"{health.plan.sentence}; {count} mergeable files, a compaction is due at {due}, "
             f"{limit} are too many"
         ),
     )
@@ -165,7 +165,7 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
 
 def log_debt_ok(health: Health) -> tuple[bool, str]:
     """Whether the log has a recent checkpoint, so that readers need not read all of it."""
-    found = health.log.commit_count
+    count = health.log.commit_count
     limit = health.log_commit_limit
     checkpoint = health.log.checkpoint_version
     since = (
@@ -173,9 +173,9 @@ def log_debt_ok(health: Health) -> tuple[bool, str]:
     )
     note = f"; {health.log.note}" if health.log.note else ""
     return (
-        found <= limit and not note,
+        count <= limit and not note,
         (
-            f"{found} commits ({size_text(health.log.commit_bytes)}) since {since}, "
+            f"{count} commits ({size_text(health.log.commit_bytes)}) since {since}, "
             f"at most {limit} allowed{note}"
         ),
     )

@@ -124,11 +124,11 @@ def with_readers(
 def _readers_of(
     tables: Sequence[Table], by: Literal["inputs", "read_whole"]
 ) -> Mapping[str, frozenset[str]]:
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    readers: defaultdict[str, set[str]] = defaultdict(set)
     for table in tables:
         for source in getattr(table, by):
-            found[source.key].add(table.key)
-    return {table.key: frozenset(found[table.key]) for table in tables}
+            readers[source.key].add(table.key)
+    return {table.key: frozenset(readers[table.key]) for table in tables}
 
 
 def slowdown_of(seconds: Sequence[float]) -> float | None:

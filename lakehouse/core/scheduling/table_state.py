@@ -120,13 +120,13 @@ class TableState:
         figures = {
             each.name: getattr(cold, each.name) for each in fields(cold) if each.name != "at_ms"
         }
-        found = replace(self, once_cold=None, **figures)
+        state = replace(self, once_cold=None, **figures)
         openings = (
             None
             if self.openings is None
-            else (*self.openings, (cold.at_ms, found.openings_saved or 0))
+            else (*self.openings, (cold.at_ms, state.openings_saved or 0))
         )
-        return replace(found, openings=openings)
+        return replace(state, openings=openings)
 
     @property
     def balance(self) -> ReadBalance | None:

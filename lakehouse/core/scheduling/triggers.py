@@ -33,10 +33,10 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
             return Reason.DUE_READERS.explain(**balance.numbers)
         if mergeable >= threshold:
             return Explanation(Reason.DUE, counts, cadence)
-        if found := _by_age(state, policy, now_ms=now_ms):
-            return found
-    if found := _by_deleted_rows(state, policy):
-        return found
+        if trigger := _by_age(state, policy, now_ms=now_ms):
+            return trigger
+    if trigger := _by_deleted_rows(state, policy):
+        return trigger
     cold = state.once_cold
     more = cadence + (
         f"; {cold.mergeable_file_count} once all of it is cold, from {utc_text(cold.at_ms)} on"

@@ -150,7 +150,7 @@ def dead_files(
     is_dead = _dead_by(facts, now_ms=now_ms)
     owners = Owners({facts.table, *facts.tables})
     folder = f"{facts.lake_prefix}{facts.table}/"
-    found = list[DeadFile]()
+    files = list[DeadFile]()
     for each in objects:
         name = each.key.removeprefix(folder)
         modified_ms = plausible_ms(each.modified_ms, now_ms=now_ms)
@@ -166,8 +166,8 @@ def dead_files(
                 days=(removed_ms + retention_ms - now_ms) / DAY_MS + _VACUUM_DAYS,
                 age_days=(now_ms - modified_ms) / DAY_MS,
             )
-            found.append(file)
-    return sorted(found, key=lambda file: file.name)
+            files.append(file)
+    return sorted(files, key=lambda file: file.name)
 
 
 def plan_tiers(

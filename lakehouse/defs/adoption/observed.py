@@ -183,12 +183,12 @@ def _observe_in_turn(
             break
         before = seen.pop(table.key, None)
         try:
-            seen[table.key], found = _observe(table, lake, before)
+            seen[table.key], new_events = _observe(table, lake, before)
         except Transient as error:
             seen[table.key] = before or _Seen()
             sentences.append(f"{table.key}: {error}")
             continue
-        events += found
+        events += new_events
         sentences.append(f"{table.key}: {seen[table.key].sentence}")
     return events, sentences
 

@@ -31,15 +31,18 @@ def inventory_metadata(
 
     Tables that are not declared are named, with what to do about them.
     """
-    found = outcome.reconciliation
+    reconciliation = outcome.reconciliation
     load = outcome.load
-    shares = [*(share for table in found.tables for share in table.shares), *found.unclaimed]
+    shares = [
+        *(share for table in reconciliation.tables for share in table.shares),
+        *reconciliation.unclaimed,
+    ]
     parts = Counter[str]()
     classes = Counter[str]()
     for share in shares:
         parts[share.part.name.lower() if share.part else "unclaimed"] += share.size_bytes
         classes[share.storage_class or "none"] += share.size_bytes
-    undeclared = undeclared_among([table.table for table in found.tables], declared)
+    undeclared = undeclared_among([table.table for table in reconciliation.tables], declared)
     bars = [StackedBar(name, {name: size}, size_text(size)) for name, size in classes.most_common()]
     return {
         "lakehouse/report": load.report,
@@ -48,26 +51,26 @@ def inventory_metadata(
         "lakehouse/size_bytes": load.size_bytes,
         "lakehouse/rows_loaded": outcome.newly_loaded,
         "lakehouse/seconds": round(outcome.seconds, 3),
-        "lakehouse/list_requests_saved": found.list_request_count,
-        "lakehouse/tables": len(found.tables),
-        "lakehouse/missing_files": sum(len(table.missing) for table in found.tables),
+        "lakehouse/list_requests_saved": reconciliation.list_request_count,
+        "lakehouse/tables": len(reconciliation.tables),
+        "lakehouse/missing_files": sum(len(table.missing) for table in reconciliation.tables),
         "lakehouse/small_files_unread": sum(share.small_count for share in shares if share.part),
         **({"lakehouse/not_declared": undeclared_sentence(undeclared)} if undeclared else {}),
         **({} if outcome.version is None else {"lakehouse/version": outcome.version}),
         **{f"lakehouse/bytes_{part}": size for part, size in sorted(parts.items())},
         **{f"lakehouse/class_bytes_{name.lower()}": size for name, size in sorted(classes.items())},
-        "lakehouse/where": markdown_value(*_where_the_bytes_lie(found)),
+        "lakehouse/where": markdown_value(*_where_the_bytes_lie(reconciliation)),
         "lakehouse/storage_classes": markdown_value(
             stacked_picture("bytes by storage class", [bar.name for bar in bars], bars)
         ),
     }
 
 
-def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:
+def _where_the_bytes_lie(reconciliation: Reconciliation) -> tuple[Markdown, Markdown]:
     """Stacked bars of the largest tables and of the rest, and the same as a Markdown table."""
     kind_of = {part: kind for kind, parts in KINDS.items() for part in parts}
-    by_table = {table.table: Counter[str]() for table in found.tables}
-    for table in found.tables:
+    by_table = {table.table: Counter[str]() for table in reconciliation.tables}
+    for table in reconciliation.tables:
         for share in table.shares:
             if share.part is not None:
                 by_table[table.table][kind_of[share.part]] += share.size_bytes
@@ -82,7 +85,7 @@ def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:
         *rows[:_TABLES_DRAWN],
         *([(f"{len(rows) - _TABLES_DRAWN} more tables", rest)] if rest else []),
     ]
-    if unclaimed := sum(share.size_bytes for share in found.unclaimed):
+    if unclaimed := sum(share.size_bytes for share in reconciliation.unclaimed):
         rows.append(("no table", Counter({"no table": unclaimed})))
     named = sorted({kind for _, kinds in rows for kind in kinds}, key=[*KINDS, "no table"].index)
     bars = [StackedBar(name, kinds, size_text(kinds.total())) for name, kinds in rows]

@@ -106,7 +106,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
     document["bins"] = [
         [path for _, path in paths] for _, paths in groupby(named, key=itemgetter(0))
     ]
-    found = {
+    metadata = {
         "lakehouse/plan": plan.sentence,
         "lakehouse/outcome": None if outcome.version_after else " ".join(outcome.sentences) or None,
         "lakehouse/reason": plan.reason.name,
@@ -122,23 +122,23 @@ def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
     }
     if outcome.account is not None:
         account = outcome.account.as_json()
-        found |= {
+        metadata |= {
             f"lakehouse/mean_error_{name}": share for name, share in account["mean_errors"].items()
         }
-        found |= {
+        metadata |= {
             f"lakehouse/total_{name}": account[name]
             for name in ("wasted_runs", "wasted_seconds", "wasted_bytes")
         }
-        found["lakehouse/write_amplification"] = account["write_amplification"]
+        metadata["lakehouse/write_amplification"] = account["write_amplification"]
     if outcome.probe is not None:
         probe = outcome.probe.as_json()
         names = ("before_seconds", "after_seconds", "gained_share", "spent_seconds")
-        found |= {
+        metadata |= {
             "lakehouse/probe": outcome.probe.sentence,
             **{f"lakehouse/probe_{name}": probe[name] for name in names},
         }
     # Unknown figures are omitted: a plot in which they are zero would mislead.
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in metadata.items() if value is not None}
 
 
 def figures_table(figures: Iterable[Figure]) -> dg.MarkdownMetadataValue:

@@ -43,7 +43,7 @@ def find_tables(
 ) -> FoundTables:
     """Every Delta table at an address or below it. Folders inside a table are not searched."""
     searched = store or store_at(address)
-    found = list[str]()
+    tables = list[str]()
     passed = list[str]()
     level = [""]
     count = 0
@@ -53,7 +53,9 @@ def find_tables(
             level = level[most_folders - count :]
             count += len(asked)
             answers = list(readers.map(lambda folder: _look_into(searched, folder), asked))
-            found += [folder for folder, below in zip(asked, answers, strict=True) if below is None]
+            tables += [
+                folder for folder, below in zip(asked, answers, strict=True) if below is None
+            ]
             for folder in chain.from_iterable(below or () for below in answers):
                 name = folder.rpartition("/")[2]
                 (passed if name[:1] in ("", "_", ".") or "=" in name else level).append(folder)
@@ -61,7 +63,7 @@ def find_tables(
     def placed(folders: list[str]) -> tuple[str, ...]:
         return tuple(sorted(f"{address}/{folder}".rstrip("/") for folder in folders))
 
-    return FoundTables(addresses=placed(found), passed=placed(passed), left_count=len(level))
+    return FoundTables(addresses=placed(tables), passed=placed(passed), left_count=len(level))
 
 
 def undeclared_tables(lake: Lake, declared: Collection[Table]) -> tuple[str, ...]:

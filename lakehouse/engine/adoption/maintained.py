@@ -59,7 +59,7 @@ def maintained_tables(store: Store, *, now_ms: int) -> dict[str, Table]:
         Refused: a record has a knob or a value that this version does not accept.
     """
     records = [each for each in store.list(MAINTAINED) if _is_in_force(each, now_ms)]
-    found = dict[str, Table]()
+    tables = dict[str, Table]()
     for record in sorted(records, key=lambda each: each.modified_ms):
         try:
             document = json.loads(store.read(record.name))
@@ -70,8 +70,8 @@ def maintained_tables(store: Store, *, now_ms: int) -> dict[str, Table]:
                 f"{record.name} is not JSON ({error}). Delete it; the project's observation "
                 "sensor writes it again once its code location is reloaded"
             ) from error
-        found |= parse_maintained(document, name=record.name)
-    return found
+        tables |= parse_maintained(document, name=record.name)
+    return tables
 
 
 def _is_in_force(record: StoredFile, now_ms: int) -> bool:

@@ -107,13 +107,13 @@ def sums_by_partition(
     side: Side, of_files: Iterable[RowSum], columns: Mapping[str, Column]
 ) -> PartitionSums:
     """The sums of a side, from those of its files. Partitions without rows are omitted."""
-    found: dict[TypedPartition, RowSum] = {}
+    sums: dict[TypedPartition, RowSum] = {}
     for file, (count, total) in zip(side.files, of_files, strict=True):
         if count:
             partition = typed_partition(file.partition, columns)
-            so_far = found.get(partition, (0, 0))
-            found[partition] = (so_far[0] + count, so_far[1] + total)
-    return found
+            so_far = sums.get(partition, (0, 0))
+            sums[partition] = (so_far[0] + count, so_far[1] + total)
+    return sums
 
 
 def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, RowSum]) -> RowSum:

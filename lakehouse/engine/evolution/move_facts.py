@@ -170,15 +170,19 @@ def _borrowers(lake: Lake, table: Table, files: Sequence[MovingFile]) -> tuple[s
             facts = lake.facts(key)
             if facts is None:
                 continue
-            found = fold_table_files(facts.snapshot, place=place, commits=facts.history.commits)
+            table_files = fold_table_files(
+                facts.snapshot, place=place, commits=facts.history.commits
+            )
         except LakehouseError:
             borrowers.append(key)
             continue
-        if _is_borrowed(found, old, last_parts):
+        if _is_borrowed(table_files, old, last_parts):
             borrowers.append(key)
     return tuple(borrowers)
 
 
-def _is_borrowed(found: TableFiles, old: str, last_parts: set[str]) -> bool:
-    names = {*found.elsewhere, *found.kept_elsewhere}
-    return any(name.startswith(f"{old}/") for name in names) or bool(found.unplaced & last_parts)
+def _is_borrowed(table_files: TableFiles, old: str, last_parts: set[str]) -> bool:
+    names = {*table_files.elsewhere, *table_files.kept_elsewhere}
+    return any(name.startswith(f"{old}/") for name in names) or bool(
+        table_files.unplaced & last_parts
+    )

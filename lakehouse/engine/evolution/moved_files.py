@@ -91,13 +91,13 @@ def folders_of(key: str) -> list[str]:
 
 def targets(lake: Lake, table: Table) -> Mapping[str, StoredFile]:
     """Every object under the new key that a move may have copied, by name."""
-    found = [file for folder in folders_of(table.key) for file in lake.store.list(folder)]
+    files = [file for folder in folders_of(table.key) for file in lake.store.list(folder)]
     if table.source is not None:
-        found += lake.store.list(f"{table.source.prefix}{retried_folder(table.key)}")
+        files += lake.store.list(f"{table.source.prefix}{retried_folder(table.key)}")
     for name in _RECORDS:
         file = lake.store.stat("_lakehouse/" + name.format(key=table.key))
-        found += [] if file is None else [file]
-    return {file.name: file for file in found}
+        files += [] if file is None else [file]
+    return {file.name: file for file in files}
 
 
 def is_commit_of_log(name: str) -> bool:

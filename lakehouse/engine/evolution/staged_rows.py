@@ -88,9 +88,9 @@ def rebuilt_rows(
             new = F.expr(f"CAST(NULL AS {type_})")
             return new.alias(name, metadata={"comment": each.column.comment})
         source = quote(each.source)
-        found = F.expr(f"try_cast({source} AS {type_})") if is_cast(each, snapshot) else None
-        kept = F.col(source) if found is None else found
-        if each.column.comment == present[each.source].comment and found is None:
+        cast = F.expr(f"try_cast({source} AS {type_})") if is_cast(each, snapshot) else None
+        kept = F.col(source) if cast is None else cast
+        if each.column.comment == present[each.source].comment and cast is None:
             return kept.alias(name)
         return kept.alias(name, metadata={"comment": each.column.comment})
 

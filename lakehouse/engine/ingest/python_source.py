@@ -21,17 +21,18 @@ DefinitionNode = FunctionNode | ast.ClassDef
 def find_function(function: FunctionType) -> FunctionNode | None:
     """The syntax tree of a function; `None` if its source code is not available."""
     code = function.__code__
-    found = [
+    candidates = [
         node
         for node in _definitions_in(code.co_filename, function.__globals__)
         if isinstance(node, FunctionNode)
         and getattr(node, "name", "<lambda>") == code.co_name
         and _first_line(node) == code.co_firstlineno
     ]
-    if len(found) > 1:  # several lambdas in one line: the innermost that contains all instructions
-        found = [node for node in found if _contains(node, code)]
-        found.sort(key=lambda node: (node.lineno, node.col_offset))
-    return found[-1] if found else None
+    if len(candidates) > 1:
+        # Several lambdas in one line: the innermost one that contains all instructions.
+        candidates = [node for node in candidates if _contains(node, code)]
+        candidates.sort(key=lambda node: (node.lineno, node.col_offset))
+    return candidates[-1] if candidates else None
 
 
 def find_class(class_: type) -> ast.ClassDef | None:
@@ -40,12 +41,12 @@ def find_class(class_: type) -> ast.ClassDef | None:
     file = getattr(module, "__file__", None)
     if module is None or file is None:
         return None
-    found = [
+    candidates = [
         node
         for node in _definitions_in(file, vars(module))
         if isinstance(node, ast.ClassDef) and node.name == class_.__name__
     ]
-    return found[0] if len(found) == 1 else None
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def counted_nodes(node: ast.AST) -> Iterator[ast.AST]:

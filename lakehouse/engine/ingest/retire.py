@@ -190,10 +190,10 @@ def _still_as_loaded(
 ) -> list[LandedFile]:
     """Looks up each file below `prefix`; returns those that have not changed since their load."""
     with ThreadPoolExecutor(max_workers=_STATS_AT_ONCE) as pool:
-        found = [*pool.map(lake.store.stat, [f"{prefix}{file.name}" for file in files])]
+        present = [*pool.map(lake.store.stat, [f"{prefix}{file.name}" for file in files])]
     return [
         file
-        for file, now in zip(files, found, strict=True)
+        for file, now in zip(files, present, strict=True)
         if now is not None
         and now.size_bytes == file.size_bytes
         and abs(now.modified_ms - file.modified_ms) <= lake.times_apart_ms(table_key)

@@ -146,12 +146,12 @@ def _shape(landing: Landing) -> str:
     return blake2b(f"{declared}{names or ''}".encode(), digest_size=8).hexdigest()
 
 
-def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]) -> None:
+def _check_unchanged(table_key: str, batch: Batch, reads: Mapping[str, FileRead]) -> None:
     where = (
         f"load of {table_key}: batch {batch.number} was planned with {len(batch.files)} file(s) "
         "and is not in the table, and"
     )
-    missing = [file.name for file in batch.files if file.name not in found]
+    missing = [file.name for file in batch.files if file.name not in reads]
     if missing:
         raise Broken(
             f"{where} {len(missing)} of them are gone from {batch.prefix}, first {missing[0]!r}. "
@@ -159,7 +159,7 @@ def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]
             "which the batch was planned"
         )
     for file in batch.files:
-        now = found[file.name]
+        now = reads[file.name]
         if now.size_bytes != file.size_bytes or file.digest not in ("", now.digest):
             raise Broken(
                 f"{where} its file {file.name!r} has changed since ({file.size_bytes} bytes then, "
@@ -206,32 +206,32 @@ class _FileReader:
 
     def stage_new(self, file: LandedFile, data: bytes) -> FileRead:
         """Stages a file whose name was never loaded."""
-        found = FileRead(size_bytes=len(data), digest=content_digest(data))
-        return self._stage(file, data, found)
+        read = FileRead(size_bytes=len(data), digest=content_digest(data))
+        return self._stage(file, data, read)
 
     def stage_planned(self, file: LandedFile, data: bytes) -> FileRead:
         """Stages a file of a batch with a manifest; if it changed, only size and digest matter."""
-        found, until_byte = _find_planned(file, data)
-        found = replace(found, loaded_records=file.loaded_records)
-        return self._stage(file, data, found, until_byte)
+        read, until_byte = _find_planned(file, data)
+        read = replace(read, loaded_records=file.loaded_records)
+        return self._stage(file, data, read, until_byte)
 
     def stage_replaced(
         self, file: LandedFile, data: bytes, loaded: KnownFile, *, reads_whole: bool
     ) -> FileRead:
         """Stages the new records of a file that replaced a loaded file and begins with it."""
-        found = FileRead(size_bytes=len(data), digest=content_digest(data))
-        if found.digest == loaded.digest or self._landing.format not in ("json", "csv"):
-            return found
+        read = FileRead(size_bytes=len(data), digest=content_digest(data))
+        if read.digest == loaded.digest or self._landing.format not in ("json", "csv"):
+            return read
         if not _begins_with(text_chunks(data, compression_of(file.name, data)), loaded.text):
-            return found
+            return read
         try:
             loaded_records = self._count_loaded(file, data, loaded.text.size_bytes)
         except Unreadable as error:
-            return replace(found, continues=True, problem=str(error))
+            return replace(read, continues=True, problem=str(error))
         if loaded_records is None:
-            return found
+            return read
         skipped = 0 if reads_whole else loaded_records
-        return self._stage(file, data, replace(found, continues=True, loaded_records=skipped))
+        return self._stage(file, data, replace(read, continues=True, loaded_records=skipped))
 
     def _count_loaded(self, file: LandedFile, data: bytes, until_byte: int) -> int | None:
         """The number of records up to a byte of the text; `None` if a record extends beyond it.
@@ -253,7 +253,7 @@ class _FileReader:
         return count
 
     def _stage(
-        self, file: LandedFile, data: bytes, found: FileRead, until_byte: int | None = None
+        self, file: LandedFile, data: bytes, read: FileRead, until_byte: int | None = None
     ) -> FileRead:
         landing = self._landing
         path = f"{self._prefix}{file.name}"
@@ -262,19 +262,19 @@ class _FileReader:
             if landing.schema is None:
                 records = landed_records(file.name, data, landing_to_infer(landing))
                 has_some = has_record(records, landing)
-                return replace(found, problem=GIVES_NO_SCHEMA if has_some else None)
+                return replace(read, problem=GIVES_NO_SCHEMA if has_some else None)
             records = landed_records(file.name, data, landing, until_byte)
-            for record in islice(records, found.loaded_records, None):
-                self._parts.add(path, file.modified_ms, record, found.digest)
+            for record in islice(records, read.loaded_records, None):
+                self._parts.add(path, file.modified_ms, record, read.digest)
                 count += 1
         except Unreadable as error:
-            return replace(found, problem=str(error))
+            return replace(read, problem=str(error))
         compression = compression_of(file.name, data)
         if compression is None or landing.format not in ("json", "csv"):
-            return replace(found, record_count=count)
+            return replace(read, record_count=count)
         text = mark_text(text_chunks(data, compression))
         return replace(
-            found, record_count=count, text_bytes=text.size_bytes, text_digest=text.digest
+            read, record_count=count, text_bytes=text.size_bytes, text_digest=text.digest
         )
 
 

@@ -132,11 +132,11 @@ class Journal:
         A damaged record counts as a pause without an end, because its facts are unknown.
         """
         names = [file.name for file in self._records.list(PAUSES)]
-        found = [
+        records = [
             _pause(name, data)
             for name, data in zip(names, self._records.read_many(names), strict=True)
         ]
-        return {pause.table: pause for pause in found}
+        return {pause.table: pause for pause in records}
 
     def pause_of(self, table_key: str) -> Pause | None:
         """The pause of one table, even if expired. Not read from the cache."""
@@ -162,14 +162,14 @@ class Journal:
     ) -> dict[str, Tries]:
         """The newest tries of each table after its time in `succeeded_ms`, or of one table only."""
         listed = names_by_table(self._records, TRIES, under)
-        found = {
+        tries = {
             key: [name for name in names if recorded_ms(name) > succeeded_ms.get(key, -1)][-newest:]
             for key, names in listed.items()
         }
-        read = self._records.read_many([name for names in found.values() for name in names])
+        read = self._records.read_many([name for names in tries.values() for name in names])
         return {
             key: tuple(_try(name, next(read)) for name in names)
-            for key, names in found.items()
+            for key, names in tries.items()
             if names
         }
 
@@ -241,11 +241,11 @@ def recent_vacuums(
 
     All tables are listed at once, and older records are not read.
     """
-    found = dict[str, tuple[int, tuple[VacuumRecord, ...]]]()
+    vacuums = dict[str, tuple[int, tuple[VacuumRecord, ...]]]()
     for table, names in names_by_table(store, _VACUUMS).items():
         recent = [name for name in names if recorded_ms(name) >= since_ms]
-        found[table] = recorded_ms(names[-1]), _read_vacuums(store, recent)
-    return found
+        vacuums[table] = recorded_ms(names[-1]), _read_vacuums(store, recent)
+    return vacuums
 
 
 def _read_vacuums(store: Store, names: Sequence[str]) -> tuple[VacuumRecord, ...]:

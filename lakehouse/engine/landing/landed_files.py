@@ -121,7 +121,7 @@ class Discovery:
         if waiting is None:
             return landed_files(self._lake.store, table.landing)
         if now - waiting.swept >= SWEEP_SECONDS:
-            found = landed_files(self._lake.store, table.landing)
+            files = landed_files(self._lake.store, table.landing)
             waiting.swept = now
         else:
             seen = [] if refresh else [file for file in waiting.files.values() if file is not None]
@@ -136,8 +136,8 @@ class Discovery:
                 else self._lake.store
             )
             assert isinstance(store, S3Store)  # only lakes on S3 have queues
-            found = [*seen, *(landed_file(file, waiting.landing) for file in store.find(hints))]
-        still = files_that_wait(found, ledger, table.landing)
+            files = [*seen, *(landed_file(file, waiting.landing) for file in store.find(hints))]
+        still = files_that_wait(files, ledger, table.landing)
         waiting.files = {file.name: file for file in still}
         return still
 

@@ -63,24 +63,24 @@ class LandingQueue:
         A message that is not deleted is received again after `hidden_seconds`.
         """
         stop = time.monotonic() + _RECEIVE_SECONDS
-        found: list[Message] = []
+        messages: list[Message] = []
         request = {
             "QueueUrl": self._url,
             "MaxNumberOfMessages": _AT_ONCE,
             "VisibilityTimeout": hidden_seconds,
         }
         with self._translated("ReceiveMessage"):
-            while len(found) < MOST_MESSAGES and time.monotonic() < stop:
+            while len(messages) < MOST_MESSAGES and time.monotonic() < stop:
                 received = self._client.receive_message(
-                    **request, WaitTimeSeconds=0 if found else _WAIT_SECONDS
+                    **request, WaitTimeSeconds=0 if messages else _WAIT_SECONDS
                 ).get("Messages")
                 if not received:
                     break
-                found += [
+                messages += [
                     Message(id=each["MessageId"], receipt=each["ReceiptHandle"], body=each["Body"])
                     for each in received
                 ]
-        return found
+        return messages
 
     def delete(self, messages: Sequence[Message]) -> None:
         """Deletes messages; those that SQS does not delete are received again."""
@@ -167,8 +167,8 @@ def _created(message: Any, bucket: str) -> tuple[str, ...] | None:
         }:
             return (key,) if kind == "Object Created" and name == bucket and _is_key(key) else ()
         case {"Records": [_, *_] as records}:
-            found = [_of_record(record, bucket) for record in records]
-            return None if None in found else tuple(key for key in found if key)
+            keys = [_of_record(record, bucket) for record in records]
+            return None if None in keys else tuple(key for key in keys if key)
         case _:
             return None
 

@@ -61,9 +61,9 @@ def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame",
         least = as_value(F.min(column))
         greatest = as_value(F.max(column))
         ends.append(F.struct(least, greatest, F.count_if(column.isNull())))
-    found = kept.select(*ends).collect()[0]
+    bounds = kept.select(*ends).collect()[0]
     conditions = list[str]()
-    for key, (least_value, greatest_value, null_count) in zip(bounded, found, strict=True):
+    for key, (least_value, greatest_value, null_count) in zip(bounded, bounds, strict=True):
         least_end = _end(least_value, types[key])
         greatest_end = _end(greatest_value, types[key])
         if not null_count and least_end is not None and greatest_end is not None:

@@ -123,8 +123,8 @@ class MountedStore(Store):
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
         store, there = self.place_of(name)
-        found = store.stat(there)
-        return found and replace(found, name=name)
+        file = store.stat(there)
+        return file and replace(file, name=name)
 
     def archived_in(self, name: str) -> str | None:
         """See `Store.archived_in`."""
@@ -168,8 +168,8 @@ class MountedStore(Store):
 
     def place_of(self, name: str) -> tuple[Store, str]:
         """The store that holds a name, and the name there."""
-        found = self._find(name)
-        return found.store, found.name
+        place = self._find(name)
+        return place.store, place.name
 
     def _find(self, name: str) -> _Place:
         layer, _, below = name.partition("/")

@@ -110,8 +110,8 @@ class S3Store(Store):
         """Those of the named files that exist. See `find_keys` for the number of requests."""
         keys = [self.prefix + name for name in names]
         with self._translated("list", self.prefix):
-            found = find_keys(self.client, self.bucket, self.prefix, keys)
-        return [self._stored(entry) for entry in found if not marks_a_folder(entry)]
+            entries = find_keys(self.client, self.bucket, self.prefix, keys)
+        return [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`. Names before `after` are not listed."""

@@ -143,18 +143,18 @@ def open_uploads(store: S3Store, folder: str = "") -> list[OpenUpload]:
         pages = store.client.get_paginator("list_multipart_uploads").paginate(
             Bucket=store.bucket, Prefix=prefix
         )
-        found = [upload for page in pages for upload in page.get("Uploads", ())]
-    found.sort(key=lambda upload: upload["Initiated"])
+        uploads = [upload for page in pages for upload in page.get("Uploads", ())]
+    uploads.sort(key=lambda upload: upload["Initiated"])
     with ThreadPoolExecutor(max_workers=READERS) as pool:
-        sizes = [*pool.map(_size_of_parts, repeat(store), found[:_UPLOADS_MEASURED])]
-    unknown = [None] * (len(found) - len(sizes))
+        sizes = [*pool.map(_size_of_parts, repeat(store), uploads[:_UPLOADS_MEASURED])]
+    unknown = [None] * (len(uploads) - len(sizes))
     return [
         OpenUpload(
             key=upload["Key"],
             started_ms=round(upload["Initiated"].timestamp() * 1_000),
             size_bytes=size,
         )
-        for upload, size in zip(found, [*sizes, *unknown], strict=True)
+        for upload, size in zip(uploads, [*sizes, *unknown], strict=True)
     ]
 
 

@@ -127,19 +127,19 @@ def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> lis
     the last one.
     """
     wanted = sorted(set(keys))
-    found = list[ListedObject]()
+    entries = list[ListedObject]()
     after = ""
     while wanted:
         after = max(after, _just_before(wanted[0]))
         answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, StartAfter=after)
         listed = answer.get("Contents", ())
         asked = frozenset(wanted)
-        found += [entry for entry in listed if entry["Key"] in asked]
+        entries += [entry for entry in listed if entry["Key"] in asked]
         if not answer.get("IsTruncated"):
             break
         after = listed[-1]["Key"]
         wanted = [key for key in wanted if key > after]
-    return found
+    return entries
 
 
 def _just_before(key: str) -> str:

@@ -53,9 +53,9 @@ def plan_with_cold_files(
     return plan(replace(facts.snapshot, cold_files=costs))
 
 
-def record_cold_files(lake: Lake, found: "Reconciliation") -> None:
+def record_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
     """Replaces the records by what an inventory shows, except for tables outside the lake."""
-    cold = {table.table: table.cold_files for table in found.tables if table.cold_files}
+    cold = {table.table: table.cold_files for table in reconciliation.tables if table.cold_files}
     records = {record_name_of(table): classes for table, classes in cold.items()}
     for name, classes in records.items():
         lake.store.put(name, encoded(classes))

@@ -135,11 +135,11 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
     *counts, least, greatest = lines.select(
         *map(F.count_if, counted.values()), F.min(key), F.max(key)
     ).collect()[0]
-    found = dict(zip(counted, counts, strict=True))
+    counts_by_name = dict(zip(counted, counts, strict=True))
     # A truncation or a changed key affects keys that are not in the batch.
-    has_all_keys = not found["truncates"] and not found["key_changes"]
+    has_all_keys = not counts_by_name["truncates"] and not counts_by_name["key_changes"]
     has_range = has_all_keys and type(least) in (int, str)
-    return ChangeCounts(**found, first_key=(least, greatest) if has_range else None)
+    return ChangeCounts(**counts_by_name, first_key=(least, greatest) if has_range else None)
 
 
 def _changed_key(keys: Sequence[str], update: str) -> "Column":

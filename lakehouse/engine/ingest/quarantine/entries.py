@@ -95,21 +95,21 @@ class QuarantinedBatches:
         # Imported here, because most tables have no quarantine.
         from lakehouse.core.ingest.retirement import may_take_rows
 
-        found = set[int]()
+        batch_numbers = set[int]()
         oldest_version = 0
         for commit in newest_first(self._lake.store, self._facts.history):
             numbers = (
                 commit.applications.get(quarantine_app_id(self._table_key)),
                 written_in(commit).get(_BATCH),
             )
-            found |= {number for number in numbers if isinstance(number, int)}
+            batch_numbers |= {number for number in numbers if isinstance(number, int)}
             oldest_version = commit.version
             if may_take_rows(commit):
-                return found
+                return batch_numbers
         if not oldest_version:
-            return found
+            return batch_numbers
         newest = quarantined_batch(self._table_key, self._facts)
-        return found | {*range(1, min(found, default=newest + 1))}
+        return batch_numbers | {*range(1, min(batch_numbers, default=newest + 1))}
 
 
 def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:

@@ -184,9 +184,9 @@ def _has_a_good_row(rows: RowsOfBatch, trial: _Trial) -> bool:
     )
 
 
-def _stop(table: Table, batch: Batch, found: str, problem: str) -> Broken:
+def _stop(table: Table, batch: Batch, finding: str, problem: str) -> Broken:
     return Broken(
         f"load of {table.key}: batch {batch.number} of {len(batch.files)} file(s) cannot be "
-        f"written, {found}: {problem}. Nothing was set aside. Use a declaration, or constraints of "
-        "the table, with which its rows can be written; the batch is then repeated"
+        f"written, {finding}: {problem}. Nothing was set aside. Use a declaration, or constraints "
+        "of the table, with which its rows can be written; the batch is then repeated"
     )

@@ -134,10 +134,10 @@ def _retry_lines(session: TableSession, lines: "DataFrame", *, dry_run: bool) ->
     table = session.table
     lines = lines.withColumn(_WHY, _why_left(session))
     text_bytes = F.octet_length("raw") + F.coalesce(F.octet_length("undeclared"), F.lit(0))
-    found = lines.groupBy(_WHY).agg(F.count("*"), F.sum(text_bytes)).collect()
-    left = {why: count for why, count, _ in sorted(found, key=str) if why is not None}
+    counts = lines.groupBy(_WHY).agg(F.count("*"), F.sum(text_bytes)).collect()
+    left = {why: count for why, count, _ in sorted(counts, key=str) if why is not None}
     line_count, size_bytes = next(
-        ((count, size_bytes) for why, count, size_bytes in found if why is None), (0, 0)
+        ((count, size_bytes) for why, count, size_bytes in counts if why is None), (0, 0)
     )
     if size_bytes > table.landing.max_file_bytes:
         raise Refused(
