@@ -71,7 +71,7 @@ def newest_facts(
     before a compaction.
     """
     own = [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
-    facts_by_table: dict[str, NewestFacts] = {}
+    facts: dict[str, NewestFacts] = {}
     with one_connection(instance):
         materialized = last_materializations(instance, own)
         for table in tables:
@@ -81,10 +81,8 @@ def newest_facts(
             ]
             if records:
                 newest = max(records, key=lambda record: record.storage_id)
-                facts_by_table[table.key] = NewestFacts(
-                    storage_id=newest.storage_id, values=_values(newest)
-                )
-    return facts_by_table
+                facts[table.key] = NewestFacts(storage_id=newest.storage_id, values=_values(newest))
+    return facts
 
 
 def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, int]:
@@ -169,14 +167,12 @@ def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict
             each.name: each.limit for each in storage.get_pool_limits() if not each.from_default
         }
         default = storage.get_pool_config().default_pool_limit
-    limits_by_table = {
-        key: (pool, limits.get(pool, default)) for key, pool in pools.items() if pool
-    }
+    pool_limits = {key: (pool, limits.get(pool, default)) for key, pool in pools.items() if pool}
     return {
         key: Reason.POOL_NOT_LIMITED.explain(
             pool=pool, limit="no limit" if limit is None else f"a limit of {limit}"
         )
-        for key, (pool, limit) in limits_by_table.items()
+        for key, (pool, limit) in pool_limits.items()
         if limit != 1
     }
 

@@ -177,7 +177,7 @@ def assert_the_refused_line_is_shown_read_again_and_settled(settings: Settings) 
     result = Terminal(settings.home, **settings.as_environ()).run("quarantine", "list", LATEST)
     assert (
         result.exit_code == 2
-        and "is made from other tables. Use a table that is loaded from landed files"
+        and "is derived from other tables. Use a table that is loaded from landed files"
         in result.stderr
     )
 

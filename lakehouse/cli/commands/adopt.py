@@ -103,7 +103,8 @@ def adopt_command(
             f"adopt {asked[0]}: it is {alone.known_as} already; see: lakehouse health "
             f"{alone.known_as}"
         )
-    new = [each.value.table for each in findings if each.value and not each.value.known_as]
+    readable = [each.value for each in findings if each.value]
+    new = [each.table for each in readable if not each.known_as]
     if new and not dry_run:
         write_adopted(opened.lake.settings, new, beside=opened.tables)
     if as_json:
@@ -118,9 +119,7 @@ def adopt_command(
     if new:
         _print_outcome(opened, new, alone=address is not None, dry_run=dry_run)
     if prefix is not None:
-        _print_next(
-            opened, [each.value for each in findings if each.value], prefix, dry_run=dry_run
-        )
+        _print_next(opened, readable, prefix, dry_run=dry_run)
     return tell_errors(findings)
 
 
@@ -266,11 +265,8 @@ def _row(finding: FoundTable) -> tuple[str, ...]:
             cell_of(finding),
         )
     health, plan, vacuum = finding.value.health, finding.value.health.plan, finding.value.vacuum
-    counts = (
-        health.file_count,
-        health.small_file_count,
-        health.file_count - finding.value.openings_saved,
-    )
+    files_after = health.file_count - finding.value.openings_saved
+    counts = (health.file_count, health.small_file_count, files_after)
     old = "-" if isinstance(vacuum, str) else bytes_text(vacuum.size_bytes)
     money = f"{plan.estimate.usd:.3g}" if plan.bins else "-"
     sentence = plan.sentence if not isinstance(vacuum, str) else f"{plan.sentence}; {vacuum}"

@@ -151,13 +151,9 @@ def _check_first_record(names: Sequence[str], declared: Sequence[str], landing: 
 
 def _is_header(names: Sequence[str], declared: Sequence[str]) -> bool:
     """Whether a file's first record names columns, perhaps in another order or case."""
-    names_read = [name.lower() for name in names]
+    lower = [name.lower() for name in names]
     columns = [name.lower() for name in declared]
-    return (
-        names_read[:1] == columns[:1]
-        or {*columns[1:]} <= {*names_read}
-        or {*names_read} <= {*columns}
-    )
+    return lower[:1] == columns[:1] or {*columns[1:]} <= {*lower} or {*lower} <= {*columns}
 
 
 def _check_header(
