@@ -225,7 +225,7 @@ def _print_archive(document: Mapping[str, Any]) -> None:
             )
         show(f"{table}: predicted: {price}")
         gone = time_text(document["bytes_leave_ms"])
-        show(f"{table}: a vacuum deletes the moved files after {gone}")
+        show(f"{table}: a daily vacuum has deleted the moved files by {gone}")
     for note in document["notes"]:
         show(f"{table}: {note}")
     print_figures(document)

@@ -71,7 +71,8 @@ class RestorePlan:
     def sentence(self) -> str:
         """The plan in words."""
         if not self.partitions:
-            return "nothing to restore: the archive has no such partition"
+            list_all = f"lakehouse archive list {self.table}"
+            return f"nothing to restore: the archive has no such partition. Use {list_all}"
         what = (
             f"{count_of(len(self.values), 'partition')} of the archive ({self.row_count:,} rows in"
             f" {count_of(self.file_count, 'file')}, {size_text(self.size_bytes)})"

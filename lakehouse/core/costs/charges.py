@@ -15,15 +15,15 @@ from typing import Literal
 
 from lakehouse.core.costs.exact_amounts import EXACT, day_of, decimal_of, gb_months, rounded
 from lakehouse.core.costs.operations import UpkeepOperation
-from lakehouse.core.costs.price_book import DEFAULT_CLASS, PriceBook
+from lakehouse.core.costs.price_book import PriceBook
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.objects import RECLAIMABLE, Part
-from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
 
 OUTSIDE = "outside"
+MULTIPART = "multipart"
 _DEAD = frozenset(
     part.name.lower() for part in (*RECLAIMABLE, Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT)
-)
+) | {MULTIPART}
 
 ChargeKind = Literal["storage", "compute", "requests"]
 
@@ -82,68 +82,9 @@ class CostSum:
     usd: Decimal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredDay:
-    """The inventory that stands for a day."""
-
-    day: date
-    report: str
-    reconciliation: Reconciliation
-
-
-def storage_charges(
-    stored: StoredDay, tables: Mapping[str, Table], book: PriceBook
-) -> list[Charge]:
-    """The charges for one day of storage: bytes by table, part and storage class.
-
-    Bytes in a class that the book does not have are charged as STANDARD.
-    """
-    found = stored.reconciliation
-    shares = [(table.table, share) for table in found.tables for share in table.shares]
-    shares += [("", share) for share in found.unclaimed]
-    sizes = dict[tuple[str, str, str, str], int]()
-    for table, share in shares:
-        part = OUTSIDE if share.part is None else share.part.name.lower()
-        for storage_class, sku, size_bytes in _billed_bytes(share, book):
-            key = (table, part, storage_class, sku)
-            sizes[key] = sizes.get(key, 0) + size_bytes
-    charges = list[Charge]()
-    for (table, part, storage_class, sku), size_bytes in sorted(sizes.items()):
-        price = book.usd_per_gb_month(storage_class)
-        if price is None:
-            price = book.classes[DEFAULT_CLASS].usd_per_gb_month
-        charge = Charge(
-            day=stored.day,
-            table=table,
-            owner=tables[table].owner if table in tables else "",
-            kind="storage",
-            part=part,
-            sku=sku,
-            quantity=gb_months(size_bytes, stored.day),
-            unit="GB-Months",
-            unit_price=decimal_of(price),
-            storage_class=storage_class,
-            size_bytes=size_bytes,
-            report=stored.report,
-        )
-        if charge.quantity:
-            charges.append(charge)
-    return charges
-
-
-def _billed_bytes(share: UsageShare, book: PriceBook) -> Iterable[tuple[str, str, int]]:
-    """The bytes of a share that S3 bills: the storage class, what the price is for, and how many.
-
-    Some classes have a minimum per object, and others an overhead, a part of it in STANDARD.
-    """
-    storage_class = share.storage_class or DEFAULT_CLASS
-    sku = f"storage/{storage_class}"
-    yield storage_class, sku, share.size_bytes
-    prices = book.classes.get(storage_class)
-    if prices is not None:
-        overhead_bytes = prices.overhead_bytes * share.file_count
-        yield storage_class, f"{sku}/minimum", share.padding_bytes + overhead_bytes
-        yield DEFAULT_CLASS, f"{sku}/index", prices.index_bytes * share.file_count
+def of_report(charges: Iterable[Charge]) -> list[Charge]:
+    """The charges that an inventory shows: stored bytes, and the inventory itself."""
+    return [each for each in charges if each.report]
 
 
 def operation_charges(

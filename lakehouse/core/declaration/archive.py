@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.column_names import check_columns
@@ -53,15 +53,17 @@ class Archive:
 
 
 def check_archive(
-    what: str, write: WriteMode, types: Mapping[str, str] | None, *, late: str = ""
+    what: str, archive: Any, write: WriteMode, types: Mapping[str, str | None] | None
 ) -> None:
     """Refuses an archive of a table whose partitions have no time.
 
-    `types` are the declared columns with their types, or `None` if they are unknown. The partitions
-    of an `Adopted` table are checked when an archive run is planned. `late` is `Archive.late` of a
-    table that has no landed rows, and so no quarantine.
+    `types` are the declared columns with their types, or `None` if the table has no landed rows,
+    and so no quarantine. The partitions of an `Adopted` table are checked when an archive run is
+    planned.
     """
-    if late == "refuse":
+    if not isinstance(archive, Archive):
+        raise Refused(f"{what} is {archive!r}. Use Archive(older_than_days=…, keep_days=…).")
+    if types is None and archive.late == "refuse":
         raise Refused(
             f"{what} has late='refuse', but only landed rows can go to quarantine. Use 'append' or"
             " 'keep'."
@@ -109,12 +111,16 @@ class Ttl:
             raise Refused(f"Ttl.days is {self.days!r}. Use {whole(1).words}.")
 
 
-def check_ttl(what: str, ttl: Ttl, write: WriteMode, types: Mapping[str, str] | None) -> None:
+def check_ttl(
+    what: str, ttl: Any, write: WriteMode, types: Mapping[str, str | None] | None
+) -> None:
     """Refuses a TTL whose rows would come back, or whose column is no time.
 
-    `types` are the declared columns with their types, or `None` if they are unknown. They are then
-    checked when a run is planned.
+    `types` are the declared columns with their types. What is unknown (`None`) is checked when a
+    run is planned.
     """
+    if not isinstance(ttl, Ttl):
+        raise Refused(f"{what} is {ttl!r}. Use Ttl(column=…, days=…).")
     if isinstance(write, Overwrite):
         raise Refused(
             f"{what} is set, but each run of an Overwrite brings all rows back. Use a filter in its"
@@ -124,5 +130,5 @@ def check_ttl(what: str, ttl: Ttl, write: WriteMode, types: Mapping[str, str] | 
         return
     check_columns(what, (ttl.column,), among=[*types])
     type_ = types[ttl.column]
-    if type_.split("(")[0].split(maxsplit=1)[0].lower() not in _TIMES[:-1]:
+    if type_ is not None and type_.split("(")[0].split(maxsplit=1)[0].lower() not in _TIMES[:-1]:
         raise Refused(f"{what}: {ttl.column} is {type_}. Use a DATE or TIMESTAMP column.")

@@ -112,12 +112,15 @@ class Table:
             partition_by=self.write.partition_by if isinstance(self.write, Append) else (),
             columns=None if self.source is None else self.source.known_columns,
         )
-        declared = None if self.source is None else dict(field_types(self.source.schema))
+        declared: dict[str, str | None] | None = None
+        if self.source is not None:
+            types = dict(field_types(self.source.schema))
+            declared = {**dict.fromkeys(self.source.derived), **types}
         if self.ttl is not None:
-            check_ttl(f"Table {self.key}: ttl", self.ttl, self.write, declared)
+            known = declared if self.source is not None and self.source.schema else None
+            check_ttl(f"Table {self.key}: ttl", self.ttl, self.write, known)
         if self.archive is not None:
-            late = "" if self.source is not None else self.archive.late
-            check_archive(f"Table {self.key}: archive", self.write, declared, late=late)
+            check_archive(f"Table {self.key}: archive", self.archive, self.write, declared)
         self._check_properties()
 
     def _check_properties(self) -> None:

@@ -241,11 +241,12 @@ def _notes(plan: TtlPlan, table: Table, facts: TtlFacts) -> Iterable[str]:
         f"the first vacuum after {utc_text(plan.gone_ms)} deletes their files for good"
     )
     if plan.null_rows:
-        yield f"{plan.null_rows:,} rows without a time are kept"
+        verb = "is" if plan.null_rows == 1 else "are"
+        yield f"{count_of(plan.null_rows, 'row')} without a time {verb} kept"
     unknown = sum(facts.bounds_of(file).max_ms is None for file in facts.snapshot.files)
     if unknown and plan.null_rows is None:
         yield (
-            f"{count_of(unknown, 'file')} have no statistics of {plan.column}, so Delta reads them "
+            f"Delta reads {count_of(unknown, 'file')} without statistics of {plan.column} as a "
             f"whole. Use delta.dataSkippingStatsColumns with {plan.column} for new files"
         )
     limit_bytes = table.compaction.max_bytes_per_run
@@ -256,5 +257,7 @@ def _notes(plan: TtlPlan, table: Table, facts: TtlFacts) -> Iterable[str]:
             f"({size_text(limit_bytes)}), since no smaller part can be selected. Use "
             "delta.enableDeletionVectors, or partitions by time"
         )
+    if table.archive is not None:
+        yield "rows in the archive stay there until Archive.keep_days are over"
     if isinstance(table.write, Merge):
         yield "a later change of a deleted key inserts its row again, until the next run"

@@ -127,6 +127,11 @@ def _facts_now(lake: Lake, table: Table) -> TableFacts:
 def _planned(
     table: Table, request: RestoreRequest, facts: TableFacts, contents: ArchiveContents
 ) -> RestorePlan:
+    names = facts.snapshot.partition_columns
+    for name in {name for each in request.values for name in each}.difference(names):
+        raise Refused(
+            f"restore of {table.key}: it is not partitioned by {name!r}. Use {' or '.join(names)}"
+        )
     return RestorePlan(
         table=table.key,
         version=facts.snapshot.version,

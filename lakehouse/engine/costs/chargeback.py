@@ -19,6 +19,7 @@ days begin a week ago, or with the last written one if no run has come for longe
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any
@@ -26,19 +27,26 @@ from typing import Any
 from lakehouse.core.costs.bill_allocation import allocated_rows
 from lakehouse.core.costs.charges import (
     Charge,
-    StoredDay,
     carried,
     corrections,
+    of_report,
     operation_charges,
-    storage_charges,
     total_usd,
 )
 from lakehouse.core.costs.exact_amounts import day_of
 from lakehouse.core.costs.focus import COLUMNS, LakeAccount, charge_of, estimated_row
 from lakehouse.core.costs.operations import UpkeepOperation
+from lakehouse.core.costs.storage_charges import (
+    StoredDay,
+    inventory_charge,
+    storage_charges,
+    upload_charges,
+)
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.inventory.report_manifest import Report
+from lakehouse.core.tiers.lifecycle_check import OpenUpload
 from lakehouse.engine.costs.cost_tables import (
     DAYS_BACK,
     CostsSession,
@@ -56,8 +64,9 @@ from lakehouse.engine.inventory.reconcile_lake import (
     reconcile_rows,
     tables_to_read,
 )
-from lakehouse.engine.inventory.stored_reports import reports_by_day
+from lakehouse.engine.inventory.stored_reports import SCAN, reports_by_day
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.store.s3_objects import open_uploads, s3_place
 from lakehouse.engine.table_lock import hold
 
 CHARGEBACK = "costs/chargeback"
@@ -83,10 +92,10 @@ def write_chargeback(costs: CostsSession, *, now_ms: int) -> CostsWritten:
                 late = estimates.corrections_of(day, known)
                 corrected += late
                 added += estimates.rows(late, is_closed=True)
-                before = _storage(known) + late
+                before = of_report(known) + late
                 continue
             charges = estimates.of_day(day, known, before)
-            before = _storage(charges) or before
+            before = of_report(charges) or before
             new = estimates.rows(charges, is_closed=is_over and not estimates.unread)
             if _in_order(new) != _in_order(rows):
                 replaced += new
@@ -167,6 +176,8 @@ class Estimates:
         self.days = [(day, day < today) for day in days]
         self._reports = reports_by_day(lake.store, since=self.first, now_ms=now_ms)
         self._book = load_price_book(lake.settings)
+        self._is_on_s3 = lake.settings.on_s3
+        self._uploads: Sequence[OpenUpload] | None = None
         self._reconciled: Mapping[str, Reconciliation] = {} if known is None else known.reconciled
         if known is None:
             found, self.unread = operations_since(lake, tables, self.first)
@@ -181,23 +192,23 @@ class Estimates:
 
         The `known` operations that cannot be read now, or that a log has forgotten, stay.
         """
-        report, stored = self._reports.get(day), _storage(known)
+        report, stored = self._reports.get(day), of_report(known)
         if report is None:
             stored = carried(before, day) if before else stored
         elif not stored or any(each.report != report.name for each in stored):
             stored = self._from_report(day)
-        operations = self._operations.get(day, [])
-        read = {(each.table, each.part, each.sku) for each in operations}
+        others = [*self._operations.get(day, []), *(self._of_uploads(day) if stored else ())]
+        read = {(each.table, each.part, each.sku) for each in others}
         kept = [
             each
             for each in known
-            if each.kind != "storage" and (each.table, each.part, each.sku) not in read
+            if not each.report and (each.table, each.part, each.sku) not in read
         ]
-        return [*stored, *kept, *operations]
+        return [*stored, *kept, *others]
 
     def corrections_of(self, day: date, known: Sequence[Charge]) -> list[Charge]:
         """What a later report changes about the storage of a closed day."""
-        report, stored = self._reports.get(day), _storage(known)
+        report, stored = self._reports.get(day), of_report(known)
         if report is None or any(each.report == report.name for each in stored):
             return []
         return corrections(stored, self._from_report(day))
@@ -214,8 +225,33 @@ class Estimates:
     def _from_report(self, day: date) -> list[Charge]:
         report, tables = self._reports[day], self._tables
         found = self._reconciled.get(report.name) or self._reconcile(report)
-        stored = StoredDay(day=day, report=report.name, reconciliation=found)
-        return storage_charges(stored, tables, self._book)
+        stored = StoredDay(
+            day=day,
+            report=report.name,
+            reconciliation=found,
+            is_scan=report.configuration == SCAN,
+        )
+        charges = storage_charges(stored, tables, self._book)
+        return [*charges, inventory_charge(stored, self._book)] if self._is_on_s3 else charges
+
+    def _of_uploads(self, day: date) -> list[Charge]:
+        """The parts of uploads that had begun by a day and have not ended now.
+
+        Uploads that cannot be listed, or whose size is unknown, are not charged.
+        """
+        if self._uploads is None:
+            self._uploads = ()
+            if (place := s3_place(self._lake.store, "")) is not None:
+                with suppress(Refused):
+                    self._uploads = open_uploads(place[0])
+        sizes = dict[str, int]()
+        for upload in self._uploads:
+            if day_of(upload.started_ms) <= day and upload.size_bytes:
+                name = upload.key.removeprefix(self._lake.store.prefix)
+                table = "/".join(name.split("/")[:2])
+                table = table if table in self._tables else ""
+                sizes[table] = sizes.get(table, 0) + upload.size_bytes
+        return upload_charges(sizes, day, self._tables, self._book)
 
     def _reconcile(self, report: Report) -> Reconciliation:
         lake, tables = self._lake, self._tables.values()
@@ -231,10 +267,6 @@ def _last_day(lake: Lake) -> date | None:
     partitions = [dict(file.partition) for file in facts.snapshot.files] if facts else []
     days = [each["x_day"] or "" for each in partitions if each["x_mode"] == "estimated"]
     return date.fromisoformat(max(days)) if days else None
-
-
-def _storage(charges: Sequence[Charge]) -> list[Charge]:
-    return [each for each in charges if each.kind == "storage"]
 
 
 def _in_order(rows: Sequence[Row]) -> list[Row]:

@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 
 from lakehouse.core.checks import CheckResult
-from lakehouse.core.costs.charges import Charge, total_usd
+from lakehouse.core.costs.charges import Charge, of_report, total_usd
 from lakehouse.core.costs.compaction_estimate import usd_per_opening
 from lakehouse.core.costs.exact_amounts import day_of, decimal_of, month_start
 from lakehouse.core.costs.focus import charge_of
@@ -61,7 +61,7 @@ def read_ledger(
             known = estimates.of_day(day, known, before)
             charges = [each for each in charges if each.day != day]
             charges += known
-        before = [each for each in known if each.kind == "storage"] or before
+        before = of_report(known) or before
     return LedgerReading(
         charges=tuple(each for each in charges if each.day >= since), unread=estimates.unread
     )

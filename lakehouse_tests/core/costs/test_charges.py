@@ -8,15 +8,20 @@ from importlib.resources import files
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.costs.charges import (
-    StoredDay,
     corrections,
+    of_report,
     operation_charges,
-    storage_charges,
     sum_by,
 )
 from lakehouse.core.costs.exact_amounts import gb_months
 from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.costs.price_book import parse_price_book
+from lakehouse.core.costs.storage_charges import (
+    StoredDay,
+    inventory_charge,
+    storage_charges,
+    upload_charges,
+)
 from lakehouse.core.inventory.objects import Part
 from lakehouse.core.inventory.reconcile import Reconciliation, TableShares, UsageShare
 
@@ -77,6 +82,23 @@ def test_bytes_are_charged_by_table_part_and_class() -> None:
         ("bronze/a", "tombstoned_past", "STANDARD", Decimal("0.023")),
     ]
     assert {each.owner for each in charges} == {"", "team-a"}
+
+
+def test_an_inventory_costs_its_list_requests_or_the_objects_of_its_report() -> None:
+    stored = replace(day(replace(share(Part.LIVE, GB), file_count=2_001)), report="scan/1")
+    scanned, reported = (
+        inventory_charge(replace(stored, is_scan=each), BOOK) for each in (True, False)
+    )
+    assert (scanned.quantity, scanned.sku, scanned.usd) == (3, "requests/put", Decimal("0.000015"))
+    assert (reported.quantity, reported.sku) == (2_001, "inventory/objects")
+    assert reported.usd == Decimal("0.0000050025")
+    assert of_report([scanned, reported]) == [scanned, reported]
+
+
+def test_parts_of_unfinished_uploads_are_dead_bytes_in_standard() -> None:
+    inside, outside = upload_charges({"bronze/a": 30 * GB, "": GB}, date(2026, 11, 3), TABLES, BOOK)
+    assert (inside.owner, inside.usd, outside.owner) == ("team-a", Decimal("0.023"), "")
+    assert inside.is_dead and inside.is_stored and of_report([inside]) == []
 
 
 def test_what_s3_bills_per_object_is_a_charge_of_its_own() -> None:

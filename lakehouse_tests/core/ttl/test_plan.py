@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
 from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.archive import Ttl
+from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
@@ -215,8 +215,24 @@ def test_without_any_known_time_nothing_goes_by_the_clock_of_the_newest_row() ->
 def test_files_without_statistics_and_steps_that_cannot_be_smaller_are_named() -> None:
     table = replace(TABLE, source=replace(SOURCE), compaction=Compaction(max_bytes_per_run=5))
     plan = planned({file("x"): UNKNOWN}, table)
-    assert plan.notes[1].startswith("1 file have no statistics of at, so Delta reads them whole.")
+    assert plan.notes[1].startswith("Delta reads 1 file without statistics of at as a whole.")
     assert plan.notes[2].startswith("one step may rewrite 10 B, more than max_bytes_per_run (5 B)")
+
+
+def test_a_derived_or_inferred_column_is_checked_when_a_run_is_planned() -> None:
+    derived = replace(SOURCE, derived={"day": "to_date(at)"})
+    assert replace(TABLE, source=derived, ttl=Ttl(column="day", days=1)).ttl is not None
+    assert replace(TABLE, source=replace(SOURCE, schema=None)).ttl == TTL
+    with pytest.raises(Refused, match=r"ttl is 31\. Use Ttl\("):
+        replace(TABLE, ttl=31)  # type: ignore[arg-type]
+    with pytest.raises(Refused, match=r"archive is 31\. Use Archive\("):
+        replace(TABLE, archive=31)  # type: ignore[arg-type]
+
+
+def test_an_archive_and_a_ttl_are_two_ends() -> None:
+    table = replace(TABLE, write=Append(partition_by=("d",)), archive=Archive())
+    [*_, note] = planned({file("x"): PAST}, table).notes
+    assert note == "rows in the archive stay there until Archive.keep_days are over"
 
 
 def test_a_merged_table_may_get_deleted_rows_again() -> None:
