@@ -141,7 +141,11 @@ class Texts:
             if text.isascii():
                 ends = [end - begin for end in ends] if begin else ends
                 return [text[low:high] for low, high in pairwise(ends)]
-        return [self[place] for place in places]
+        data = self.data
+        return [
+            data[bounds[place] : bounds[place + 1]].decode("utf-8", "surrogatepass")
+            for place in places
+        ]
 
 
 def _is_span(places: Sequence[int]) -> bool:

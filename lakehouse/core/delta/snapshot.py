@@ -4,7 +4,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import cast
 
@@ -198,13 +198,14 @@ def by_size(groups: Sequence[Sequence[DataFile]]) -> Sequence[DataFile]:
         files = [*chain.from_iterable(groups)]
         is_unique = len(set(map(_SIZE, files))) == len(files)  # then sorting is three times as fast
         return tuple(sorted(files, key=_SIZE if is_unique else _SIZE_AND_PATH))
-    places = array("q", chain.from_iterable(map(places_of, groups)))
-    sizes = columns.size_bytes
-    if len(set(map(sizes.__getitem__, places))) == len(places):
-        return Rows(columns, array("q", sorted(places, key=sizes.__getitem__)))
-    path = columns.path
-    by_both = sorted(places, key=lambda place: (sizes[place], path[place]))
-    return Rows(columns, array("q", by_both))
+    places = chain.from_iterable(map(places_of, groups))
+    size_of = columns.size_bytes.__getitem__
+    ordered = int_column()
+    for _, group in groupby(sorted(places, key=size_of), key=size_of):
+        tied = [*group]
+        # A path has to be decoded, which takes longer than sorting by size.
+        ordered.extend(tied if len(tied) == 1 else sorted(tied, key=columns.path.__getitem__))
+    return Rows(columns, ordered)
 
 
 def row_total(files: Sequence[DataFile]) -> int | None:
