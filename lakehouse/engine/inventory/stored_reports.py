@@ -9,7 +9,7 @@
 import hashlib
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 
@@ -64,12 +64,13 @@ def newest_report(
     now_ms: int,
     configuration: str | None = None,
     max_age_hours: float | None = None,
+    stamps: Sequence[tuple[str, str]] | None = None,
 ) -> Report | None:
     """The newest complete report, of one configuration or of any; `None` if there is none.
 
-    Raises as `parse_manifest`.
+    `stamps` is a recent result of `stamps_of`. Raises as `parse_manifest`.
     """
-    for found, stamp in stamps_of(store):
+    for found, stamp in stamps_of(store) if stamps is None else stamps:
         if configuration not in (None, found):
             continue
         checksum = checksum_of(store, found, stamp)

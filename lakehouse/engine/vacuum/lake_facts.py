@@ -168,9 +168,12 @@ class LakeFacts:
         One configuration may not be enough: its filter may exclude a part of the lake.
         """
         store, reports, problem = self.lake.store, list[ReportRows](), ""
-        for configuration in dict.fromkeys(name for name, _ in stamps_of(store)):
+        stamps = stamps_of(store)
+        for configuration in dict.fromkeys(name for name, _ in stamps):
             try:
-                report = newest_report(store, now_ms=now_ms(), configuration=configuration)
+                report = newest_report(
+                    store, now_ms=now_ms(), configuration=configuration, stamps=stamps
+                )
                 reports += [ReportRows(store, report)] if report else []
             except Refused as error:
                 problem = problem or str(error)
