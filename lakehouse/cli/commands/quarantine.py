@@ -150,7 +150,7 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
 def settle_command(
     table: str, files: tuple[str, ...], why: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Record that quarantined lines and files of TABLE were taken care of.
+    """Record that quarantined lines and files of TABLE were handled.
 
     They leave the quarantine; landed files stay where they are.
     """
