@@ -146,8 +146,8 @@ def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> 
 
 
 @contextmanager
-def recorder_of_done(settings: Settings, change: str) -> Iterator[Recorder]:
-    """The recorder of a `change` that is done already, so a failure to record it is only shown."""
+def recorder_after_change(settings: Settings, change: str) -> Iterator[Recorder]:
+    """The recorder for a `change` that is already made: a failure to record it is only shown."""
     try:
         with open_recorder(settings) as recorder:
             yield recorder

@@ -75,7 +75,8 @@ def line_chart(
     for place, each in enumerate(series):
         # Lines in the back are wider, so that they are visible behind others.
         width = 1.5 + min(1.5, 4.5 / len(series)) * (len(series) - 1 - place)
-        xs, ys = [x for x, _ in each.points], [y for _, y in each.points]
+        xs = [x for x, _ in each.points]
+        ys = [y for _, y in each.points]
         axes.plot(
             xs,
             ys,
@@ -214,7 +215,8 @@ def text_chart(
     points = [point for each in series for point in each.points]
     if not points:
         return []
-    low, high = min(x for x, _ in points), max(x for x, _ in points)
+    low = min(x for x, _ in points)
+    high = max(x for x, _ in points)
     most = max(1.0, *(y for _, y in points))
     width = min(width, max(len(each.points) for each in series))
     cells = [[" "] * width for _ in range(height)]
@@ -258,7 +260,8 @@ def sparkline(points: Sequence[tuple[float, float]], *, width: int = 120, height
     """
     if len(points) < 2:
         return ""
-    low, high = points[0][0], points[-1][0]
+    low = points[0][0]
+    high = points[-1][0]
     most = max(1.0, *(y for _, y in points))
     span = max(1.0, high - low)
     places = " ".join(
@@ -277,7 +280,8 @@ def sparkline(points: Sequence[tuple[float, float]], *, width: int = 120, height
 def share_bar(numbers: Sequence[float], *, width: int = 600, height: int = 14) -> str:
     """One bar as SVG text, split by these numbers; the part in place n has the class `part-n`."""
     total = sum(numbers)
-    parts, start = list[str](), 0.0
+    parts = list[str]()
+    start = 0.0
     for place, number in enumerate(numbers):
         length = number / total * width if total else 0.0
         parts.append(

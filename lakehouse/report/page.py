@@ -24,9 +24,11 @@ _MILD = frozenset({Concern.PAUSED, Concern.UNDECLARED, Concern.INVENTORY_LATE, C
 # A page of 1,000 tables would be large otherwise.
 _MOST_RUNS = 200
 # Ages are shown in hours from two hours on, and in days from two days on.
-_HOURS_FROM_MINUTES, _DAYS_FROM_MINUTES = 120, 2 * 24 * 60
+_HOURS_FROM_MINUTES = 120
+_DAYS_FROM_MINUTES = 2 * 24 * 60
 # Below these scores, a table's health is shown as bad or fair.
-_BAD, _FAIR = 50, 75
+_BAD = 50
+_FAIR = 75
 
 
 def render_page(page: Page) -> str:

@@ -136,8 +136,8 @@ def partition_text(values: Mapping[str, str | None]) -> str:
 
 def _report(opened: LakeContext, table: Table, sentence: str) -> None:
     """Reports the table's new state to Dagster."""
-    from lakehouse.cli.dagster_runs import recorder_of_done
+    from lakehouse.cli.dagster_runs import recorder_after_change
 
     change = f"{table.key} has its rows back"
-    with recorder_of_done(opened.lake.settings, change) as recorder:
+    with recorder_after_change(opened.lake.settings, change) as recorder:
         recorder.report_restore(table, opened.lake, sentence)

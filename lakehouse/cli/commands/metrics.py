@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from lakehouse.core.metrics.families import Sample
 
 # How old served metrics may be. On S3, a reading costs a few requests per table.
-_MAX_AGE_SECONDS, _MAX_AGE_SECONDS_ON_S3 = 30, 300
+_MAX_AGE_SECONDS = 30
+_MAX_AGE_SECONDS_ON_S3 = 300
 
 
 @click.command("metrics", epilog="Example: lakehouse metrics --out /var/lib/node/lakehouse.prom")

@@ -79,7 +79,7 @@ def _print_plan(plan: RebuildPlan) -> None:
 
 def report_to_dagster(opened: LakeContext, table: Table, outcome: RebuildOutcome) -> None:
     """Reports the table's new state to Dagster."""
-    from lakehouse.cli.dagster_runs import recorder_of_done
+    from lakehouse.cli.dagster_runs import recorder_after_change
 
-    with recorder_of_done(opened.lake.settings, f"{table.key} was rebuilt") as recorder:
+    with recorder_after_change(opened.lake.settings, f"{table.key} was rebuilt") as recorder:
         recorder.report_rebuild(table, opened.lake, outcome)

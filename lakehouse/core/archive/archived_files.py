@@ -28,7 +28,8 @@ ARCHIVE = "archive"
 MOST_FILES = 50_000
 # With these, the names or types of columns come from the log, so that other readers of Parquet
 # would not find them in the files.
-_MAPPING, _UNMAPPED = "delta.columnMapping.mode", ("none", "")
+_MAPPING = "delta.columnMapping.mode"
+_UNMAPPED = ("none", "")
 _APPEND_ONLY = "delta.appendOnly"
 _WIDENED = frozenset({"typeWidening", "typeWidening-preview"})
 # Source: AWS, CopyObject: "up to 5 GB in size in a single atomic action"; S3 counts in powers of 2.
@@ -177,7 +178,8 @@ class ArchivedNames:
     """
 
     def __init__(self, snapshot: Snapshot, number: int, taken: Iterable[str]) -> None:
-        self._table_key, self._number = snapshot.table, number
+        self._table_key = snapshot.table
+        self._number = number
         self._types = {column.name: column.type for column in snapshot.columns}
         self._taken = {*taken}
 
@@ -191,7 +193,8 @@ class ArchivedNames:
         last = posixpath.basename(source)
         if last.startswith(("_", ".")):
             last = f"file{last}"
-        name, count = f"{folder}/{last}", 0
+        name = f"{folder}/{last}"
+        count = 0
         while name in self._taken:
             count += 1
             name = f"{folder}/{self._number}-{count}-{last}"

@@ -150,7 +150,9 @@ def refuse_undone(history: Commits) -> None:
     Raises:
         Broken: rows of the operation are in two places, or in none.
     """
-    applied, now, undone_by = frozenset[int](), frozenset[int](), 0
+    applied = frozenset[int]()
+    now = frozenset[int]()
+    undone_by = 0
     by_version = dict[int, frozenset[int]]()
     for commit in history.commits:
         number = commit.applications.get(APP_ID)
@@ -159,7 +161,8 @@ def refuse_undone(history: Commits) -> None:
             restored = int(version) if version.isdigit() else -1
             now = by_version.get(restored, frozenset[int]())
         elif number is not None:
-            applied, now = applied | {number}, now | {number}
+            applied = applied | {number}
+            now = now | {number}
         elif applied != now and moves_rows(commit):
             settled = written_in(commit).get("number")
             now |= {each for each in applied if each == settled}

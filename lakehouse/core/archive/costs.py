@@ -65,7 +65,8 @@ def estimate_move(
     """
     retention_ms = retention_ms_of(properties)
     kept_ms = None if retention_ms is None else retention_ms + _UNTIL_VACUUM_MS
-    into, standard = classes.get(archive.storage_class), classes.get("STANDARD")
+    into = classes.get(archive.storage_class)
+    standard = classes.get("STANDARD")
     seconds = _seconds_of_move(partitions, on_disk=into is None) if partitions else 0.0
     on_disk = ArchiveEstimate(
         seconds=seconds,

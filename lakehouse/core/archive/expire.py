@@ -151,7 +151,8 @@ def plan_expire(facts: ExpireFacts, *, now_ms: int) -> ExpirePlan:
     A partition is kept for `keep_days` from the last time that rows of it were archived, so that
     all of it goes at once.
     """
-    contents, snapshot = facts.contents, facts.table.snapshot
+    contents = facts.contents
+    snapshot = facts.table.snapshot
     expires_ms = expiry_times(contents, facts.keep_days)
     waits = contents.unapplied is not None
     is_due = {values for values, ms in expires_ms.items() if ms <= now_ms}

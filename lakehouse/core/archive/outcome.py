@@ -22,7 +22,8 @@ class ArchiveOutcome:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """The predicted and actual figures."""
-        plan, operation = self.plan, self.operation
+        plan = self.plan
+        operation = self.operation
         files = 0 if operation is None else len(operation.sources)
         rows = 0 if operation is None else operation.row_count
         return (

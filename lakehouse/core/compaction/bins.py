@@ -262,11 +262,13 @@ def _packed_together(
 
 
 def _filled(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[DataFile]]:
-    open_bin, open_bytes = list[DataFile](), 0
+    open_bin = list[DataFile]()
+    open_bytes = 0
     for file in files:
         if open_bytes + file.size_bytes > up_to_bytes:
             yield open_bin
-            open_bin, open_bytes = [], 0
+            open_bin = []
+            open_bytes = 0
         open_bin.append(file)
         open_bytes += file.size_bytes
     yield open_bin

@@ -22,7 +22,8 @@ _READS_PER_DAY = 1.0
 _GB = 1024**3
 # Its price is that of its warmest tier. Its next tier costs as much as STANDARD_IA.
 # Source: Amazon S3 pricing, S3 Intelligent-Tiering.
-_TIERED, _AS_COLD_AS = "INTELLIGENT_TIERING", "STANDARD_IA"
+_TIERED = "INTELLIGENT_TIERING"
+_AS_COLD_AS = "STANDARD_IA"
 
 
 def replacement_costs(

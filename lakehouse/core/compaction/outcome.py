@@ -182,7 +182,8 @@ class CompactionOutcome:
     @property
     def _why_nothing_was_merged(self) -> str:
         """Why OPTIMIZE did not commit although files were planned."""
-        planned, newest = self.plan.version, self.facts.snapshot.version if self.facts else None
+        planned = self.plan.version
+        newest = self.facts.snapshot.version if self.facts else None
         merged = f"OPTIMIZE merged none of the {self.plan.files_removed} planned files"
         if newest is not None and newest > planned:
             return (
@@ -197,7 +198,8 @@ class CompactionOutcome:
 
     def as_json(self) -> dict[str, Any]:
         """The JSON shape of the plan, plus the actual figures with the prefix `actual_`."""
-        entry, account = self.entry, self.account
+        entry = self.entry
+        account = self.account
         means = errors_as_json(entry.mean_errors if entry else NO_ERRORS)
         return {
             **self.plan.as_json(),

@@ -171,7 +171,8 @@ def within_bounds(
     A plan that does not fit waits for the next run; smaller ones after it may still fit. The result
     is empty if the first plan alone is too large.
     """
-    chosen, size_bytes = list[PartitionPlan](), 0
+    chosen = list[PartitionPlan]()
+    size_bytes = 0
     for plan in in_order(facts, plans):
         if fits(facts, size_bytes + plan.size_bytes):
             chosen.append(plan)

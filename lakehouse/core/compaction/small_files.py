@@ -191,12 +191,15 @@ def _gains(bin_: Bin, facts: PlanningFacts, plan: PartitionPlan, target: int) ->
 def _bounded(facts: PlanningFacts, group: BestGroup) -> Rewrite:
     """The rewrite of one run."""
     target = group.target
-    chosen, ratio, least_left = within_bounds(facts, group.plans), MAX_DELETED_ROWS_RATIO, 0
+    chosen = within_bounds(facts, group.plans)
+    ratio = MAX_DELETED_ROWS_RATIO
+    least_left = 0
     if not chosen:
         whole = in_order(facts, group.plans)[0]
         lowered, ratio = _lowered(facts, whole, target)
         # Without the large files with deleted rows, the bins differ, so some work may be left.
-        chosen, least_left = (lowered,), int(lowered.bins != whole.bins)
+        chosen = (lowered,)
+        least_left = int(lowered.bins != whole.bins)
     return Rewrite(
         statement=Packing(
             smaller_than_bytes=chosen[0].cutoff_bytes,

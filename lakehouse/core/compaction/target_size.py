@@ -55,13 +55,14 @@ class WriteHistory:
 
 def write_history_of(history: Commits | None) -> WriteHistory:
     """The earlier compactions and writes of a table; empty for a table that does not exist yet."""
-    targets, written_ms, arranged = (
-        dict[str, int](),
-        dict[str, int](),
-        dict[str, tuple[tuple[str, ...], int]](),
-    )
-    settled, last_target, unchanged = tuple[str, ...](), None, False
-    versions, read_versions = dict[str, int](), dict[str, int]()
+    targets = dict[str, int]()
+    written_ms = dict[str, int]()
+    arranged = dict[str, tuple[tuple[str, ...], int]]()
+    settled = tuple[str, ...]()
+    last_target = None
+    unchanged = False
+    versions = dict[str, int]()
+    read_versions = dict[str, int]()
     for commit in history.commits if history else ():
         versions.update(dict.fromkeys(commit.added_paths, commit.version))
         if commit.changed_data:
@@ -77,10 +78,8 @@ def write_history_of(history: Commits | None) -> WriteHistory:
             )
         if isinstance(target := figures.get("target_file_bytes"), int) and target > 0:
             targets.update(dict.fromkeys(commit.added_paths, target))
-            last_target, unchanged = (
-                target,
-                history is not None and history.data_changed_after(commit.version) is False,
-            )
+            last_target = target
+            unchanged = history is not None and history.data_changed_after(commit.version) is False
     return WriteHistory(
         last_target=last_target,
         unchanged=unchanged,

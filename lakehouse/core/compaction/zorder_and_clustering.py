@@ -41,7 +41,8 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 
 # DeltaSQLConf: `optimize.clustering.mergeStrategy.minCubeSize.threshold` and `.targetCubeSize`.
-_FULL_CUBE_BYTES, _BIN_BYTES = 100 * 1024**3, 150 * 1024**3
+_FULL_CUBE_BYTES = 100 * 1024**3
+_BIN_BYTES = 150 * 1024**3
 # DataSkippingReader: `delta.dataSkippingNumIndexedCols`.
 _INDEXED_COLUMNS = 32
 

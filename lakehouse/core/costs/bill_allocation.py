@@ -95,7 +95,8 @@ def _split_row(
     row: Mapping[str, Any], by_day: Mapping[date, Sequence[Charge]], bill: str
 ) -> list[dict[str, Any]]:
     known = {name: _typed(name, row[name]) for name in FOCUS_COLUMNS if name in row}
-    start, end = known["ChargePeriodStart"], known["ChargePeriodEnd"]
+    start = known["ChargePeriodStart"]
+    end = known["ChargePeriodEnd"]
     weights = _weights(row, [each for day in _days(by_day, start, end) for each in by_day[day]])
     if not weights:
         raise Refused(

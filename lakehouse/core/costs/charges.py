@@ -106,10 +106,12 @@ def corrections(written: Sequence[Charge], now: Sequence[Charge]) -> list[Charge
 
     `written` includes earlier corrections.
     """
-    before, after = _sums(written), _sums(now)
+    before = _sums(written)
+    after = _sums(now)
     differences = list[Charge]()
     for key in sorted(before.keys() | after.keys()):
-        old, new = before.get(key), after.get(key)
+        old = before.get(key)
+        new = after.get(key)
         model = new or old
         assert model is not None
         quantity = (new.quantity if new else Decimal(0)) - (old.quantity if old else Decimal(0))

@@ -86,7 +86,9 @@ def estimate(
     seconds = warm_seconds + rates.cold_start_seconds if runs else 0.0
     merged_bytes = work.merged_bytes(rates.bytes_per_file)
     bytes_written = round(merged_bytes * rates.written_share * work.live_share)
-    gets, puts, comparison_gets = 0, 0, 0
+    gets = 0
+    puts = 0
+    comparison_gets = 0
     if runs and on_s3:
         sizes = (work.files_removed, work.files_added, work.bytes_removed, bytes_written)
         gets, puts = requests(*sizes, compared=compared)

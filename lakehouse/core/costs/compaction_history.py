@@ -65,7 +65,8 @@ class Account:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The account as two or three sentences."""
-        means, runs = self.mean_errors, min(len(self.entries), _MEAN_OF)
+        means = self.mean_errors
+        runs = min(len(self.entries), _MEAN_OF)
         off = (
             f"files {_share(means['files'])}, bytes added {_share(means['bytes'])}, "
             f"seconds {_share(means['seconds'])}"

@@ -144,7 +144,8 @@ def _by_price(total: UpkeepSum) -> tuple[float, int]:
 
 
 def _compaction(table: str, entry: Entry, prices: Prices) -> UpkeepOperation:
-    run, predicted = entry.compaction, entry.compaction.predicted
+    run = entry.compaction
+    predicted = entry.compaction.predicted
     figures = [
         Figure(name, getattr(predicted, name, None), getattr(run, name))
         for name in ("files_removed", "files_added", "bytes_added", "seconds")
@@ -193,7 +194,9 @@ def _vacuum(table: str, record: VacuumRecord, prices: Prices) -> UpkeepOperation
 def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
     """A commit of archive, restore or TTL. Its time counts from `started_ms` in its metadata."""
     written = written_in(commit)
-    kind, started_ms, plan = written[ROWS_MOVED], written.get("started_ms"), written.get("plan")
+    kind = written[ROWS_MOVED]
+    started_ms = written.get("started_ms")
+    plan = written.get("plan")
     seconds = None
     if isinstance(started_ms, int) and started_ms <= commit.committed_ms:
         seconds = (commit.committed_ms - started_ms) / 1000

@@ -97,10 +97,12 @@ def parse_price_book(
             f"{name}: {unknown[0]!r} is unknown. Use as_of, region, and a table for the region"
             f" {region}, like [{region}.requests]."
         )
-    lender, mine = str(packaged["region"]), own.get(region, {})
+    lender = str(packaged["region"])
+    mine = own.get(region, {})
     base = packaged.get(region) or _lent(packaged[lender], mine, lender)
     prices = _merged(base, mine, f"{name}: {region}")
-    numbers, sources = dict[str, float](), dict[str, str]()
+    numbers = dict[str, float]()
+    sources = dict[str, str]()
     for section, names in _SECTIONS.items():
         where = f"{name}: {region}.{section}"
         table = _checked(prices.pop(section, {}), names, where)

@@ -149,7 +149,8 @@ def left_usd(
     charges: Sequence[Charge], budgets: Mapping[str, Decimal], *, today: date
 ) -> dict[str, Decimal]:
     """What the forecast of the month leaves of each budget; below 0: too little."""
-    left, days = dict[str, Decimal](), known_days(charges, today=today)
+    left = dict[str, Decimal]()
+    days = known_days(charges, today=today)
     for scope, budget in budgets.items():
         own = [each for each in charges if scope in ("lake", each.layer, each.table)]
         left[scope] = budget - (forecast_usd(own, today=today, days=days) or Decimal(0))

@@ -95,7 +95,8 @@ def declared_as(kind: type[Declared], entry: Any) -> Declared:
     Raises:
         Refused: the entry is no table, has an unknown knob or value, or lacks a knob.
     """
-    word, of_kind = kind.__name__.lower(), fields(cast("Any", kind))
+    word = kind.__name__.lower()
+    of_kind = fields(cast("Any", kind))
     names = [each.name for each in of_kind]
     if not isinstance(entry, Mapping):
         raise Refused(f"{word} is {entry!r}. Use a table of {', '.join(names)}.")

@@ -138,7 +138,8 @@ class Commits:
         A version that a later RESTORE brought back is not included.
         """
         held: dict[int, frozenset[int]] = {}
-        now, written = frozenset[int](), list[int]()
+        now = frozenset[int]()
+        written = list[int]()
         for commit in (each for each in self.commits if each.version > version):
             restored = brought_back_by(commit)
             written += [commit.version] if restored is None else []
@@ -153,7 +154,8 @@ class Commits:
 
     def file_counts(self, newest: int) -> tuple[int, ...]:
         """The number of files after each commit, counted back from `newest` after the last one."""
-        counts, count = list[int](), newest
+        counts = list[int]()
+        count = newest
         for commit in reversed(self.commits):
             counts.append(count)
             # A commit that only adds files, without a data change, adds existing files again. A

@@ -57,7 +57,8 @@ def name_in_table(path: str) -> str | None:
 
 def name_below(uri: str, root: str) -> str | None:
     """The path of a decoded `uri` below `root`, compared as text; `None` if it is elsewhere."""
-    bare, base = bare_uri(uri), f"{bare_uri(root)}/"
+    bare = bare_uri(uri)
+    base = f"{bare_uri(root)}/"
     return bare.removeprefix(base) if bare.startswith(base) else None
 
 
@@ -91,7 +92,8 @@ def vector_file(vector: str) -> str | None:
         )
     if match["storage"] != "u":
         return match["where"] if match["storage"] == "p" else None
-    prefix, encoded = match["where"][:-_UUID_LENGTH], match["where"][-_UUID_LENGTH:]
+    prefix = match["where"][:-_UUID_LENGTH]
+    encoded = match["where"][-_UUID_LENGTH:]
     try:
         name = f"deletion_vector_{UUID(bytes=b85decode(encoded.translate(_AS_BASE85)))}.bin"
     except ValueError as error:

@@ -40,7 +40,8 @@ _SPAN = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
 _INTERVAL = re.compile(r"(?:interval\s+)?(?:\d+\s+[a-z]+(?:\s+|$))+")
 # The table property that sets how long removed files are kept. Source: PROTOCOL.md, and Delta's
 # default.
-RETENTION, _DEFAULT_RETENTION = "delta.deletedFileRetentionDuration", "interval 1 week"
+RETENTION = "delta.deletedFileRetentionDuration"
+_DEFAULT_RETENTION = "interval 1 week"
 # The default of `delta.checkpointInterval` (DeltaConfigs.scala); PROTOCOL.md sets none.
 _CHECKPOINT_INTERVAL = 10
 

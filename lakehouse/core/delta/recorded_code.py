@@ -38,7 +38,8 @@ def recorded_code(commits: Iterable[Commit]) -> RecordedCode | None:
         is_increment = any(app_id.startswith(CONSUME) for app_id in commit.applications)
         if not (is_increment or INPUTS in written or CODE in written):
             continue
-        code, earlier = written.get(CODE), written.get(EARLIER_CODE)
+        code = written.get(CODE)
+        earlier = written.get(EARLIER_CODE)
         return RecordedCode(
             version=commit.version,
             code=code if isinstance(code, str) else None,

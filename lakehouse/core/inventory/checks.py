@@ -86,10 +86,8 @@ def assess_plausible(load: Load, before: Load | None) -> CheckResult:
             ok=True,
             sentence=f"report {load.report} is the first, so there is nothing to compare it with",
         )
-    objects, size = (
-        _share(load.object_count, before.object_count),
-        _share(load.size_bytes, before.size_bytes),
-    )
+    objects = _share(load.object_count, before.object_count)
+    size = _share(load.size_bytes, before.size_bytes)
     sentence = (
         f"{load.object_count:,} objects of {load.size_bytes:,} bytes; report {before.report} had "
         f"{before.object_count:,} "

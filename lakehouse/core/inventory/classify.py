@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.inventory.table_files import TableFiles
 
-_LOG, _CHANGES = "_delta_log/", "_change_data/"
+_LOG = "_delta_log/"
+_CHANGES = "_change_data/"
 # Source: PROTOCOL.md, "Deletion Vector File Storage Format", "Delta Log Entries", "Checkpoints",
 # "Version Checksum File".
 _VECTOR = re.compile(r"(?:.*/)?deletion_vector_[0-9a-f-]{36}\.bin", re.DOTALL)

@@ -33,7 +33,8 @@ def expired(
     `files` are names relative to the configuration's folder, with modification times. `newest` is
     the stamp of the newest complete report. If it is missing or expired, nothing is deleted.
     """
-    reports_ms, data_ms = now_ms - KEPT_DAYS * DAY_MS, now_ms - (KEPT_DAYS + 1) * DAY_MS
+    reports_ms = now_ms - KEPT_DAYS * DAY_MS
+    data_ms = now_ms - (KEPT_DAYS + 1) * DAY_MS
     kept_ms = stamp_ms(newest or "")
     if kept_ms is None or kept_ms < reports_ms:
         return ()

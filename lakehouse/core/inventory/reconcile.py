@@ -135,7 +135,8 @@ def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconcil
     The tables must be read after the inventory was created. Then a file that a commit removed in
     the meantime has a tombstone, and a file that it added is not an orphan.
     """
-    lake_prefix, settled_ms = tables.lake_prefix, listing.settled_ms
+    lake_prefix = tables.lake_prefix
+    settled_ms = listing.settled_ms
     least_billed_bytes = tables.least_billed_bytes
     known = [*(each.table for each in tables.files), *tables.unread]
     lent = {name for each in tables.files for name in each.borrowed(known)}
@@ -145,7 +146,8 @@ def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconcil
         each.table: _Table(each, ObjectClassifier(each, uses, now_ms=now_ms))
         for each in tables.files
     }
-    owners, seen = Owners(known), set[str]()
+    owners = Owners(known)
+    seen = set[str]()
     cells: UsageCounts = defaultdict(lambda: [0, 0, 0, 0])
     for each in listing.objects:
         name = each.key.removeprefix(lake_prefix) if each.key.startswith(lake_prefix) else None
@@ -187,7 +189,8 @@ class _Table:
     """Tracks which files of a table's newest version are missing, or have another size."""
 
     def __init__(self, table_files: TableFiles, classifier: ObjectClassifier) -> None:
-        self._table_files, self._classifier = table_files, classifier
+        self._table_files = table_files
+        self._classifier = classifier
         self._unseen: dict[str, Reference] = {**table_files.live, **table_files.vectors}
         self._resized: list[str] = []
         self._archived: list[str] = []

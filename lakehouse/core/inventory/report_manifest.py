@@ -21,7 +21,8 @@ MAX_REPORT_AGE_HOURS = 26.0
 # Source: Amazon S3 user guide, "Amazon S3 Inventory": reports are daily or weekly. One daily report
 # was complete only 23 hours after its listing began.
 _AWS_DELIVERY_HOURS = 26.0
-_DAY_HOURS, _WEEK_HOURS = 24.0, 168.0
+_DAY_HOURS = 24.0
+_WEEK_HOURS = 168.0
 # Clocks that are synchronized with a time server differ by seconds. A report that is dated tomorrow
 # would count as fresh for a day too long.
 _AHEAD_MS = 300_000
@@ -90,7 +91,9 @@ def parse_manifest(
             `max_age_hours`. Or its time is in the future, or implausible (seconds instead of
             milliseconds).
     """
-    name, bucket, folder = source.name, source.bucket, source.folder
+    name = source.name
+    bucket = source.bucket
+    folder = source.folder
     where = f"inventory report {name}"
     recorded = checksum.strip()
     actual = hashlib.md5(manifest, usedforsecurity=False).hexdigest()

@@ -89,7 +89,8 @@ def fold_table_files(
     because an older version reads them. A checkpoint drops tombstones by the retention of its time,
     which may have been shorter.
     """
-    names, retention_ms = _Names(snapshot, place), retention_ms_of(snapshot.properties)
+    names = _Names(snapshot, place)
+    retention_ms = retention_ms_of(snapshot.properties)
     since_ms = 0 if retention_ms is None else now_ms - retention_ms
     live: dict[str, Reference] = {}
     for file in snapshot.files:
@@ -141,7 +142,8 @@ class _Names:
     """
 
     def __init__(self, snapshot: Snapshot, place: ResolvePath) -> None:
-        self._uri, self._place = snapshot.uri, place
+        self._uri = snapshot.uri
+        self._place = place
         self._table = place(snapshot.uri)
         self._folders: dict[str, str | None] = {}
         self.elsewhere: dict[str, Reference] = {}

@@ -17,10 +17,12 @@ from lakehouse.core.units import HOUR_MS
 
 # `lakehouse health` shows scores below 50 in red. The higher limit at the end avoids a message for
 # each compaction of a table that lives at the border.
-SICK_SCORE, WELL_SCORE = 50.0, 60.0
+SICK_SCORE = 50.0
+WELL_SCORE = 60.0
 # Inventories and vacuums run once a day. Two missed ones, and two hours for the run.
 LATE_HOURS = 50
-_FIRST_PAUSE_MS, _MOST_DOUBLINGS = 60_000, 6
+_FIRST_PAUSE_MS = 60_000
+_MOST_DOUBLINGS = 6
 # A message has at most this many lines, since Slack cuts off long texts.
 _LINES = 20
 _LINE_CHARACTERS = 500

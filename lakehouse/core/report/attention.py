@@ -16,7 +16,8 @@ from lakehouse.core.units import HOUR_MS
 LATE_VACUUM_MS = 48 * HOUR_MS
 # Checks whose facts the page reads itself, and so has newer.
 _SHOWN_ANYWAY = frozenset({"breaker", "quarantine", "fresh", "missing", "deleted", "budget"})
-_UPKEEP, _OF_LAKE = ("compaction", "vacuum", "archive", "ttl"), ("inventory/", "costs/")
+_UPKEEP = ("compaction", "vacuum", "archive", "ttl")
+_OF_LAKE = ("inventory/", "costs/")
 _STOPPED = frozenset(each.name for each in (Reason.BREAKER_OPEN, Reason.REWRITE_LOOP))
 
 

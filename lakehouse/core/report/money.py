@@ -14,8 +14,12 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.objects import KINDS
 from lakehouse.core.report.values import Attention, Concern
 
-_LIVE, _KEPT, _DEAD = "live data", "removed files that are kept", "files that a vacuum can delete"
-_LOG, _ARCHIVE, _OTHER = "log", "archive", "other files"
+_LIVE = "live data"
+_KEPT = "removed files that are kept"
+_DEAD = "files that a vacuum can delete"
+_LOG = "log"
+_ARCHIVE = "archive"
+_OTHER = "other files"
 _NAMES = {
     "live": _LIVE,
     "kept": _KEPT,
@@ -26,7 +30,8 @@ _NAMES = {
 }
 _PART_NAMES = {part.name.lower(): _NAMES[kind] for kind, parts in KINDS.items() for part in parts}
 # A part with at least this share of a table's cost gets advice.
-_WORTH_A_VACUUM, _WORTH_A_LOOK = 0.1, 0.25
+_WORTH_A_VACUUM = 0.1
+_WORTH_A_LOOK = 0.25
 _MOSTLY = 0.75
 _DEAREST = 10
 _OUTSIDE = "(outside all tables)"
@@ -155,7 +160,8 @@ def forecast_by_table(charges: Sequence[Charge], *, today: date) -> dict[str, di
     Each day to come is assumed to cost as much as an average known day of the last week. So all
     parts sum up to `forecast_usd`.
     """
-    first, week_first = today.replace(day=1), today - timedelta(days=6)
+    first = today.replace(day=1)
+    week_first = today - timedelta(days=6)
     days = known_days(charges, today=today)
     days_left = monthrange(today.year, today.month)[1] - today.day
     parts = dict[str, dict[str, float]]()
@@ -164,7 +170,8 @@ def forecast_by_table(charges: Sequence[Charge], *, today: date) -> dict[str, di
         weight = float(charge.day >= first)
         if is_this_week:
             weight += days_left / days.of(charge)
-        of_table, name = parts.setdefault(charge.table, {}), _part_name(charge)
+        of_table = parts.setdefault(charge.table, {})
+        name = _part_name(charge)
         of_table[name] = of_table.get(name, 0.0) + float(charge.usd) * weight
     return parts
 

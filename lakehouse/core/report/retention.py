@@ -71,7 +71,8 @@ def attention_to_archive(table: str, contents: ArchiveContents | None) -> list[A
 def _rules(table: Table) -> tuple[str, ...]:
     rules = list[str]()
     if table.archive is not None:
-        older, kept = table.archive.older_than_days, table.archive.keep_days
+        older = table.archive.older_than_days
+        kept = table.archive.keep_days
         rules.append(
             f"partitions move to the archive after {count_of(older, 'day')}, which keeps them for "
             f"{count_of(kept, 'day')}"

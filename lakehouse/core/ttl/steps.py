@@ -35,7 +35,8 @@ def files_by_age(
     facts: TtlFacts, cutoff_ms: int | None
 ) -> tuple[Sequence[DataFile], Sequence[DataFile]]:
     """The files past the cutoff, and those that may straddle it."""
-    expired, straddling = list[DataFile](), list[DataFile]()
+    expired = list[DataFile]()
+    straddling = list[DataFile]()
     for file in facts.snapshot.files if cutoff_ms is not None else ():
         bounds = facts.bounds_of(file)
         if _is_expired(bounds, cutoff_ms or 0):
@@ -109,12 +110,14 @@ def _groups(
     sized: Iterable[tuple[PartitionFiles, int]], *, limit_bytes: int
 ) -> Iterable[Sequence[PartitionFiles]]:
     """Groups of partitions up to this size (0: no limit); a larger partition is alone."""
-    group, group_bytes = list[PartitionFiles](), 0
+    group = list[PartitionFiles]()
+    group_bytes = 0
     for part, size_bytes in sized:
         is_full = bool(limit_bytes) and group_bytes + size_bytes > limit_bytes
         if group and (is_full or len(group) == _STEP_PARTITIONS):
             yield group
-            group, group_bytes = [], 0
+            group = []
+            group_bytes = 0
         group.append(part)
         group_bytes += size_bytes
     if group:

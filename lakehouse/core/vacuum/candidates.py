@@ -77,7 +77,8 @@ class Selection:
         Live files count as seen, whatever folder they are in. Other files in another table's folder
         are kept.
         """
-        lake_prefix, strays = self._facts.lake_prefix, self._facts.strays
+        lake_prefix = self._facts.lake_prefix
+        strays = self._facts.strays
         folder = f"{lake_prefix}{self._facts.table}/"
         for each in objects:
             if not each.key.startswith(folder):

@@ -115,7 +115,8 @@ class RemovedSince:
 
     @cached_property
     def _older(self) -> frozenset[str]:
-        history, older_commits = self._facts.log.history, self._facts.older_commits
+        history = self._facts.log.history
+        older_commits = self._facts.older_commits
         # Commit times may go back a little, since the clocks of machines differ.
         since_ms = self._horizon_ms - DAY_MS
         if older_commits is None:
@@ -179,7 +180,8 @@ class AddedByLog:
     @cached_property
     def _commits(self) -> Sequence[Commit]:
         """All commits of the log, newest first."""
-        history, older_commits = self._facts.log.history, self._facts.older_commits
+        history = self._facts.log.history
+        older_commits = self._facts.older_commits
         return history.commits[::-1] if older_commits is None else [*older_commits(history)]
 
     @cached_property

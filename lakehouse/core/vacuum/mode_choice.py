@@ -28,7 +28,8 @@ DELETE_KEYS = 1_000
 SWEEP_HOURS = 24
 # Assumed seconds: for the log and deltalake's reading of it, for each file in them, and for each
 # DELETE request.
-_SECONDS_FIXED, _SECONDS_PER_FILE = 0.5, 40e-6
+_SECONDS_FIXED = 0.5
+_SECONDS_PER_FILE = 40e-6
 _SECONDS_PER_DELETE = 0.15
 # A daily vacuum searches for orphans even if it begins a little earlier than the day before.
 _EARLY = 0.9
@@ -166,7 +167,8 @@ def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
 
 
 def _why_not_report(facts: VacuumFacts, now_ms: int) -> str:
-    report, last = facts.report, facts.last
+    report = facts.report
+    last = facts.last
     if report is None:
         return facts.report_problem or "there is no complete report"
     if report.age_hours(now_ms) > MAX_REPORT_AGE_HOURS:
@@ -184,7 +186,9 @@ def cost_of(
 ) -> dict[str, Any]:
     """The requests, seconds and cost of a plan, by the number of its files."""
     quote = choice.quote_of(choice.mode)
-    lists, heads, deletes = quote.list_requests, 0, 0
+    lists = quote.list_requests
+    heads = 0
+    deletes = 0
     if facts.on_s3:
         for start in range(0, len(candidates), DELETE_KEYS):
             names = [each.name for each in candidates[start : start + DELETE_KEYS]]

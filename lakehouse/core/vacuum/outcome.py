@@ -25,7 +25,8 @@ class VacuumOutcome:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """The predicted and actual figures."""
-        plan, record = self.plan, self.record
+        plan = self.plan
+        record = self.record
         return (
             Figure("files", plan.file_count, record.deleted_files),
             Figure("bytes", plan.size_bytes, record.deleted_bytes),

@@ -66,7 +66,8 @@ def copy_files(lake: Lake, table_key: str, operation: ArchiveOperation) -> None:
     """Copies the files of an operation that are not in the archive yet."""
 
     def copy(file: ArchivedFile) -> None:
-        store, name = lake.store, source_name(table_key, file)
+        store = lake.store
+        name = source_name(table_key, file)
         copied = store.stat(file.archived)
         if copied is not None and copied.size_bytes == file.size_bytes:
             return  # an earlier run copied it: a copy appears complete or not at all

@@ -94,7 +94,8 @@ def _with_newest(
 
     What undid an earlier operation was found before the newest one was planned.
     """
-    snapshot, history = facts.snapshot, facts.history
+    snapshot = facts.snapshot
+    history = facts.history
     applied_number = snapshot.transactions.get(APP_ID, 0)
     applied = [
         each.version
@@ -141,7 +142,8 @@ def withdraw_unapplied(lake: Lake, facts: TableFacts, contents: ArchiveContents)
     Raises:
         Broken: the log does not prove that the operation is not applied.
     """
-    operation, table_key = contents.unapplied, facts.snapshot.table
+    operation = contents.unapplied
+    table_key = facts.snapshot.table
     if operation is None:
         return
     if not _is_surely_unapplied(lake, facts, operation):

@@ -92,7 +92,8 @@ def run_restore(
         Transient: another process holds the table, or the server or the storage is gone.
         Broken: an archived file is missing, or has other rows than its record says.
     """
-    lake, table = session.lake, session.table
+    lake = session.lake
+    table = session.table
     started = time.monotonic()
     with translated(table.key, operation="restore"), session_confs(session.spark, _CONFS):
         if request.target:
@@ -176,7 +177,8 @@ def _into_source(
     if not plan.partitions:
         return None
     rows = _counted_rows(session, facts, plan, tell)
-    lake, snapshot = session.lake, facts.snapshot
+    lake = session.lake
+    snapshot = facts.snapshot
     operation = ArchiveOperation(
         number=number,
         kind="restore",
@@ -225,7 +227,8 @@ def _checked_version(facts: TableFacts, operation: ArchiveOperation) -> int:
         each for each in facts.history.commits if each.applications.get(APP_ID) == operation.number
     ]
     columns = by_name(facts.snapshot.columns)
-    expected, found = Counter[object](), Counter[object]()
+    expected = Counter[object]()
+    found = Counter[object]()
     for partition in operation.partitions:
         expected[typed_partition(partition.values, columns)] += partition.row_count
     added = {path for commit in commits for path in commit.added_paths}

@@ -107,11 +107,13 @@ def run_archive(
         Transient: another process holds the table, or other writers kept changing the partitions.
         Broken: copies differ from their files, or the commit removed other files than these.
     """
-    lake, key = session.lake, session.key
+    lake = session.lake
+    key = session.key
     asked = f"archive of {key}"
     refuse_unsafe_commits(lake, session.spark, session.table, asked=asked)
     check_clock(lake, key)
-    started, requests_before = time.monotonic(), lake.store.requests.copy()
+    started = time.monotonic()
+    requests_before = lake.store.requests.copy()
     with (
         translated(key, operation="archive"),
         hold(lake, session.spark, key, owner=owner or asked),
@@ -143,7 +145,9 @@ def _run(
     session: TableSession, declared: tuple[Table, ...], tell: Callable[[str], None]
 ) -> ArchiveOutcome:
     """Runs steps 2 to 8 once."""
-    lake, key, started_ms = session.lake, session.key, now_ms()
+    lake = session.lake
+    key = session.key
+    started_ms = now_ms()
     facts = lake.facts(key)
     if facts is None:
         raise Refused(
@@ -211,7 +215,9 @@ def _recorded(
     session: TableSession, planned: ArchivePlan, facts: TableFacts, contents: ArchiveContents
 ) -> ArchiveOperation:
     """Steps 3 and 4: the operation, which is recorded."""
-    lake, key, snapshot = session.lake, session.key, facts.snapshot
+    lake = session.lake
+    key = session.key
+    snapshot = facts.snapshot
     names = ArchivedNames(snapshot, planned.number, contents.file_names)
     rewritten = [each for each in planned.partitions if each.rewritten]
     staged = stage_rewritten(session, snapshot, rewritten, names) if rewritten else {}

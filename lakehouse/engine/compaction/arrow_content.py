@@ -43,7 +43,8 @@ def arrow_sums(lake: Lake, snapshot: Snapshot, sides: Sequence[Side]) -> list[Pa
 
 
 def _sum_of(store: Store, path: str, names: Sequence[str]) -> RowSum:
-    count, total = 0, 0
+    count = 0
+    total = 0
     with (
         store.open(path) as file,
         pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet,
@@ -57,7 +58,8 @@ def _sum_of(store: Store, path: str, names: Sequence[str]) -> RowSum:
                 column = batch.column(name) if name in present else pa.nulls(batch.num_rows)
                 hashes = pc.add(hashes, _mixed(_numbers(column), salt))
             hashes = _mixed(hashes, _ODD)
-            high, low = pc.shift_right(hashes, _uint(32)), pc.bit_wise_and(hashes, _uint(_LOW))
+            high = pc.shift_right(hashes, _uint(32))
+            low = pc.bit_wise_and(hashes, _uint(_LOW))
             count += batch.num_rows
             total += ((pc.sum(high).as_py() or 0) << 32) + (pc.sum(low).as_py() or 0)
     return count, total

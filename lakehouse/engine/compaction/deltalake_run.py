@@ -242,13 +242,15 @@ def _shape(snapshot: Snapshot) -> tuple[object, ...]:
 
 def _place_of(lake: Lake, key: str) -> Place:
     """Where the table lies. A store of mounts would not write into a table of other programs."""
-    store, folder = lake.store, key
+    store = lake.store
+    folder = key
     if isinstance(store, MountedStore):
         is_mounted = key in store.mounts
         store, folder = store.place_of(key)
         if is_mounted and isinstance(store, S3Store):
             # The rights may end at the table's folder, and the store writes below its own prefix.
-            store, folder = store_at(f"s3://{store.bucket}/{folder}"), ""
+            store = store_at(f"s3://{store.bucket}/{folder}")
+            folder = ""
     assert isinstance(store, DiskStore | S3Store)
     return store, f"{folder}/" if folder else ""
 

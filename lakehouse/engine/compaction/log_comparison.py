@@ -49,10 +49,8 @@ def _by_partition(
     snapshot: Snapshot, sides: Sequence[Side], statistics: Mapping[tuple[int, str], str | None]
 ) -> Mapping[TypedPartition, PartitionFacts] | None:
     """Row count and column facts by partition; `None` if a file's row count is unknown."""
-    columns, files = (
-        by_name(snapshot.columns),
-        dict[TypedPartition, list[tuple[DataFile, Mapping[str, Any]]]](),
-    )
+    columns = by_name(snapshot.columns)
+    files = dict[TypedPartition, list[tuple[DataFile, Mapping[str, Any]]]]()
     for side in sides:
         for file in side.files:
             parsed = json.loads(

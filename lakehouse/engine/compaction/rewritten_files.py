@@ -89,7 +89,8 @@ def sound_statistics(statistics: Mapping[str, Any], fields: Sequence[Any]) -> di
 def _sound_bounds(bounds: Mapping[str, Any], fields: Sequence[Any]) -> dict[str, Any]:
     sound = dict[str, Any]()
     for field in fields:
-        name, type_ = field["name"], field["type"]
+        name = field["name"]
+        type_ = field["type"]
         if isinstance(type_, dict):
             # Of the nested types, only a struct has fields, and bounds.
             inner: Any = type_

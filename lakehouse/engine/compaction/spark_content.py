@@ -83,7 +83,8 @@ def spark_sums(
     shared = (
         _by_file(snapshot, _read_files(spark, snapshot, plain, version=newest)) if plain else {}
     )
-    columns, sums = by_name(snapshot.columns), list[PartitionSums]()
+    columns = by_name(snapshot.columns)
+    sums = list[PartitionSums]()
     for side in sides:
         through_log = [
             file for file in side.files if all_through_log or file.deletion_vector is not None
@@ -158,7 +159,8 @@ def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, RowSum]:
         F.col("_metadata.file_path").alias("path"), content_hash(fields).alias("hash")
     )
     # Two sums of half a hash each cannot overflow, and cost a tenth of one sum of decimals.
-    high, low = F.sum(F.shiftright("hash", 32)), F.sum(F.col("hash").bitwiseAND(F.lit(0xFFFFFFFF)))
+    high = F.sum(F.shiftright("hash", 32))
+    low = F.sum(F.col("hash").bitwiseAND(F.lit(0xFFFFFFFF)))
     rows = (
         hashed.groupBy("path")
         .agg(F.count(F.lit(1)).alias("row_count"), high.alias("high"), low.alias("low"))

@@ -82,7 +82,8 @@ def write_chargeback(costs: CostsSession, *, now_ms: int) -> CostsWritten:
     with hold(costs.lake, costs.spark, CHARGEBACK, owner=costs.owner):
         estimates = Estimates(costs.lake, costs.tables, now_ms=now_ms)
         written = read_charges(costs.lake, since=estimates.first)
-        replaced, added = list[Row](), list[Row]()
+        replaced = list[Row]()
+        added = list[Row]()
         corrected = list[Charge]()
         before = list[Charge]()
         for day, is_over in estimates.days:
@@ -167,7 +168,9 @@ class Estimates:
         now_ms: int,
         known: KnownFacts | None = None,
     ) -> None:
-        self._lake, self._tables, self._now_ms = lake, tables, now_ms
+        self._lake = lake
+        self._tables = tables
+        self._now_ms = now_ms
         today = day_of(now_ms)
         week_ago = today - timedelta(days=DAYS_BACK)
         self.first = min(week_ago, _last_day(lake) or week_ago)
@@ -182,7 +185,8 @@ class Estimates:
         if known is None:
             found, self.unread = operations_since(lake, tables, self.first)
         else:
-            found, self.unread = known.operations, dict[str, str]()
+            found = known.operations
+            self.unread = dict[str, str]()
         self._operations = dict[date, list[Charge]]()
         for charge in operation_charges(found, tables, self._book):
             self._operations.setdefault(charge.day, []).append(charge)
@@ -192,7 +196,8 @@ class Estimates:
 
         The `known` operations that cannot be read now, or that a log has forgotten, stay.
         """
-        report, stored = self._reports.get(day), of_report(known)
+        report = self._reports.get(day)
+        stored = of_report(known)
         if report is None:
             stored = carried(before, day) if before else stored
         elif not stored or any(each.report != report.name for each in stored):
@@ -208,7 +213,8 @@ class Estimates:
 
     def corrections_of(self, day: date, known: Sequence[Charge]) -> list[Charge]:
         """What a later report changes about the storage of a closed day."""
-        report, stored = self._reports.get(day), of_report(known)
+        report = self._reports.get(day)
+        stored = of_report(known)
         if report is None or any(each.report == report.name for each in stored):
             return []
         return corrections(stored, self._from_report(day))
@@ -223,7 +229,8 @@ class Estimates:
         return [estimated_row(each, account, is_closed=is_closed) for each in charges]
 
     def _from_report(self, day: date) -> list[Charge]:
-        report, tables = self._reports[day], self._tables
+        report = self._reports[day]
+        tables = self._tables
         found = self._reconciled.get(report.name) or self._reconcile(report)
         stored = StoredDay(
             day=day,
@@ -254,7 +261,8 @@ class Estimates:
         return upload_charges(sizes, day, self._tables, self._book)
 
     def _reconcile(self, report: Report) -> Reconciliation:
-        lake, tables = self._lake, self._tables.values()
+        lake = self._lake
+        tables = self._tables.values()
         keys = tables_to_read(lake, tables, report)
         known = read_table_files(lake, tables, keys, now_ms=self._now_ms)
         known = replace(known, least_billed_bytes=self._book.least_billed_bytes)

@@ -84,7 +84,8 @@ def write_operations(costs: CostsSession, *, now_ms: int) -> CostsWritten:
     Raises:
         Transient: another process holds the table, or the server is gone.
     """
-    lake, first = costs.lake, day_of(now_ms) - timedelta(days=DAYS_BACK)
+    lake = costs.lake
+    first = day_of(now_ms) - timedelta(days=DAYS_BACK)
     with hold(lake, costs.spark, OPERATIONS, owner=costs.owner):
         found, unread = operations_since(lake, costs.tables, first)
         rows = [

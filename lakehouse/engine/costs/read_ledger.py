@@ -85,13 +85,15 @@ def _of_files(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> list[F
     from lakehouse.engine.fleet_from_logs import read_fleet
 
     fleet = read_fleet(lake, tables, list(tables.values()))
-    small_usd, small_count = Decimal(0), 0
+    small_usd = Decimal(0)
+    small_count = 0
     for each in fleet.tables:
         if each.value is not None:
             count = each.value.health.small_file_count
             small_usd += _openings_usd(lake, each.table, count)
             small_count += count
-    saved_usd, merged_count = Decimal(0), 0
+    saved_usd = Decimal(0)
+    merged_count = 0
     since_ms = now_ms - _DAYS_PER_MONTH * DAY_MS
     for found in read_operations(lake, list(tables.values()), since_ms=since_ms):
         for operation in found.value or ():
@@ -137,7 +139,8 @@ def _saved_by_inventory(
 
 
 def _saved_by_archive(charges: Sequence[Charge], book: PriceBook) -> FormulaCost:
-    name, stored = "saved by archive", [each for each in charges if each.kind == "storage"]
+    name = "saved by archive"
+    stored = [each for each in charges if each.kind == "storage"]
     if not stored:
         return FormulaCost(name=name, usd=None, formula="unknown without an inventory")
     newest = max(each.day for each in stored)
@@ -164,7 +167,8 @@ class BudgetReading:
 def read_budgets(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> BudgetReading:
     """The budgets of a lake and of its tables, and what the recorded charges leave of them."""
     budgets = budget_scopes(tables.values(), parse_budgets(lake.settings.budgets))
-    today, charges = day_of(now_ms), list[Charge]()
+    today = day_of(now_ms)
+    charges = list[Charge]()
     if budgets:
         recorded = read_charges(lake, since=month_start(now_ms))
         charges = [charge_of(row) for rows in recorded.values() for row in rows]

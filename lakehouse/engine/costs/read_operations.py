@@ -27,7 +27,9 @@ def read_operations(
     """
 
     def read(table: Table) -> list[UpkeepOperation]:
-        facts, key, prices = facts_of(lake, table), table.key, table.prices
+        facts = facts_of(lake, table)
+        key = table.key
+        prices = table.prices
         found = [] if facts is None else operations_in_log(table, facts, since_ms=since_ms)
         found += failed_compactions(key, Journal(lake.store).tries(key), prices, since_ms=since_ms)
         found += vacuums_of(key, vacuum_records(lake.store, key), prices, since_ms=since_ms)
@@ -38,7 +40,8 @@ def read_operations(
 
 def operations_in_log(table: Table, facts: TableFacts, *, since_ms: int) -> list[UpkeepOperation]:
     """The operations in a table's log that ended since a time, without those in the journal."""
-    key, prices = table.key, table.prices
+    key = table.key
+    prices = table.prices
     account = account_for(facts.history, prices=prices, on_s3=facts.snapshot.on_s3)
     return [
         *compactions_of(key, account.entries, prices, since_ms=since_ms),

@@ -113,10 +113,8 @@ class Actions:
 
     def learn(self, newer: "Actions") -> None:
         """Merges the newer actions that describe the table itself; ignores those on data files."""
-        self.metadata, self.protocol = (
-            newer.metadata or self.metadata,
-            newer.protocol or self.protocol,
-        )
+        self.metadata = newer.metadata or self.metadata
+        self.protocol = newer.protocol or self.protocol
         self.transactions |= newer.transactions
         self.domains |= newer.domains
         self.sidecars += newer.sidecars
@@ -183,10 +181,8 @@ def vector_id(vector: Mapping[str, Any]) -> str:
     It contains `@` even if there is no offset, because a path may itself end in `@` and a number.
     Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId.
     """
-    identity, offset = (
-        f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}",
-        number_or_none(vector, "offset"),
-    )
+    identity = f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}"
+    offset = number_or_none(vector, "offset")
     if not is_vector(identity):
         raise ValueError(f"{identity!r} is not a deletion vector")
     return f"{identity}@{'' if offset is None else offset}"

@@ -108,7 +108,9 @@ class _KeptCommits:
     """
 
     def __init__(self) -> None:
-        self._lock, self._commits, self._bytes = Lock(), OrderedDict[StoredFile, ReadCommit](), 0
+        self._lock = Lock()
+        self._commits = OrderedDict[StoredFile, ReadCommit]()
+        self._bytes = 0
 
     def get(self, file: StoredFile) -> ReadCommit | None:
         with self._lock:

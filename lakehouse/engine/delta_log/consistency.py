@@ -139,7 +139,8 @@ def _check_older_commits(
     if missing:  # rare: a checkpoint may spell a path differently than the commit does
         spelled = {*_spelled(checkpoint)}
         missing = {key for key in missing if (_plain(key[0]), key[1]) not in spelled}
-    first, final = older[0].commit.version, older[-1].commit.version
+    first = older[0].commit.version
+    final = older[-1].commit.version
     name = segment.checkpoint[0].name
     if missing:
         raise LogContradiction(

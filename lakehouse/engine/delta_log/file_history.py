@@ -43,7 +43,10 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
         newest = find_segment(listing, key, newest_commits=len(listing))
         if newest is None:
             return None
-        files, start, known, compacted = newest.commits, None, Actions(), set[str]()
+        files = newest.commits
+        start = None
+        known = Actions()
+        compacted = set[str]()
         first = newest.version + 1 - len(files)
         if first > 0:
             segment = _first_segment(listing, key, first=first)
@@ -51,7 +54,8 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
             start = fold_layout(
                 segment, checkpoint, list(read_commits(store, segment.older)), uri=uri
             )
-            files, known = files[start.version + 1 - first :], checkpoint.small
+            files = files[start.version + 1 - first :]
+            known = checkpoint.small
             compacted.update(file.path for file in start.files if file.compacted)
         commits = tuple(
             _file_commits(read_commits(store, files), known, compacted, table=key, uri=uri)

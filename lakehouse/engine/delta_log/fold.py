@@ -64,11 +64,13 @@ def fold_layout(
         Broken, Refused: as `shape_of`.
     """
     tail = commits[len(commits) - len(segment.tail) :]
-    later, newest = last_actions(tail), Actions()
+    later = last_actions(tail)
+    newest = Actions()
     for actions in (checkpoint.small, *(each.actions for each in tail)):
         newest.learn(actions)
     shape = shape_of(newest, table=segment.table, uri=uri, version=segment.version)
-    adds, untouched_count = checkpoint.adds, len(checkpoint.adds)
+    adds = checkpoint.adds
+    untouched_count = len(checkpoint.adds)
     touched = keys_among(adds, {path for path, _ in later})
     replaced = {place for place, key in touched.items() if key in later}
     # deltalake merges neighbours in this order: the newest commit first, then the checkpoint.
@@ -105,11 +107,9 @@ def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
     """
     info = actions.info
     times = (info.get("inCommitTimestamp"), info.get("timestamp"))
-    operation, user_metadata, engine = (
-        info.get("operation"),
-        info.get("userMetadata"),
-        info.get("engineInfo") or info.get("clientVersion"),
-    )
+    operation = info.get("operation")
+    user_metadata = info.get("userMetadata")
+    engine = info.get("engineInfo") or info.get("clientVersion")
     return Commit(
         version=version,
         committed_ms=next(

@@ -158,7 +158,8 @@ def find_segment(
     folder = log_folder(table)
     for file in listing:
         found.add(file, file.name.removeprefix(folder), upto=version, without=without)
-    commits, checksums = found.commits, found.checksums
+    commits = found.commits
+    checksums = found.checksums
     complete = found.complete_checkpoints()
     if not complete and not commits:
         if found.pointer is not None or found.reached >= 0:

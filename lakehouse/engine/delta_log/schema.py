@@ -37,7 +37,8 @@ _IMPLIED_BY_WRITER = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
-_READER_WITH_FEATURES, _WRITER_WITH_FEATURES = 3, 7
+_READER_WITH_FEATURES = 3
+_WRITER_WITH_FEATURES = 7
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _PARTS = {"element": "elementType", "key": "keyType", "value": "valueType"}
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
@@ -61,7 +62,8 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
         Refused: a reader feature or the reader version makes it impossible to count files from the
             log.
     """
-    metadata, protocol = newest.metadata, newest.protocol
+    metadata = newest.metadata
+    protocol = newest.protocol
     if metadata is None or protocol is None:
         missing = "protocol" if protocol is None else "metaData"
         raise Broken(
@@ -144,7 +146,8 @@ def _physical_fields(
 
 def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
     """All table features, including those that an old protocol version implies."""
-    reader, writer = number(protocol, "minReaderVersion"), number(protocol, "minWriterVersion")
+    reader = number(protocol, "minReaderVersion")
+    writer = number(protocol, "minWriterVersion")
     read = _named(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
     written = _named(protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES)
     known = f"use reader version 1 to 3 with no features but {', '.join(sorted(COUNTABLE))}"

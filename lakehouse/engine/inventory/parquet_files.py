@@ -20,7 +20,9 @@ class RowFiles:
     """Writes rows to new Parquet files in a folder. At most one file is in memory at a time."""
 
     def __init__(self, store: Store, folder: str, schema: pa.Schema) -> None:
-        self._store, self._folder, self._schema = store, folder, schema
+        self._store = store
+        self._folder = folder
+        self._schema = schema
         self._done: list[DataPart] = []
         self._begin()
 

@@ -128,7 +128,8 @@ def _may_hold(group: pq.RowGroupMetaData, below: str) -> bool:
         found = column.statistics
         if found is None or not found.has_min_max or found.null_count:
             return True
-        least, most = found.min_raw, found.max_raw
+        least = found.min_raw
+        most = found.max_raw
         if not (isinstance(least, bytes) and isinstance(most, bytes)):
             return True
         prefix = below.encode()
@@ -200,7 +201,8 @@ def _milliseconds(column: pa.Array) -> pa.Array:
 def _objects(
     columns: Mapping[str, Sequence[Any]], times: Sequence[int | None], *, where: str
 ) -> Sequence[StoredObject]:
-    keys, sizes = columns["key"], columns["size"]
+    keys = columns["key"]
+    sizes = columns["size"]
     optional = {name: columns.get(column, [None] * len(keys)) for name, column in _OPTIONAL.items()}
     for key, size, is_marker in zip(keys, sizes, optional["is_delete_marker"], strict=True):
         if key is None or (size is None and not is_marker) or (size or 0) < 0:

@@ -211,10 +211,8 @@ def _rows(batch: Sequence[StoredObject], owner: FindOwner, report: Report) -> pa
         name: [getattr(each, name) for each in batch] for name in _COLUMNS
     }
     columns["lake_table"] = [owner(each) for each in batch]
-    columns["report"], columns["report_day"] = (
-        [report.name] * len(batch),
-        [report_day(report)] * len(batch),
-    )
+    columns["report"] = [report.name] * len(batch)
+    columns["report_day"] = [report_day(report)] * len(batch)
     return pa.RecordBatch.from_pydict(columns, schema=_SCHEMA)
 
 

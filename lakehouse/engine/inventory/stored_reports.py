@@ -26,7 +26,8 @@ REPORTS = "_lakehouse/inventory"
 SCAN = "lakehouse-scan"
 # A report need not show files that were written less than this before its own time. Clocks may
 # differ by a minute, and a store rounds times down. AWS's reports are eventually consistent.
-SETTLED_MS, _SETTLED_ELSEWHERE_MS = 60_000, 3_600_000
+SETTLED_MS = 60_000
+_SETTLED_ELSEWHERE_MS = 3_600_000
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 
 
@@ -37,7 +38,8 @@ def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[t
     returned. One request lists the configurations, and one more per configuration lists its stamps,
     however many data files there are.
     """
-    base, known = f"{REPORTS}/{store.bucket}", after or {}
+    base = f"{REPORTS}/{store.bucket}"
+    known = after or {}
     names = store.folders(base)
     found = [
         (name, stamp)
@@ -146,7 +148,8 @@ class ReportRows:
     """
 
     def __init__(self, store: Store, report: Report) -> None:
-        self.report, self.tables = report, set[str]()
+        self.report = report
+        self.tables = set[str]()
         self._rows = sqlite3.connect(
             "", check_same_thread=False
         )  # "" is a temporary file that SQLite deletes with its connection

@@ -38,7 +38,8 @@ class LakeCollector(Collector):
     """The metrics of a lake, read again if a scrape finds the last reading too old."""
 
     def __init__(self, read: Callable[[], Samples], *, max_age_seconds: float) -> None:
-        self._read, self._max_age_seconds = read, max_age_seconds
+        self._read = read
+        self._max_age_seconds = max_age_seconds
         self._samples: Samples = ()
         self._problem = ""
         self._due = 0.0
@@ -62,7 +63,8 @@ class LakeCollector(Collector):
 
     def _refresh(self) -> None:
         try:
-            self._samples, problem = self._read(), ""
+            self._samples = self._read()
+            problem = ""
         except Exception as error:  # a scrape gets the older values, whose age is a metric
             problem = f"{type(error).__name__}: {error}"
             if problem != self._problem:

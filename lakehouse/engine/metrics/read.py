@@ -101,7 +101,8 @@ class _Facts:
 def _measure(
     lake: Lake, declared: Mapping[str, Table], dagster_home: Path | None, facts: _Facts
 ) -> MeasuredLake:
-    read_ms, since = now_ms(), time.monotonic()
+    read_ms = now_ms()
+    since = time.monotonic()
     sources = dict[str, bool]()
 
     def read(name: str, source: Callable[[], Value]) -> Value | None:
@@ -115,7 +116,8 @@ def _measure(
         return value
 
     today_ms = read_ms // DAY_MS * DAY_MS
-    first_ms, oldest_ms = today_ms - _FIRST_DAYS * DAY_MS, today_ms - _MOST_DAYS * DAY_MS
+    first_ms = today_ms - _FIRST_DAYS * DAY_MS
+    oldest_ms = today_ms - _MOST_DAYS * DAY_MS
     since_last = partial(Counters, now_ms=read_ms, first_ms=first_ms, oldest_ms=oldest_ms)
     facts.counters = read("totals", lambda: since_last(lake.store))
     facts.since_ms = first_ms if facts.counters is None else facts.counters.since_ms
@@ -160,7 +162,8 @@ def _note_facts(lake: Lake, facts: _Facts, table: Table, of_log: TableFacts) -> 
 
 
 def _measured(found: Found[TableReading], facts: _Facts, *, now_ms: int) -> MeasuredTable:
-    key, reading = found.table.key, found.value
+    key = found.table.key
+    reading = found.value
     if reading is None:
         return MeasuredTable(table=key, is_readable=found.error is None)
     try:
@@ -173,7 +176,8 @@ def _measured(found: Found[TableReading], facts: _Facts, *, now_ms: int) -> Meas
 def _existing(table: Table, reading: TableReading, facts: _Facts, *, now_ms: int) -> MeasuredTable:
     key = table.key
     pause = reading.known.pause
-    last_vacuum_ms, totals = None, None
+    last_vacuum_ms = None
+    totals = None
     operations = list[UpkeepOperation]()
     if facts.vacuums is not None:
         last_vacuum_ms, records = facts.vacuums.get(key, (None, ()))

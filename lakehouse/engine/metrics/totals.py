@@ -30,7 +30,8 @@ class Counters:
         Raises:
             Broken: the totals are damaged.
         """
-        self._store, self._first_ms = store, first_ms
+        self._store = store
+        self._first_ms = first_ms
         self._closed_ms = (now_ms - HOUR_MS) // DAY_MS * DAY_MS
         self._kept = _read(store)
         self._new = dict[str, TableTotals]()

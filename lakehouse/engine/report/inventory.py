@@ -38,7 +38,8 @@ class InventoryOfPage:
     """
 
     def __init__(self, lake: Lake, *, now_ms: int) -> None:
-        self._lake, self._now_ms = lake, now_ms
+        self._lake = lake
+        self._now_ms = now_ms
         self._files = dict[str, TableFiles]()
         self._absent = set[str]()
         self._unread = dict[str, str]()
@@ -83,7 +84,8 @@ class InventoryOfPage:
     def _compare(
         self, tables: Sequence[Table], report: Report, unread: Mapping[str, str]
     ) -> Reconciliation:
-        lake, now_ms = self._lake, self._now_ms
+        lake = self._lake
+        now_ms = self._now_ms
         known = self._files.keys() | unread.keys() | self._absent
         keys = tables_to_read(lake, tables, report)
         others = read_table_files(

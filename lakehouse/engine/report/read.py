@@ -81,8 +81,10 @@ def read_page(
 
     `records` are Dagster's own, if they are known.
     """
-    now, tables = now_ms(), list(declared.values())
-    inventory, archives = InventoryOfPage(lake, now_ms=now), ArchivesOfPage(lake)
+    now = now_ms()
+    tables = list(declared.values())
+    inventory = InventoryOfPage(lake, now_ms=now)
+    archives = ArchivesOfPage(lake)
     journal = _read_journal(lake, tables, inventory)
     earlier = _read_earlier(lake, now=now)
     figures = dict[str, _LogFigures]()
@@ -184,7 +186,8 @@ def _read_journal(lake: Lake, tables: Sequence[Table], inventory: InventoryOfPag
 
 
 def _figures(facts: TableFacts, vacuumed: VacuumRecord | None, *, now: int) -> _LogFigures:
-    snapshot, history = facts.snapshot, facts.history
+    snapshot = facts.snapshot
+    history = facts.history
     counts = history.file_counts(snapshot.file_count)
     times_ms = [commit.committed_ms for commit in history.commits]
     return _LogFigures(
@@ -217,7 +220,8 @@ def _overdue_bytes(snapshot: Snapshot, vacuumed: VacuumRecord | None, *, now: in
 def _reported(
     found: Found[TableReading], figures: _LogFigures | None, decision: Decision, journal: _Journal
 ) -> ReportedTable:
-    key, reading = found.table.key, found.value
+    key = found.table.key
+    reading = found.value
     vacuumed = journal.last_vacuum(key)
     if reading is None or figures is None:
         return ReportedTable(

@@ -30,7 +30,8 @@ class EarlierPage:
 
 def store_page(store: Store, html: str, values: Mapping[str, Any], *, now_ms: int) -> None:
     """Stores a page and its values under the day of `now_ms`, and deletes pages of old days."""
-    date, page = _date(now_ms), html.encode("utf-8", "replace")
+    date = _date(now_ms)
+    page = html.encode("utf-8", "replace")
     store.put(f"{_FOLDER}/{date}.json", json.dumps(values).encode())
     store.put(f"{_FOLDER}/{date}.html", page)
     store.put(NEWEST, page)

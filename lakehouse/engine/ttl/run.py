@@ -100,7 +100,8 @@ def run(
         verify_left(lake, spark, table.key)
         facts = lake.facts(table.key)
         assert facts is not None
-        planned, mark = _plan(lake, table, _ttl_of(table), facts), uuid4().hex
+        planned = _plan(lake, table, _ttl_of(table), facts)
+        mark = uuid4().hex
         with session_confs.session_confs(spark, session_confs.READ_WHOLE):
             for step in planned.steps:
                 # By metadata alone, a repetition could remove what the winner of the race added.
@@ -154,7 +155,8 @@ def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, Tim
 
 def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str) -> None:
     """Runs one step, and checks its commit if it removed files without reading them."""
-    lake, key = session.lake, session.key
+    lake = session.lake
+    key = session.key
     facts = lake.facts(key)
     assert facts is not None and planned.cutoff_ms is not None
     snapshot = facts.snapshot

@@ -51,7 +51,8 @@ from lakehouse.engine.vacuum.lake_tables import (
 )
 from lakehouse.engine.vacuum.log_state import KnownLog, UnreadLog, read_log, salvage_log
 
-_ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE = 10_000, 100
+_ASK_AGAIN_MS = 10_000
+_ASK_AGAIN_MS_PER_TABLE = 100
 # Logs are kept in memory until they name this many files, at about 1.2 KB per file. Other logs are
 # read again when their table is vacuumed.
 _KEPT_FILES = 200_000
@@ -167,7 +168,9 @@ class LakeFacts:
 
         One configuration may not be enough: its filter may exclude a part of the lake.
         """
-        store, reports, problem = self.lake.store, list[ReportRows](), ""
+        store = self.lake.store
+        reports = list[ReportRows]()
+        problem = ""
         stamps = stamps_of(store)
         for configuration in dict.fromkeys(name for name, _ in stamps):
             try:

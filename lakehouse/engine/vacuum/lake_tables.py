@@ -29,7 +29,8 @@ def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
     Raises:
         Refused: the lake's root is a table, or files lie at the key of a table outside the lake.
     """
-    store, root = lake.store, lake.settings.root
+    store = lake.store
+    root = lake.settings.root
     names = store.folders("")
     if "_delta_log" in names:
         raise Refused(

@@ -76,7 +76,8 @@ def salvage_log(lake: Lake, table: str, error: LakehouseError, *, place: PathRes
         paths = None
     if paths is None:
         return UnreadLog(reason=str(error))
-    folders, unplaced = set[str](), set[str]()
+    folders = set[str]()
+    unplaced = set[str]()
     uri = lake.table_uri(table)
     for path in paths:
         plain = unquote(path)
@@ -101,7 +102,8 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
         Broken: the known commit is gone or was replaced. The log was reset to an older state, so it
             is unknown which files are needed now.
     """
-    table, known = facts.snapshot.table, facts.newest
+    table = facts.snapshot.table
+    known = facts.newest
     if found := lake.changed(table, known):
         raise Broken(
             f"vacuum of {table}: the commit of version {known.version} has changed since it was "
@@ -128,7 +130,8 @@ class OlderCommits:
         newer = [commit for commit in reversed(history.commits) if commit.version > newest]
         is_unread = not newer and not self._read
         if is_unread or (newer and newer[-1].version > newest + 1):
-            self._read, self._rest = [], newest_first(self._store, history, over_gaps=True)
+            self._read = []
+            self._rest = newest_first(self._store, history, over_gaps=True)
         else:
             self._read = [*newer, *self._read]
         yield from self._read

@@ -84,7 +84,8 @@ def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
     if run.log(table.key) is None:
         return None
     run.read(table)
-    log, store = run.take(table.key), run.lake.store
+    log = run.take(table.key)
+    store = run.lake.store
     if log is None:
         return None
     records = vacuum_records(store, table.key)
@@ -157,7 +158,8 @@ def _strays(run: LakeFacts, table: str) -> dict[str, str]:
 
 def _objects(lake: Lake, inputs: VacuumInputs, mode: VacuumMode) -> Iterable[StoredObject]:
     """The objects that the mode considers: from a listing, from the report, or from the log."""
-    store, facts = lake.store, inputs.facts
+    store = lake.store
+    facts = inputs.facts
     match mode:
         case "FULL":
             return store.walk(facts.table)
@@ -174,7 +176,8 @@ def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
 
     A file does not if one of the folders in its name is a link to another place.
     """
-    resolve, uri = PathResolver(lake), lake.table_uri(table)
+    resolve = PathResolver(lake)
+    uri = lake.table_uri(table)
 
     @cache
     def is_own(folder: str) -> bool:

@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 
 # S3 answers 3,500 deletions per second below one prefix. It throttles a burst, if at all, and
 # throttled requests are repeated.
-_DELETES_PER_SECOND, _BURST_SECONDS = 3_000, 5
+_DELETES_PER_SECOND = 3_000
+_BURST_SECONDS = 5
 _PAUSES_SECONDS = (0.5, 2.0, 8.0)
 
 
@@ -213,7 +214,8 @@ def _delete(
                     for each in candidates
                     if not_deleted.isdisjoint((each.name, each.goes_with))
                 )
-            candidates, is_first = remaining, False
+            candidates = remaining
+            is_first = False
             failed = lake.store.delete_each([f"{table}/{each.name}" for each in candidates])
             break
         except Transient as error:
