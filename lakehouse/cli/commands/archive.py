@@ -219,10 +219,14 @@ def _print_archive(document: Mapping[str, Any]) -> None:
         saved = document["usd_per_month_saved"]
         price = f"{document['seconds']:.1f} s, {document['usd']:.6f} USD"
         if saved:
-            price += (
-                f", and {document['usd_of_both_copies']:.6f} USD while both copies exist; "
-                f"{saved:.6f} USD a month are saved afterwards"
-            )
+            price += f", and {document['usd_of_both_copies']:.6f} USD while both copies exist; "
+            if saved > 0:
+                price += f"{saved:.6f} USD a month are saved afterwards"
+            else:
+                price += (
+                    f"{-saved:.6f} USD a month more afterwards, since the class of the archive"
+                    " bills small files as larger ones"
+                )
         show(f"{table}: predicted: {price}")
         gone = time_text(document["bytes_leave_ms"])
         show(f"{table}: a daily vacuum has deleted the moved files by {gone}")

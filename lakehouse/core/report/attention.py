@@ -80,9 +80,14 @@ def attention_to_table(
 
 def attention_to_inventory(stored: StoredBytes, *, is_own: bool, now_ms: int) -> list[Attention]:
     """What needs attention at the inventory: there is none, or it is too old."""
-    command = "lakehouse inventory load"
     if stored.created_ms is None:
-        return [Attention(concern=Concern.INVENTORY_LATE, sentence=stored.problem, command=command)]
+        return [
+            Attention(
+                concern=Concern.INVENTORY_LATE,
+                sentence=stored.problem,
+                command="lakehouse inventory scan",
+            )
+        ]
     hours = (now_ms - stored.created_ms) / HOUR_MS
     allowed = allowed_hours(stored.created_ms, None, own=is_own)
     if hours <= allowed:
@@ -91,7 +96,11 @@ def attention_to_inventory(stored: StoredBytes, *, is_own: bool, now_ms: int) ->
         f"report {stored.report} is {hours:.0f} h old (limit {allowed:g} h), so vacuums list the "
         "storage themselves or wait"
     )
-    return [Attention(concern=Concern.INVENTORY_LATE, sentence=sentence, command=command)]
+    return [
+        Attention(
+            concern=Concern.INVENTORY_LATE, sentence=sentence, command="lakehouse inventory load"
+        )
+    ]
 
 
 def attention_to_missing(table: str, missing: Sequence[str]) -> list[Attention]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 
-from lakehouse.core.costs.charges import Charge, sum_by
+from lakehouse.core.costs.charges import MULTIPART, Charge, sum_by
 from lakehouse.core.costs.price_book import PriceBook
 from lakehouse.core.costs.summary import known_days, left_usd, summarize, usd_text
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -20,6 +20,7 @@ _DEAD = "files that a vacuum can delete"
 _LOG = "log"
 _ARCHIVE = "archive"
 _OTHER = "other files"
+_UPLOADS = "unfinished uploads"
 _NAMES = {
     "live": _LIVE,
     "kept": _KEPT,
@@ -29,6 +30,7 @@ _NAMES = {
     "other": _OTHER,
 }
 _PART_NAMES = {part.name.lower(): _NAMES[kind] for kind, parts in KINDS.items() for part in parts}
+_PART_NAMES[MULTIPART] = _UPLOADS
 # A part with at least this share of a table's cost gets advice.
 _WORTH_A_VACUUM = 0.1
 _WORTH_A_LOOK = 0.25
@@ -214,13 +216,9 @@ def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple
     for part, advice in _advice_on_work(key, table).items():
         if shares.get(f"compute of {part}", 0) >= _WORTH_A_LOOK:
             return advice
-    if shares.get(_ARCHIVE, 0) >= _WORTH_A_LOOK:
-        return (
-            "Its archive takes a large part. Use a colder Archive(storage_class=…), or keep it for "
-            "fewer days"
-        ), f"lakehouse archive list {key}"
-    if shares.get(_LOG, 0) >= _WORTH_A_LOOK:
-        return "Its log is large. Write fewer, larger commits", f"lakehouse health {key} --verbose"
+    for part, advice in _advice_on_bytes(key).items():
+        if shares.get(part, 0) >= _WORTH_A_LOOK:
+            return advice
     if shares.get(_LIVE, 0) < _MOSTLY:
         return "No part of it stands out", f"lakehouse costs {key} --by kind"
     if table is not None and table.archive is None and table.ttl is None:
@@ -229,6 +227,24 @@ def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple
             'archive=Archive(storage_class="STANDARD_IA"); if they are not needed, use ttl=Ttl(…)'
         ), f"lakehouse inventory report {key}"
     return "Most of it is live data", f"lakehouse inventory report {key}"
+
+
+def _advice_on_bytes(key: str) -> dict[str, tuple[str, str]]:
+    """What makes parts of a table's bytes smaller, and the command that shows them."""
+    colder = (
+        "Its archive takes a large part. Use a colder Archive(storage_class=…), or keep it for "
+        "fewer days"
+    )
+    fewer_commits = "Its log is large. Write fewer, larger commits"
+    rule = (
+        "Uploads that never ended take a large part. Add a lifecycle rule with "
+        "AbortIncompleteMultipartUpload to the bucket"
+    )
+    return {
+        _ARCHIVE: (colder, f"lakehouse archive list {key}"),
+        _LOG: (fewer_commits, f"lakehouse health {key} --verbose"),
+        _UPLOADS: (rule, f"lakehouse costs {key} --by kind"),
+    }
 
 
 def _advice_on_work(key: str, table: Table | None) -> dict[str, tuple[str, str]]:

@@ -110,6 +110,11 @@ def test_the_advice_is_about_the_part_that_can_be_made_smaller(
     assert money(stored("live", "1"), charge).dearest[0].command == command
 
 
+def test_unfinished_uploads_are_named_with_their_way_out() -> None:
+    [table] = money(stored("live", "1"), stored("multipart", "1")).dearest
+    assert "unfinished uploads" in table.why and "AbortIncompleteMultipartUpload" in table.advice
+
+
 def test_the_run_that_archives_is_no_part_of_the_archive() -> None:
     [table] = money(stored("archived", "1"), ran("archive", "7", 10)).dearest
     assert {part.name for part in table.parts} == {"archive", "compute of archive"}

@@ -90,7 +90,7 @@ def test_pauses_quarantine_and_undeclared_tables_have_the_command_that_helps(sto
     assert of(found, Concern.PAUSED) == [("bronze/a", "lakehouse resume bronze/a")]
     assert of(found, Concern.QUARANTINE) == [("bronze/a", "lakehouse quarantine show bronze/a")]
     assert ["silver/old is in the lake" in each.sentence for each in found.attention].count(True)
-    assert of(found, Concern.INVENTORY_LATE) == [("", "lakehouse inventory load")]
+    assert of(found, Concern.INVENTORY_LATE) == [("", "lakehouse inventory scan")]
     assert found.stored.created_ms is None and "no complete report" in found.stored.problem
     assert [table.table for table in found.waiting["PAUSED"]] == ["bronze/a"]
 
