@@ -141,7 +141,7 @@ def _is_absent(path: str) -> bool:
     """Whether a bucket exists that lacks the key; `path` is `/bucket/key`."""
     _, name, *key = path.split("/", 2)
     bucket = s3_backends[ACCOUNT][get_partition(REGION)].buckets.get(name)
-    return bucket is not None and bool(key) and key[0] not in bucket.keys
+    return bucket is not None and any(key) and key[0] not in bucket.keys
 
 
 def seed(bucket: str, key: str, *, files: int, folders: int) -> int:
