@@ -103,6 +103,7 @@ class Drawn:
         table = replace(DAYS, archive=archive)
         self.session = TableSession(lake=lake, spark=spark, table=table)
         self.next_id = 0
+        self.field = "c"
 
     def sql(self, statement: str) -> None:
         self.told.append(statement)
@@ -127,9 +128,7 @@ class Drawn:
             other = self.random.choice(self.values) if self.values else ""
             for _ in range(self.random.randint(1, 3)):
                 number = self.random.choice([str(self.random.randrange(1_000)), "NULL"])
-                more = (
-                    f"named_struct('a', {number}, 'b', array(named_struct('c', 'c{self.next_id}')))"
-                )
+                more = f"named_struct('a', {number}, 'b', array(named_struct('{self.field}', 'c{self.next_id}')))"
                 pairs = f"map('at', TIMESTAMP'2013-01-01 00:00:0{self.next_id % 10}')"
                 parts = [str(self.next_id), f"'text {self.next_id}'", number]
                 parts += [self.random.choice([more, "NULL"]), pairs, time, other]
@@ -149,7 +148,9 @@ class Drawn:
         if self.random.random() < 0.5:
             before = self.all_rows()
             self.evolve()
-            assert [row[: len(before[0])] for row in self.all_rows()] == before, self.told
+            assert [
+                row[: len(each)] for row, each in zip(self.all_rows(), before, strict=True)
+            ] == before, self.told
 
     def evolve(self) -> None:
         """Adds a column, renames a column or a field, or makes a column wider. Values stay."""
@@ -159,13 +160,15 @@ class Drawn:
         if self.properties["delta.columnMapping.mode"] != "none":
             renamed = self.random.choice([first, text, number])
             choices += [f"RENAME COLUMN {renamed} TO {new}"] * 2
-            choices.append("RENAME COLUMN more.b.element.c TO `odd name`")
+            choices.append(f"RENAME COLUMN more.b.element.{self.field} TO {new}")
         if self.properties["delta.enableTypeWidening"] == "true":
             choices.append(f"ALTER COLUMN {number} TYPE BIGINT")
         chosen = self.random.choice(choices)
         self.sql(f"ALTER TABLE {{t}} {chosen}")
-        if chosen.startswith("RENAME COLUMN ") and "." not in chosen:
-            _, _, old, _, new = chosen.split()
+        if chosen.startswith("RENAME COLUMN more."):
+            self.field = new
+        elif chosen.startswith("RENAME"):
+            old = chosen.split()[2]
             self.columns = ", ".join(
                 new if each == old else each for each in self.columns.split(", ")
             )
