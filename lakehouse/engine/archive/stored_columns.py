@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 T = TypeVar("T")
-# Columns of row tracking in a table's files, which are no columns of the table.
-_ROW_TRACKING = ("_row-id-col-", "_row-commit-version-col-")
+# Beginnings of columns that Delta adds to data files for row tracking and for the change data feed.
+# They are no columns of the table.
+# Source: delta-io/delta v4.4.0, CDCReader.scala, CDC_COLUMNS_IN_DATA
+_OF_DELTA = ("_row-id-col-", "_row-commit-version-col-", "__is_cdc", "_change_type")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +94,7 @@ def _unmapped_columns(
     known = {each.lower() for names in group.names.values() for each in names}
     known |= {each.lower() for each in session.table.renamed}
     found = {name.lower(): name for name in (*group.partition_columns, *stored.names)}
-    unknown = [
-        found[name] for name in sorted({*found} - known) if not name.startswith(_ROW_TRACKING)
-    ]
+    unknown = [found[name] for name in sorted({*found} - known) if not name.startswith(_OF_DELTA)]
     missing = [
         column
         for column, names in group.names.items()

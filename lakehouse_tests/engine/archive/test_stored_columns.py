@@ -31,3 +31,16 @@ def test_a_renamed_field_is_refused_in_lists_of_every_kind(tmp_path: Path, list_
     )
     with pytest.raises(Refused, match=r"'at\.element\.old', .* lacks 'at\.element\.new'"):
         refuse_unmapped(session, schema, group)
+
+
+def test_columns_that_delta_adds_to_files_were_not_renamed(tmp_path: Path) -> None:
+    """An UPDATE of a table with a change data feed leaves two of them in the table's own files."""
+    names = ("id", "_change_type", "__is_cdc", "_row-id-col-1", "_row-commit-version-col-1")
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({name: [1] for name in names}), tmp_path / "lake" / "a.parquet")
+    lake = Lake(settings=own_settings(tmp_path), store=DiskStore(tmp_path / "lake"))
+    session = TableSession(lake=lake, spark=cast("Any", None), table=events)
+    schema = StructType([StructField("id", StringType()), StructField("new", StringType())])
+    columns = {"id": ("id",), "new": ("new",)}
+    group = StoredGroup(partition_columns=(), names=columns, field_names={}, files=["a.parquet"])
+    refuse_unmapped(session, schema, group)
