@@ -21,6 +21,7 @@ _LOG = "log"
 _ARCHIVE = "archive"
 _OTHER = "other files"
 _UPLOADS = "unfinished uploads"
+_INVENTORY = "requests of inventory"
 _NAMES = {
     "live": _LIVE,
     "kept": _KEPT,
@@ -203,9 +204,7 @@ def _dear_table(key: str, parts: Mapping[str, float], table: Table | None) -> De
 def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple[str, str]:
     """What makes a table cheaper, and the command that shows or does it."""
     if not key:
-        return "These files belong to no table. The report shows their folders", (
-            "lakehouse inventory report"
-        )
+        return _advice_outside(shares)
     if shares.get(_DEAD, 0) >= _WORTH_A_VACUUM:
         return "A vacuum deletes files that no version needs", f"lakehouse vacuum {key} --dry-run"
     if shares.get(_KEPT, 0) >= _WORTH_A_LOOK:
@@ -227,6 +226,14 @@ def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple
             'archive=Archive(storage_class="STANDARD_IA"); if they are not needed, use ttl=Ttl(…)'
         ), f"lakehouse inventory report {key}"
     return "Most of it is live data", f"lakehouse inventory report {key}"
+
+
+def _advice_outside(shares: Mapping[str, float]) -> tuple[str, str]:
+    """What is known about costs of no table."""
+    if shares.get(_INVENTORY, 0) >= _MOSTLY:
+        return "This is what the inventory itself costs", "lakehouse costs --by kind"
+    advice = "These files belong to no table. The report shows their folders"
+    return advice, "lakehouse inventory report"
 
 
 def _advice_on_bytes(key: str) -> dict[str, tuple[str, str]]:

@@ -120,6 +120,14 @@ def test_the_run_that_archives_is_no_part_of_the_archive() -> None:
     assert {part.name for part in table.parts} == {"archive", "compute of archive"}
 
 
+def test_the_inventory_is_not_called_files_of_no_table() -> None:
+    requests = replace(
+        stored("inventory", "1", ""), kind="requests", sku="requests/put", storage_class=""
+    )
+    [outside] = money(requests).dearest
+    assert outside.advice == "This is what the inventory itself costs"
+
+
 def test_files_of_no_table_have_a_name_and_an_advice_too() -> None:
     [outside] = money(stored("outside", "1", "")).dearest
     assert (outside.table, outside.command, outside.is_outside) == (
