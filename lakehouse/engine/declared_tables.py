@@ -46,12 +46,12 @@ def address_of(table: Table, settings: Settings) -> str:
 
 
 def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
-    """The same tables, after a check that no two of them share files.
+    """The same tables, after a check that no two of them share files, and that rows stay on S3.
 
     Raises:
-        Refused: a table is in the folder of another one, so that a vacuum of one would delete files
-            of the other; or an adopted table lies inside the lake, but not in the folder that its
-            key names.
+        Refused: archived rows would leave S3 for this machine's disk; a table is in the folder of
+            another one, so that a vacuum of one would delete files of the other; or an adopted
+            table lies inside the lake, but not in the folder that its key names.
     """
     places = {
         key: real_address(table.write.uri)
@@ -62,6 +62,11 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
         return tables
     root = real_address(settings.root)
     for key, place in places.items():
+        if tables[key].archive is not None and place.startswith("s3:") and not settings.on_s3:
+            raise Refused(
+                f"the archive of {key} would be on this machine's disk, in {settings.root}. Use"
+                " LAKEHOUSE_ROOT=s3://… for the upkeep's own files"
+            )
         if place != f"{root}/{key}" and (
             place == root or is_inside(place, root) or is_inside(root, place)
         ):

@@ -28,7 +28,6 @@ from lakehouse.defs.adoption.project_tables import (
     URI_KEYS,
     adopted_table,
     maintained_by_key,
-    refuse_archive_on_disk,
     refuse_without_pool,
     written_tables,
 )
@@ -110,8 +109,6 @@ def maintain(
     adopted = [
         adopted_table(each, writers=writers, orphans=orphans, base=start) for each in written
     ]
-    if archive is not None and not settings.on_s3:
-        refuse_archive_on_disk(adopted, settings)
     maintained = maintained_by_key(adopted, upkeep, layer=layer)
     known = _TABLES.setdefault(settings.root, {})
     known.update(checked({**known, **maintained}, settings))

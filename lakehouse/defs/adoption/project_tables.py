@@ -11,7 +11,6 @@ from lakehouse.core.adoption.maintained import Upkeep, maintained_table
 from lakehouse.core.declaration.adopted import Adopted, Orphans, Writers, key_of, parse_address
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
-from lakehouse.core.settings import Settings
 from lakehouse.core.text import count_of
 
 URI_KEYS = ("dagster/uri", "uri")
@@ -91,16 +90,6 @@ def adopted_table(table: WrittenTable, *, writers: Writers, orphans: Orphans, ba
         asset_key=tuple(table.asset_key.path),
         pool=table.pool or "",
     )
-
-
-def refuse_archive_on_disk(adopted: Sequence[Adopted], settings: Settings) -> None:
-    """Refuses tables on S3, whose archived rows would leave S3 for a disk."""
-    for each in adopted:
-        if each.uri.startswith("s3"):
-            raise Refused(
-                f"maintain: the archive of {'/'.join(each.asset_key)} would be on this machine's "
-                f"disk, in {settings.root}. Use LAKEHOUSE_ROOT=s3://… for the upkeep's own files"
-            )
 
 
 def maintained_by_key(
