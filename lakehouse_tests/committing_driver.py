@@ -29,7 +29,8 @@ def main(name: str, count: int, address: str) -> None:
     for number in range(done, count * DELTALAKE_SHARE if name == "deltalake" else count):
         if name == "deltalake":
             _wait_for_drivers(number)
-        _until_acknowledged(lambda number=number: append(number))
+        _wait_for_impatient(name)
+        _until_acknowledged(name, lambda number=number: append(number))
         with acknowledged.open("a") as file:
             file.write(f"{number}\n")
 
@@ -45,13 +46,23 @@ def _wait_for_drivers(number: int) -> None:
         time.sleep(0.2)
 
 
-def _until_acknowledged(append: Callable[[], None]) -> None:
+def _wait_for_impatient(name: str) -> None:
+    """Waits while another writer fails again and again, as a MERGE does next to many appends."""
+    home = Path(os.environ["LAKEHOUSE_HOME"])
+    while {path.stem for path in home.glob("*.impatient")} - {name}:
+        time.sleep(0.05)
+
+
+def _until_acknowledged(name: str, append: Callable[[], None]) -> None:
+    impatient = Path(os.environ["LAKEHOUSE_HOME"]) / f"{name}.impatient"
     for _ in range(_TRIES - 1):
         try:
-            return append()
+            append()
         except Exception as error:
             print(f"{type(error).__name__}: {str(error)[:300]}", file=sys.stderr, flush=True)
-            time.sleep(0.05)
+            impatient.touch()
+        else:
+            return impatient.unlink(missing_ok=True)
     return append()
 
 
