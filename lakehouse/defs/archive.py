@@ -64,7 +64,7 @@ def archive_asset(
         moved: ArchiveOutcome | None = None
         expired: ExpireOutcome | None = None
         with dagster_words(context):
-            if not is_table(lake.store, table.key):
+            if not is_table(lake.store, table.key) and lake.facts(table.key) is None:
                 context.log.info(f"{table.key}: there is no table yet")
                 return
             command = "archive expire" if config.only == "expire" else "archive run"

@@ -53,7 +53,7 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         from lakehouse.engine.ttl.run import run
 
         with dagster_words(context):
-            if not is_table(lake.store, table.key):
+            if not is_table(lake.store, table.key) and lake.facts(table.key) is None:
                 context.log.info(f"{table.key}: there is no table yet")
                 return
             skipped = "" if config.anyway else skip_reason(context, lake, table, "ttl run")

@@ -76,6 +76,17 @@ def test_it_runs_daily_by_itself_whatever_happens_to_the_table(
     assert requested == [0, 1, 0]
 
 
+def test_a_log_without_its_first_commits_and_pointer_is_a_table(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    from lakehouse_tests.log_builder import LogBuilder
+
+    story = LogBuilder(lake.store, TABLE.key).create(partition_by=["day"])
+    story.append([("f", 100)]).checkpoint().forget_before(1)
+    done = archived(lake, instance, only="expire")
+    assert len(done.asset_materializations_for_node("archive__bronze__days")) == 1
+
+
 def test_a_paused_table_is_left_alone_and_fails_only_a_run_that_a_person_asked_for(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:

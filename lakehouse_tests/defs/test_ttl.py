@@ -33,7 +33,7 @@ def ran(
     )
 
 
-def write(lake: Lake, day: str) -> None:
+def write(lake: Lake, day: str) -> LogBuilder:
     statistics = {
         "numRecords": 1,
         "minValues": {"at": f"{day}T00:00:00.000Z"},
@@ -41,7 +41,7 @@ def write(lake: Lake, day: str) -> None:
         "nullCount": {"at": 0},
     }
     story = LogBuilder(lake.store, orders.key).create(columns={"id": "string", "at": "timestamp"})
-    story.append([("f", 100, statistics)])
+    return story.append([("f", 100, statistics)])
 
 
 def test_a_run_that_finds_nothing_says_so_and_opens_no_session(
@@ -54,6 +54,14 @@ def test_a_run_that_finds_nothing_says_so_and_opens_no_session(
     assert told.metadata["lakehouse/reason"].value == "NOTHING_PAST_THE_CUTOFF"
     document = told.metadata["lakehouse/ttl"].value
     assert isinstance(document, dict) and document["version_after"] is None
+
+
+def test_a_log_without_its_first_commits_and_pointer_is_a_table(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    write(lake, "9000-01-01").checkpoint().forget_before(1)
+    done = ran(lake, instance)
+    assert len(done.asset_materializations_for_node("ttl__bronze__orders")) == 1
 
 
 @pytest.mark.parametrize("by_itself", [True, False])
