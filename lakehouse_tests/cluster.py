@@ -2,6 +2,9 @@
 
 This is the topology of Apache's Spark Kubernetes Operator (`spark-connect-server-with-spark-cluster`):
 master, workers, and a Connect server whose driver runs outside of them.
+
+Its tests are long ones: even on `local-cluster[2,1,1024]`, with the JVM options of `make test`, a
+session, three appends and an OPTIMIZE take 37 CPU seconds.
 """
 
 import os
