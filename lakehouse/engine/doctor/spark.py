@@ -20,6 +20,7 @@ from lakehouse.engine.doctor.storage import WRITTEN
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import causes_of, first_line, innermost_cause, translated
 from lakehouse.engine.spark.open_session import connect
+from lakehouse.engine.spark.session_confs import session_confs
 from lakehouse.engine.spark.sessions import over_connect
 from lakehouse.engine.spark.statements import optimize, path_table
 from lakehouse.runtime.log_store import log_store_setting
@@ -43,6 +44,8 @@ _IMPATIENT = {
     "fs.s3a.attempts.maximum": "1",
     "fs.s3a.retry.limit": "1",
 }
+# Spark's default is 10,000 tasks for the listing of a single folder: 176 CPU seconds.
+_FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
 _NOT_FOUND = re.compile(
     r"(?:ClassNotFoundException: (?:Class )?|NoClassDefFoundError: "
     # A function whose class is not found arrives as this.
@@ -172,7 +175,8 @@ def _commit(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
     spark.sql(optimize(uri, None)).collect()
     optimized = _seconds(started)
     # Executors list the folders of partitions through the log store.
-    spark.sql(f"VACUUM {path_table(uri)} DRY RUN").collect()
+    with session_confs(spark, _FEW_TASKS):
+        spark.sql(f"VACUUM {path_table(uri)} DRY RUN").collect()
     rows = spark.read.format("delta").load(uri).count()
     commits = [
         file.name for file in lake.store.list(f"{key}/_delta_log") if file.name.endswith(".json")
