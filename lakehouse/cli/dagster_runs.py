@@ -7,7 +7,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -145,12 +145,11 @@ def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> 
         yield Recorder(instance, defs)
 
 
-@contextmanager
-def recorder_after_change(settings: Settings, change: str) -> Iterator[Recorder]:
-    """The recorder for a `change` that is already made: a failure to record it is only shown."""
+def report_change(settings: Settings, change: str, report: Callable[[Recorder], None]) -> None:
+    """Calls `report` after a `change` is made, so a failure to report it is only shown."""
     try:
         with open_recorder(settings) as recorder:
-            yield recorder
+            report(recorder)
     except Exception as error:
         tell(
             f"{change}, but Dagster has no event of it ({type(error).__name__}: {error}). The next "

@@ -1,14 +1,26 @@
 """Runs in this process, without Spark: how failures in a run are told, and what is refused before one is made."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
 
 import dagster as dg
 import pytest
 
+from lakehouse.cli import dagster_runs
+from lakehouse.cli.commands.archive_restore import _report
+from lakehouse.cli.commands.rebuild import report_to_dagster
+from lakehouse.cli.context import LakeContext
 from lakehouse.cli.dagster_runs import AssetRun, Recorder
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.core.evolution.rebuild import RebuildOutcome
+from lakehouse.core.settings import parse_settings
 from lakehouse.defs.failures import dagster_words
+from lakehouse.engine.lake import open_lake
 from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.defs.example import orders
 
 
 def run_of(
@@ -117,6 +129,24 @@ def test_what_a_run_tells_of_an_asset_that_was_not_asked_for_is_said_and_is_no_r
 
     assert {key: run.state for key, run in run_of(written).items()} == {"bronze/written": "done"}
     assert "compaction/bronze/written: 2 files merge" in capsys.readouterr().err
+
+
+def test_a_change_that_is_made_is_no_failure_if_dagster_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextmanager
+    def closed(*_: object) -> Iterator[Recorder]:
+        raise OSError("the disk is full")
+        yield
+
+    monkeypatch.setattr(dagster_runs, "open_recorder", closed)
+    opened = LakeContext(lake=open_lake(parse_settings({}, base=tmp_path)), tables={})
+    report_to_dagster(opened, orders, cast("RebuildOutcome", None))
+    _report(opened, orders, "3 rows")
+    event = "but Dagster has no event of it (OSError: the disk is full)"
+    lines = capsys.readouterr().err
+    assert f"bronze/orders was rebuilt, {event}" in lines
+    assert f"bronze/orders has its rows back, {event}" in lines
 
 
 @pytest.mark.parametrize("arguments", [("materialize",), ("compact", "bronze/orders")])

@@ -136,8 +136,10 @@ def partition_text(values: Mapping[str, str | None]) -> str:
 
 def _report(opened: LakeContext, table: Table, sentence: str) -> None:
     """Reports the table's new state to Dagster."""
-    from lakehouse.cli.dagster_runs import recorder_after_change
+    from lakehouse.cli.dagster_runs import report_change
 
-    change = f"{table.key} has its rows back"
-    with recorder_after_change(opened.lake.settings, change) as recorder:
-        recorder.report_restore(table, opened.lake, sentence)
+    report_change(
+        opened.lake.settings,
+        f"{table.key} has its rows back",
+        lambda recorder: recorder.report_restore(table, opened.lake, sentence),
+    )

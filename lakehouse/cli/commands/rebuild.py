@@ -79,7 +79,10 @@ def _print_plan(plan: RebuildPlan) -> None:
 
 def report_to_dagster(opened: LakeContext, table: Table, outcome: RebuildOutcome) -> None:
     """Reports the table's new state to Dagster."""
-    from lakehouse.cli.dagster_runs import recorder_after_change
+    from lakehouse.cli.dagster_runs import report_change
 
-    with recorder_after_change(opened.lake.settings, f"{table.key} was rebuilt") as recorder:
-        recorder.report_rebuild(table, opened.lake, outcome)
+    report_change(
+        opened.lake.settings,
+        f"{table.key} was rebuilt",
+        lambda recorder: recorder.report_rebuild(table, opened.lake, outcome),
+    )
