@@ -4,7 +4,7 @@ No log names these files before the commit, and a vacuum of an adopted table kee
 never named. So a run that ends between the first copy and the commit must not be the last to know
 their names.
 
-1. The names are recorded in the home, before the first copy.
+1. The names are recorded in the home, with the planned version, before the first copy.
 2. Each file is copied to its own name, and flushed to the disk.
 3. The caller commits. If it is certain that nothing was committed, the files are deleted again.
 4. After a commit, the files that earlier runs left are deleted, and the record is removed.
@@ -13,7 +13,9 @@ their names.
 - If it is unknown whether a run committed, its files stay until a later run has committed. From
   then on, no request of the earlier run can succeed: it asked for a version that exists now. The
   table's lock shows that the earlier run has ended.
-- A file that the log names, as live or as removed, is never deleted.
+- A file that a commit since the planned version names is never deleted, although a checkpoint has
+  dropped its tombstone: readers of older versions may need it. If the log no longer has all of
+  these commits, the files stay.
 """
 
 import json
@@ -22,9 +24,12 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import LakehouseError
+from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse.engine.store.disk import flush_folder, translated
@@ -39,17 +44,25 @@ class CommitFailedError(Exception):
     """Another writer changed planned files or the table itself. deltalake uses the same name."""
 
 
+class _Delivery(NamedTuple):
+    """The files of a run that may have committed after this version of the table."""
+
+    version: int
+    names: list[str]
+
+
 @contextmanager
-def delivered(lake: Lake, key: str, files: Sequence[Path], place: Place) -> Iterator[None]:
+def delivered(lake: Lake, before: Snapshot, files: Sequence[Path], place: Place) -> Iterator[None]:
     """The files of the table's workshop are in the table inside the block, which commits them.
 
-    The caller holds the table's lock. The files are paths relative to the workshop.
+    The caller holds the table's lock. The files are paths relative to the workshop. The block
+    commits after the version of `before`.
     """
+    key = before.table
     workshop = workshop_of(lake, key)
     names = [file.as_posix() for file in files]
-    record = workshop.with_name(f"{workshop.name}.json")
-    earlier = _recorded(record)
-    record.write_text(json.dumps([*earlier, *names]))
+    earlier = _recorded(workshop)
+    _record(workshop, [*earlier, _Delivery(before.version, names)])
     is_delivered = False
     try:
         for name in names:
@@ -61,12 +74,12 @@ def delivered(lake: Lake, key: str, files: Sequence[Path], place: Place) -> Iter
             # If this fails, the names stay recorded.
             with suppress(LakehouseError, OSError):
                 _delete(names, place)
-                record.write_text(json.dumps(earlier))
+                _record(workshop, earlier)
         raise
     with suppress(LakehouseError, OSError):
         if earlier:
-            _delete(_unnamed(lake, key, earlier), place)
-        record.unlink()
+            _delete(_uncommitted(lake, key, earlier), place)
+        _record(workshop, [])
 
 
 def workshop_of(lake: Lake, key: str) -> Path:
@@ -74,10 +87,20 @@ def workshop_of(lake: Lake, key: str) -> Path:
     return lake.settings.home / "workshops" / key.replace("/", ".")
 
 
-def _recorded(record: Path) -> list[str]:
-    with suppress(FileNotFoundError, ValueError):
-        return [str(name) for name in json.loads(record.read_text())]
+def _recorded(workshop: Path) -> list[_Delivery]:
+    with suppress(FileNotFoundError, ValueError, TypeError):
+        content = json.loads(DiskStore(workshop.parent).read(f"{workshop.name}.json"))
+        return [_Delivery(int(version), [*map(str, names)]) for version, names in content]
     return []
+
+
+def _record(workshop: Path, deliveries: Sequence[_Delivery]) -> None:
+    """Replaces the record in one step: a torn one would forget the files of earlier runs."""
+    store, name = DiskStore(workshop.parent), f"{workshop.name}.json"
+    if deliveries:
+        store.put(name, json.dumps(deliveries).encode())
+    else:
+        store.delete([name])
 
 
 def _deliver(file: Path, name: str, place: Place) -> None:
@@ -100,11 +123,22 @@ def _delete(names: Sequence[str], place: Place) -> None:
     store.delete([f"{prefix}{name}" for name in names])
 
 
-def _unnamed(lake: Lake, key: str, names: Sequence[str]) -> list[str]:
-    """The files that the table's log does not name; none if there is no log."""
+def _uncommitted(lake: Lake, key: str, deliveries: Sequence[_Delivery]) -> list[str]:
+    """The files of runs that are known not to have committed."""
     facts = lake.facts(key)
     if facts is None:
         return []
-    known = (*facts.snapshot.files, *facts.snapshot.tombstones)
-    named = {unquote(file.path) for file in known}
-    return [name for name in names if name not in named]
+    newest = facts.snapshot.version
+    names = list[str]()
+    for each in deliveries:
+        history = history_since(lake.store, facts.history, each.version)
+        commits = history.between(each.version, newest) or ()
+        # The last part of a name is unique, however a log spells its path.
+        in_log = {
+            os.path.basename(unquote(path))
+            for commit in commits
+            for path in (*commit.added_paths, *commit.removed_paths)
+        }
+        if commits and in_log.isdisjoint(map(os.path.basename, each.names)):
+            names += each.names
+    return names

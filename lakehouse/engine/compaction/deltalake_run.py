@@ -88,7 +88,7 @@ def compact_in_log_order(
         written = [Path(unquote(action["add"]["path"])) for action in actions if "add" in action]
         paths_in_log = {folder / inside: file.path for inside, file in inputs.items()}
         refuse_misread(snapshot.table, paths_in_log, [folder / file for file in written])
-        with delivered(lake, snapshot.table, written, place):
+        with delivered(lake, snapshot, written, place):
             _commit(lake, snapshot, planned, actions, place)
 
 

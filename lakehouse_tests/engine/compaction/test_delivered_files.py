@@ -5,9 +5,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
-from lakehouse.core.errors import Transient
+from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.compaction import delivered_files
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake
@@ -83,6 +83,33 @@ def test_files_of_a_commit_whose_answer_was_lost_stay(tmp_path: Path) -> None:
         write_deltalake(uri, rows(Random(place), 10, place), mode="append")
     assert compact(lake, no_spark, adopted(uri)).version_after == 8
     assert (len(contents(uri)), contents(uri, version=4)) == (70, kept)
+
+
+@pytest.mark.parametrize("is_log_whole", [True, False])
+def test_a_committed_file_stays_although_a_checkpoint_dropped_its_tombstone(
+    tmp_path: Path, is_log_whole: bool
+) -> None:
+    """An older version needs it, and only a vacuum ends that."""
+    uri, lake = orders(
+        tmp_path, configuration={"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    )
+    kept, before = contents(uri), data_files(uri)
+    without_answer(lake, uri, is_committed=True)
+    [committed] = data_files(uri) - before
+    table = DeltaTable(uri)
+    table.delete("id < 20")
+    table.create_checkpoint()
+    if not is_log_whole:
+        for version in range(5):
+            Path(uri, f"_delta_log/{version:020}.json").unlink()
+        with pytest.raises(Broken, match="compactions can go on"):
+            compact(lake, no_spark, adopted(uri))
+    for place in (900, 910, 920):
+        write_deltalake(uri, rows(Random(place), 10, place), mode="append")
+    assert compact(lake, no_spark, adopted(uri)).version_after == 9
+    assert committed.exists()
+    if is_log_whole:
+        assert contents(uri, version=4) == kept
 
 
 def test_nothing_stays_of_files_that_were_not_all_delivered(
