@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
@@ -52,8 +53,8 @@ def struct_types(type_: str) -> dict[str, str]:
     return {}
 
 
-def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | None = None) -> None:
-    """Refuses a lone string, an empty name, a duplicate, or a column that is not in `among`.
+def check_columns(what: str, names: Sequence[Any], *, among: Sequence[str] | None = None) -> None:
+    """Refuses a lone string, an empty or duplicate name, and a column that is not in `among`.
 
     Case is ignored, as in Spark.
     """
@@ -63,6 +64,8 @@ def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | Non
         )
     seen: set[str] = set()
     for name in names:
+        if not isinstance(name, str):
+            raise Refused(f"{what} holds {name!r}. Use names of columns.")
         if not name.strip():
             raise Refused(f"{what} holds the empty name {name!r}. Use names of columns.")
         if name.lower() in seen:

@@ -64,6 +64,7 @@ REFUSED = {
     '["silver/orders"]\nuri = "/data"\narchive = 31': "archive is 31. Use a table of older_than_days",
     '["silver/orders"]\nuri = "/data"\narchive = {kep_days = 1}': "archive has 'kep_days'. Use keep_",
     '["silver/orders"]\nuri = "/data"\nttl = {column = "at"}': "ttl lacks 'days'. Use column and days",
+    '["silver/orders"]\nuri = "/data"\nttl = {column = 1, days = 7}': "Ttl.column holds 1. Use names",
     '["silver/orders"]\nuri = "/data"\narchive = {keep_days = -1}': "a whole number, 0 or more",
     '["copper/orders"]\nuri = "/data"': "a layer of bronze, silver, gold",
     '["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "file:///data/"': "silver/a and silver/b are both at /data",
