@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from lakehouse.core.delta.snapshot import FieldPath, PartitionValues
+from lakehouse.core.delta.snapshot import FieldPath, PartitionValues, Snapshot
 
 # The transaction id under which a table's log records the number of the last applied operation.
 APP_ID = "lakehouse-archive"
 ArchiveKind = Literal["archive", "restore", "expire", "folded"]
+# The newest operation in a folded record may be an `expire`, so its number may be above `APP_ID`.
+_APPLIED_AT_ONCE = ("expire", "folded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,12 @@ class ArchiveOperation:
     def sources(self) -> frozenset[str]:
         """The paths in the log of the files that leave the table."""
         return frozenset(path for each in self.partitions for path in each.sources)
+
+    def is_applied_to(self, snapshot: Snapshot) -> bool:
+        """Whether it is part of this version of its table."""
+        if self.table_id != snapshot.table_id:
+            return False
+        return self.kind in _APPLIED_AT_ONCE or self.number <= snapshot.transactions.get(APP_ID, 0)
 
 
 def encode_operation(operation: ArchiveOperation) -> bytes:

@@ -14,8 +14,8 @@
   record of an `expire`, or the commit of a restore, took them out of the archive.
 - While an interrupted operation is unsettled, nothing is deleted.
 - A run that is killed at any step leaves files that the next run deletes.
-- No record is folded while a file of its is stored, an archived partition comes from it, or a
-  `RESTORE` could bring back a version before it.
+- No record is folded while a file of its is stored, an archived partition comes from it, a commit
+  has yet to be compared with a record, or a `RESTORE` could bring back a version before it.
 """
 
 from collections.abc import Sequence
@@ -36,6 +36,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.engine.archive.records import (
     archive_operations,
     contents_of,
+    expected_commit,
     record_operation,
     replace_by,
 )
@@ -86,6 +87,8 @@ def _fold(lake: Lake, table: Table, facts: ExpireFacts) -> None:
     fold = partial(foldable_records, facts, older_than_days=days, now_ms=now_ms())
     if not fold(oldest_version=facts.table.snapshot.version):
         return  # the log need not be listed
+    if expected_commit(lake.store, table.key) is not None:
+        return  # the next archive run compares that commit with its record
     folder = f"{table.key}/_delta_log"
     names = (file.name.removeprefix(f"{folder}/")[:20] for file in lake.store.list(folder))
     oldest_version = min((int(name) for name in names if name.isdigit()), default=0)

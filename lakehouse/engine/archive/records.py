@@ -96,13 +96,10 @@ def _with_newest(
     """
     snapshot = facts.snapshot
     history = facts.history
-    applied_number = snapshot.transactions.get(APP_ID, 0)
     applied = [
         each.version
         for each in operations
-        if each.kind != "expire"
-        and each.table_id == snapshot.table_id
-        and each.number <= applied_number
+        if each.kind != "expire" and each.is_applied_to(snapshot)
     ]
     if not applied or not history.commits or history.commits[0].version <= applied[-1] + 1:
         return history

@@ -1,10 +1,11 @@
 """Refuses landed rows of partitions that the table's archive has left behind (`late="refuse"`)."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakehouse.core.archive.partition_times import partition_spans
-from lakehouse.core.archive.records import APP_ID
+from lakehouse.core.archive.records import ArchiveOperation
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import PartitionValues, Snapshot
 from lakehouse.engine.archive.records import archive_operations
@@ -27,26 +28,29 @@ def with_late_rows_refused(session: TableSession, rows: "DataFrame") -> "DataFra
     if facts is None:
         return rows
     snapshot = facts.snapshot
-    applied_number = snapshot.transactions.get(APP_ID, 0)
-    cutoffs_ms = [
-        operation.cutoff_ms
-        for operation in archive_operations(session.lake.store, session.key)
-        if operation.kind in ("archive", "folded")
-        and operation.table_id == snapshot.table_id
-        and operation.number <= applied_number
-    ]
-    if not cutoffs_ms:
+    cutoff_ms = _cutoff_ms(archive_operations(session.lake.store, session.key), snapshot)
+    if cutoff_ms is None:
         return rows
-    late = _late_partitions(snapshot, rows, cutoff_ms=max(cutoffs_ms))
+    late = _late_partitions(snapshot, rows, cutoff_ms=cutoff_ms)
     if not late:
         return rows
-    cutoff = datetime.fromtimestamp(max(cutoffs_ms) / 1_000, tz=UTC)
+    cutoff = datetime.fromtimestamp(cutoff_ms / 1_000, tz=UTC)
     why = (
         f'{LATE}, whose cutoff is {cutoff:%Y-%m-%d %H:%M} UTC. Use Archive(late="append"), then '
         f"lakehouse quarantine retry {session.key}"
     )
     is_late = F.expr(partition_predicate(snapshot.columns, late))
     return rows.withColumn(REASON, F.coalesce(REASON, F.when(is_late, why)))
+
+
+def _cutoff_ms(operations: Iterable[ArchiveOperation], snapshot: Snapshot) -> int | None:
+    """The newest cutoff of operations that are part of this version; `None` if there is none."""
+    cutoffs_ms = (
+        each.cutoff_ms
+        for each in operations
+        if each.kind in ("archive", "folded") and each.is_applied_to(snapshot)
+    )
+    return max(cutoffs_ms, default=None)
 
 
 def _late_partitions(

@@ -12,9 +12,16 @@ from lakehouse.core.archive.expire import ExpireOutcome
 from lakehouse.core.errors import Broken
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.archive import expire as module
+from lakehouse.engine.archive.commit import verify_delete
 from lakehouse.engine.archive.expire import expire, rehearse_expire
-from lakehouse.engine.archive.records import archive_contents, archive_operations
+from lakehouse.engine.archive.records import (
+    archive_contents,
+    archive_operations,
+    expect_commit,
+    record_operation,
+)
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.ingest.late_rows import _cutoff_ms
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.archive import by_hand
@@ -136,6 +143,42 @@ def test_records_are_folded_when_nothing_needs_them(lake: Lake) -> None:
     # A killed run may leave a record that is folded.
     lake.store.put(f"_lakehouse/archives/{KEY}/0000000001.json", first)
     assert records_of(lake) == folded and held(lake) == [DAY_3]
+
+
+def expired_long_ago(lake: Lake) -> None:
+    """Both partitions of an archive expired, each by itself, and the log begins after that."""
+    old_ms = now_ms() - 99 * DAY_MS
+    files = {file.partition[0][1]: file for file in facts_of(lake, KEY).snapshot.files}
+    by_hand.archive(lake, KEY, DAY_1, created_ms=old_ms)
+    by_hand.archive(lake, KEY, DAY_2, created_ms=old_ms)
+    for day in (DAY_1, DAY_2):
+        snapshot = facts_of(lake, KEY).snapshot
+        operation = by_hand.operation_of(lake, snapshot, [files[day]], "expire", old_ms)
+        record_operation(lake.store, KEY, operation)
+    expired(lake)
+    add_events(lake, event(7, 6, "b", day=3))
+    forget_log(lake)
+
+
+def test_the_cutoff_stays_if_the_newest_folded_operation_is_an_expiry(lake: Lake) -> None:
+    """Its number is above the table's transaction id, which the last archived partition set."""
+    expired_long_ago(lake)
+    expired(lake)
+    assert records_of(lake) == [(3, "folded"), (4, "expire")]
+    operations = archive_operations(lake.store, KEY)
+    assert _cutoff_ms(operations, facts_of(lake, KEY).snapshot) is not None
+
+
+def test_no_record_is_folded_before_its_commit_was_compared(lake: Lake) -> None:
+    """The comparison would find no record, and no archive run could begin any more."""
+    expired_long_ago(lake)
+    [_, operation, *_] = archive_operations(lake.store, KEY)
+    expect_commit(lake.store, KEY, operation, operation.version)
+    expired(lake)
+    assert len(records_of(lake)) == 4
+    with pytest.raises(Broken, match="no longer has the commit of operation 2"):
+        verify_delete(lake, KEY)
+    assert verify_delete(lake, KEY) is None
 
 
 @pytest.mark.parametrize("needed", ["stored", "held", "young", "unfinished"])
