@@ -180,16 +180,26 @@ class Clock:
         self.seen[self.now] = self._look()
 
 
-@pytest.mark.parametrize(("per_second", "left"), [(1, {0.0: 4, 1.0: 3}), (2, {0.0: 4, 0.5: 3})])
+@pytest.mark.parametrize(
+    ("per_second", "burst_seconds", "left"),
+    [(1, 1.0, {0.0: 4, 1.0: 3}), (2, 0.5, {0.0: 4, 0.5: 3}), (1, 2.0, {0.0: 3})],
+)
 def test_on_s3_the_pace_of_deletions_has_a_bound(
-    aged: Lake, monkeypatch: pytest.MonkeyPatch, per_second: int, left: dict[float, int]
+    aged: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    per_second: int,
+    burst_seconds: float,
+    left: dict[float, int],
 ) -> None:
-    """Batches are of one file here, on a disk that says it is S3."""
+    """Batches are of one file here, on a disk that says it is S3. In the last case, both are in the
+    burst that goes at once.
+    """
     s3 = Lake(settings=replace(aged.settings, root="s3://bucket/lake"), store=aged.store)
     found = faults.planned(aged, "FULL")
     clock = Clock(lambda: len(faults.files(aged)))
     monkeypatch.setattr(run, "time", clock)
     monkeypatch.setattr(run, "DELETE_KEYS", 1)
     monkeypatch.setattr(run, "_DELETES_PER_SECOND", per_second)
+    monkeypatch.setattr(run, "_BURST_SECONDS", burst_seconds)
     assert faults.carried_out(s3, found)[0] == {*faults.PAST}
     assert clock.seen == left
