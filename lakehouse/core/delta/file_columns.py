@@ -2,7 +2,7 @@
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise, repeat
 from operator import eq, itemgetter
@@ -241,7 +241,7 @@ def made_of_columns(kind: type[Made], count: int, **columns: Iterable[object]) -
     assert not hasattr(kind, "__post_init__")
     values = list(map(object.__new__, repeat(kind, count)))
     for name, column in columns.items():
-        put: Any = getattr(kind, name).__set__
+        put: Callable[[Made, object], None] = getattr(kind, name).__set__
         deque(map(put, values, column), maxlen=0)
     return values
 
