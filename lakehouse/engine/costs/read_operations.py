@@ -13,6 +13,7 @@ from lakehouse.core.costs.operations import (
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.engine.adoption.find_tables import facts_of
+from lakehouse.engine.delta_log import history_back_to
 from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.journal.journal import Journal, vacuum_records
 from lakehouse.engine.lake import Lake
@@ -30,7 +31,7 @@ def read_operations(
         facts = facts_of(lake, table)
         key = table.key
         prices = table.prices
-        found = [] if facts is None else operations_in_log(table, facts, since_ms=since_ms)
+        found = [] if facts is None else operations_in_log(lake, table, facts, since_ms=since_ms)
         found += failed_compactions(key, Journal(lake.store).tries(key), prices, since_ms=since_ms)
         found += vacuums_of(key, vacuum_records(lake.store, key), prices, since_ms=since_ms)
         return sorted(found, key=lambda each: each.ended_ms)
@@ -38,12 +39,20 @@ def read_operations(
     return for_each_table(tables, read)
 
 
-def operations_in_log(table: Table, facts: TableFacts, *, since_ms: int) -> list[UpkeepOperation]:
-    """The operations in a table's log that ended since a time, without those in the journal."""
+def operations_in_log(
+    lake: Lake, table: Table, facts: TableFacts, *, since_ms: int, all_since_ms: int | None = None
+) -> list[UpkeepOperation]:
+    """The operations in a table's log that ended since a time, without those in the journal.
+
+    The facts hold the newest commits only, so older ones are read. Those before `all_since_ms`,
+    a later time, are not.
+    """
     key = table.key
     prices = table.prices
-    account = account_for(facts.history, prices=prices, on_s3=facts.snapshot.on_s3)
+    read_ms = since_ms if all_since_ms is None else all_since_ms
+    history = history_back_to(lake.store, facts.history, read_ms)
+    account = account_for(history, prices=prices, on_s3=facts.snapshot.on_s3)
     return [
         *compactions_of(key, account.entries, prices, since_ms=since_ms),
-        *moves_of(key, facts.history, prices, since_ms=since_ms),
+        *moves_of(key, history, prices, since_ms=since_ms),
     ]

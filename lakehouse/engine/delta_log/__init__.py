@@ -25,7 +25,12 @@ from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import LogFile, TableFacts
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.engine.delta_log.checkpoint import read_checkpoint
-from lakehouse.engine.delta_log.commits import history_since, newest_first, read_commits
+from lakehouse.engine.delta_log.commits import (
+    history_back_to,
+    history_since,
+    newest_first,
+    read_commits,
+)
 from lakehouse.engine.delta_log.consistency import refuse_contradictions, refuse_wrong_totals
 from lakehouse.engine.delta_log.fold import fold_layout
 from lakehouse.engine.delta_log.log_segment import (
@@ -41,6 +46,7 @@ from lakehouse.engine.store import Store
 __all__ = [
     "TableFacts",
     "garbage_uncollected",
+    "history_back_to",
     "history_since",
     "newest_first",
     "read_facts",

@@ -14,7 +14,7 @@ ever happened, uses `newest_first` or `history_since`.
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -30,6 +30,8 @@ _KEPT_BYTES = 64 * 1024 * 1024
 # Some file systems store times in whole seconds, FAT in steps of two seconds.
 _SETTLED_MS = 3_000
 _BATCH_COMMITS = 100
+# A table with a commit per minute has half as many in a week.
+_MOST_OLDER_COMMITS = 20_000
 
 
 def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
@@ -99,6 +101,19 @@ def history_since(store: Store, history: Commits, version: int) -> Commits:
     """
     commits = [*takewhile(lambda commit: commit.version > version, newest_first(store, history))]
     return replace(history, commits=tuple(reversed(commits)))
+
+
+def history_back_to(store: Store, history: Commits, since_ms: int) -> Commits:
+    """The history with its older commits back to a time, as far as the log has them.
+
+    At most `_MOST_OLDER_COMMITS` are read. Raises as `newest_first`.
+    """
+    if not history.commits or history.commits[0].committed_ms < since_ms:
+        return history
+    count = len(history.commits)
+    older = islice(newest_first(store, history), count, count + _MOST_OLDER_COMMITS)
+    wanted = [*takewhile(lambda commit: commit.committed_ms >= since_ms, older)]
+    return replace(history, commits=(*reversed(wanted), *history.commits))
 
 
 class _KeptCommits:

@@ -154,7 +154,11 @@ def _measure(
 
 def _note_facts(lake: Lake, facts: _Facts, table: Table, of_log: TableFacts) -> None:
     """Takes what the metrics need of a table's log."""
-    facts.in_log[table.key] = operations_in_log(table, of_log, since_ms=facts.since_ms)
+    counters, since_ms = facts.counters, facts.since_ms
+    all_since_ms = None if counters is None else counters.since_of(table.key)
+    facts.in_log[table.key] = operations_in_log(
+        lake, table, of_log, since_ms=since_ms, all_since_ms=all_since_ms
+    )
     if of_log.snapshot.transactions.get(ARCHIVE_APP_ID):
         facts.archived[table.key] = None
         with suppress(LakehouseError):

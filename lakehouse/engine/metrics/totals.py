@@ -38,6 +38,11 @@ class Counters:
         waiting = [each.until_ms for each in self._kept.values()]
         self.since_ms = max(oldest_ms, min([first_ms, *waiting]))
 
+    def since_of(self, table: str) -> int:
+        """The time since which `count` needs all operations of this table."""
+        kept = self._kept.get(table)
+        return max(self.since_ms, self._first_ms if kept is None else kept.until_ms)
+
     def count(
         self, table: str, operations: Sequence[UpkeepOperation], *, now_ms: int
     ) -> TableTotals:

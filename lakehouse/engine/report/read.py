@@ -94,7 +94,7 @@ def read_page(
     def note_facts(table: Table, facts: TableFacts) -> None:
         inventory.take(table.key, facts)
         archives.take(table, facts)
-        in_log[table.key] = operations_in_log(table, facts, since_ms=since_ms)
+        in_log[table.key] = operations_in_log(lake, table, facts, since_ms=since_ms)
         figures[table.key] = _figures(facts, journal.last_vacuum(table.key), now=now)
 
     fleet = read_fleet(lake, declared, tables, on_facts=note_facts)

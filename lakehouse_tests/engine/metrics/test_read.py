@@ -27,7 +27,8 @@ from lakehouse.engine.metrics.totals import _NAME as TOTALS
 from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.journal.test_vacuums import past_vacuum
-from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.log_builder import START_MS, LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 A = Table(
     key="bronze/a",
@@ -143,3 +144,22 @@ def test_counters_keep_what_logs_and_journal_have_forgotten(
         each.labels for each in samples if each.metric is SOURCE_READABLE and not each.value
     ] == [("totals",)]
     assert not any(each.metric is OPERATIONS for each in samples)
+
+
+def test_a_counter_stays_when_many_commits_follow_on_the_same_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The facts of a table hold its newest commits only."""
+    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
+    monkeypatch.setattr(read, "now_ms", lambda: START_MS + HOUR_MS)
+    story = LogBuilder(lake.store, A.key).create()
+    story.commit("DELETE", user_metadata='{"rows_moved": "ttl"}', committed_ms=START_MS)
+
+    def counted() -> float:
+        samples = read_samples(lake, [A], dagster_home=None)
+        return sum(each.value for each in samples if each.metric is OPERATIONS)
+
+    assert counted() == 1
+    for _ in range(510):
+        story.commit("WRITE", committed_ms=START_MS + 1)
+    assert counted() == 1
