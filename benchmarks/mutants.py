@@ -141,7 +141,7 @@ MUTANTS = [
     # Exactly once: batches, transaction ids, increments, quarantine
     *_of("core.ingest.next_batch", "core/ingest/test_next_batch.py",
         ("_is_settled", returns("False"))),
-    *_of("core.ingest.read_files", "core/ingest/test_next_batch.py",
+    *_of("core.ingest.load_or_set_aside", "core/ingest/test_next_batch.py",
         ("judge_file", reads("is_taken", "False"))),
     *_of("core.ingest.file_text", "engine/ingest/test_staging.py",
         ("begins_with", returns("True"))),
@@ -157,7 +157,7 @@ MUTANTS = [
         ("PlannedBatches.replace", never_raises())),
     *_of("engine.store.s3", "engine/store/test_store.py",
         ("S3Store.honours_conditions", returns("True"))),
-    *_of("engine.ingest.quarantine.poison_files", "engine/ingest/quarantine/test_poison_files.py",
+    *_of("engine.ingest.quarantine.unwritable_files", "engine/ingest/quarantine/test_unwritable_files.py",
         ("row_problem", returns("str(error)"))),
     # Undo: verification of a compaction, and the way back
     *_of("engine.compaction.unverified_commits", "engine/compaction/test_unverified_commits.py",

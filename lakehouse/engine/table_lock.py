@@ -8,7 +8,7 @@
    sessions of a server, so such a driver is refused while the server runs, unless commits are
    conditional.
 3. Our own session, if there is one, is recorded for our successor.
-4. The operation runs. After a lost race for a commit, it is repeated.
+4. The operation runs. After a lost race for a commit, it is repeated (`retry_conflicts`).
 5. The record is removed. After a failure our own session is interrupted first; if that fails, the
    record is kept.
 
@@ -22,19 +22,19 @@
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.clock import now_ms, pause_about
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.records import encoded
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import claim, spark_commits_conditionally
-from lakehouse.engine.spark.errors import is_conflict, is_lost
+from lakehouse.engine.spark.errors import is_lost
 from lakehouse.engine.spark.sessions import (
     interrupt_session,
     over_connect,
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 60.0
 # Each table has one session record, `<layer>/<name>.json`. Each holder of the lock replaces it.
 _SESSIONS = "_lakehouse/sessions"
-_BACKOFF_SECONDS = (0.2, 0.8, 2.0)
-
-T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -140,22 +137,6 @@ def hold_alone(
         file.write(f"process {os.getpid()} ({owner})")
         file.flush()
         yield
-
-
-def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
-    """The result of `work`, which is called again after each lost race for a commit.
-
-    Each call must read its facts again. The last conflict is raised unchanged; `translated` gives
-    it a message.
-    """
-    for seconds in _BACKOFF_SECONDS[: tries - 1]:
-        try:
-            return work()
-        except Exception as error:
-            if not is_conflict(error):
-                raise
-        pause_about(seconds)  # lets the winner of the race finish
-    return work()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

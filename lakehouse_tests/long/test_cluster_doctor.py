@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.engine.doctor import examination
+from lakehouse.engine.doctor import run_checks
 from lakehouse.engine.spark import open_session
 from lakehouse.runtime.log_store import JAR
 from lakehouse_tests.cluster import Cluster, ConnectServer, deployed_conf, standalone
@@ -98,7 +98,7 @@ def test_a_fault_of_the_connect_server_is_named(
     plant, name, words = PLANTED[fault]
     monkeypatch.setattr(open_session, "_opened", {})
     if fault == "executors larger than any worker":
-        monkeypatch.setattr(examination, "_MOST_SECONDS", 60.0)
+        monkeypatch.setattr(run_checks, "_MOST_SECONDS", 60.0)
     server = ConnectServer(cluster=cluster, conf=plant(deployed_conf(told)))
     with server.running():
         place = {"LAKEHOUSE_ROOT": f"s3://{BUCKET}/lake", **told, **server.environment}

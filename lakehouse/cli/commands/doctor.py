@@ -15,9 +15,9 @@ from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import count_of
 from lakehouse.engine.declared_tables import declared_tables
-from lakehouse.engine.doctor.examination import Examination
-from lakehouse.engine.doctor.machine import check_machine
-from lakehouse.engine.doctor.storage import check_storage, scratch
+from lakehouse.engine.doctor.machine_checks import check_machine
+from lakehouse.engine.doctor.run_checks import Examination
+from lakehouse.engine.doctor.storage_checks import check_storage, scratch
 from lakehouse.engine.lake import Lake, open_lake
 
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"}
@@ -99,7 +99,7 @@ def _check_spark(examination: Examination, lake: Lake, folder: str) -> None:
         examination.note("spark", "skipped", "needs java, which did not pass")
         return
     # Imported late: PySpark is loaded only if Spark is checked.
-    from lakehouse.engine.doctor.spark import check_spark
+    from lakehouse.engine.doctor.spark_checks import check_spark
 
     with ExitStack() as stack:
         try:

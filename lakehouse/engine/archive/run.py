@@ -65,9 +65,10 @@ from lakehouse.engine.compaction.verify import verify_left
 from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.lake_owner import refuse_unsafe_commits
+from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.session_confs import session_confs
-from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.engine.table_lock import hold
 
 _TRIES = 3
 

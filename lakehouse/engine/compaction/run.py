@@ -49,11 +49,12 @@ from lakehouse.engine.compaction.verify import verify, verify_left
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import refuse_table_of_another_lake, refuse_unsafe_commits
+from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.errors import first_line, is_conflict, translated
-from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.engine.table_lock import hold
 from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 from lakehouse.runtime.server_state import is_cold, note_compaction
-from lakehouse.runtime.spark_server_conf import cores_of
+from lakehouse.runtime.spark_conf import cores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

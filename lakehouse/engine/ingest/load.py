@@ -11,7 +11,7 @@
    its staged records are deleted.
 8. Repeat this until no listed file is left. An unfinished batch comes first and starts at step 6. A
    batch whose write failed because of some rows is repeated without the files of these rows
-   (`engine.ingest.quarantine.poison_files`).
+   (`engine.ingest.quarantine.unwritable_files`).
 9. If there are many manifests, fold them into a segment (`engine.journal.planned_batches`).
 
 **Safety properties**
@@ -36,9 +36,9 @@ from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.ingest.batches import Batch, KnownFiles, LandedFile, Ledger
 from lakehouse.core.ingest.inferred import pinned_table
+from lakehouse.core.ingest.load_or_set_aside import judge_file, settle_batch
 from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_batch
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
-from lakehouse.core.ingest.read_files import judge_file, settle_batch
 from lakehouse.core.ingest.undeclared import columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.text import names_in_parentheses
@@ -202,7 +202,7 @@ class LandingLoad:
     ) -> None:
         """Removes the files that made the write fail from the batch, or raises the error."""
         # Imported here, because only a failed write needs it.
-        from lakehouse.engine.ingest.quarantine.poison_files import (
+        from lakehouse.engine.ingest.quarantine.unwritable_files import (
             RowsOfBatch,
             without_poison_files,
         )

@@ -25,7 +25,7 @@ from lakehouse.core.ingest.inferred import (
     landing_to_infer,
     pinned_landing,
 )
-from lakehouse.core.ingest.read_files import FileRead
+from lakehouse.core.ingest.load_or_set_aside import FileRead
 from lakehouse.core.ingest.records import TextMark, Unreadable, earlier_names
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms

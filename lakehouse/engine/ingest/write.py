@@ -17,6 +17,7 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.load import LandingLoad
 from lakehouse.engine.ingest.table_strategy import apply_strategy, strategy_confs, with_strategy
 from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.session_confs import (
     HASH_MAPS,
@@ -24,7 +25,7 @@ from lakehouse.engine.spark.session_confs import (
     READ_WHOLE,
     session_confs,
 )
-from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.engine.table_lock import hold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -43,10 +43,11 @@ from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
 from lakehouse.engine.inventory.reconcile_lake import FindOwner, reconcile_report
 from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, stamps_of
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.session_confs import PARTITIONS_OVERWRITTEN, session_confs
-from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.engine.table_lock import hold
 from lakehouse.engine.tiers.cold_files import record_cold_files
 
 if TYPE_CHECKING:

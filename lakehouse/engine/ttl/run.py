@@ -45,9 +45,10 @@ from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.delta_log.statistics import each_statistics
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.lake_owner import refuse_unsafe_commits
+from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark import session_confs, statements
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.engine.table_lock import hold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from lakehouse.core.ingest.ledger_segments import (
     extend_ledger,
     fold_batches,
 )
+from lakehouse.core.ingest.load_or_set_aside import FileRead, judge_file
 from lakehouse.core.ingest.next_batch import choose_batch
-from lakehouse.core.ingest.read_files import FileRead, judge_file
 from lakehouse.core.ingest.undeclared import AddedColumn
 
 PREFIX = "landing/a/"

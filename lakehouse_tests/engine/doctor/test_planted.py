@@ -15,8 +15,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine.doctor import machine, storage
-from lakehouse.engine.doctor import spark as spark_checks
+from lakehouse.engine.doctor import machine_checks, spark_checks, storage_checks
 from lakehouse.engine.spark import open_session
 from lakehouse.runtime import jars
 from lakehouse_tests.cli.conftest import Terminal
@@ -198,8 +197,8 @@ def test_a_jar_with_other_bytes(
 ) -> None:
     for name in jars.pinned():
         (tmp_path / name).write_text("other bytes")
-    monkeypatch.setattr(machine, "FOLDER", tmp_path)
-    monkeypatch.setattr(machine, "wrong_jars", lambda: jars.wrong_jars(tmp_path))
+    monkeypatch.setattr(machine_checks, "FOLDER", tmp_path)
+    monkeypatch.setattr(machine_checks, "wrong_jars", lambda: jars.wrong_jars(tmp_path))
     name, sentence = only_failure(on_disk)
     assert name == "jars" and sentence.endswith(". Use: make setup")
 
@@ -258,8 +257,8 @@ def test_a_server_that_ignores_conditions(
 def test_a_clock_that_is_off(
     on_s3: Terminal, monkeypatch: pytest.MonkeyPatch, off_seconds: int, state: str
 ) -> None:
-    now_ms = storage.now_ms
-    monkeypatch.setattr(storage, "now_ms", lambda: now_ms() + off_seconds * 1_000)
+    now_ms = storage_checks.now_ms
+    monkeypatch.setattr(storage_checks, "now_ms", lambda: now_ms() + off_seconds * 1_000)
     found, sentence = examine(on_s3, "--no-spark")["clock"]
     direction = "ahead of" if off_seconds > 0 else "behind"
     assert found == state and f" s {direction} the storage's. Synchronise it" in sentence

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, Ledger, SetAside
-from lakehouse.core.ingest.poison_files import without_failing
+from lakehouse.core.ingest.unwritable_files import without_failing
 from lakehouse.engine.journal.batch_manifest import encode_manifest
 from lakehouse.engine.journal.planned_batches import FOLD_EVERY, PlannedBatches
 from lakehouse.engine.store import Store

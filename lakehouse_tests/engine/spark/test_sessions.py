@@ -18,7 +18,7 @@ from lakehouse.engine.spark import errors, open_session, sessions
 from lakehouse.engine.spark.session_confs import session_confs
 from lakehouse.runtime import server
 from lakehouse.runtime.log_store import JAR
-from lakehouse.runtime.spark_server_conf import (
+from lakehouse.runtime.spark_conf import (
     TOKEN_VARIABLE,
     cores_of,
     s3a_conf,

@@ -7,9 +7,9 @@
   before (`test_load.py`). An entry is removed if the repeated batch loads its record
   (`long/test_renamed_columns.py`).
 - A poison file replaces its records in one commit. Otherwise a retry would load the records twice,
-  by themselves and with the file (`test_poison_files.py`).
+  by themselves and with the file (`test_unwritable_files.py`).
 - A batch without loaded rows is done when a commit names exactly its files. The number alone does
-  not prove that, since the quarantine may be older than the ledger (`test_poison_files.py`,
+  not prove that, since the quarantine may be older than the ledger (`test_unwritable_files.py`,
   `test_load.py`).
 """
 

@@ -14,9 +14,9 @@ from lakehouse.core.doctor import (
 )
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
-from lakehouse.engine.doctor.examination import Examination
-from lakehouse.engine.doctor.machine import client_versions
-from lakehouse.engine.doctor.storage import WRITTEN
+from lakehouse.engine.doctor.machine_checks import client_versions
+from lakehouse.engine.doctor.run_checks import Examination
+from lakehouse.engine.doctor.storage_checks import WRITTEN
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import causes_of, first_line, innermost_cause, translated
 from lakehouse.engine.spark.open_session import connect

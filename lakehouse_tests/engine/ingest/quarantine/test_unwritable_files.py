@@ -17,7 +17,7 @@ from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import batch_rows
-from lakehouse.engine.ingest.quarantine import poison_files
+from lakehouse.engine.ingest.quarantine import unwritable_files
 from lakehouse.engine.ingest.quarantine.retry import retry
 from lakehouse.engine.ingest.retire import plan_landed
 from lakehouse.engine.ingest.write import write_table
@@ -151,11 +151,11 @@ WRAPPED = "org.apache.spark.SparkException\nCaused by: org.NumberError: [CAST_IN
     ],
 )
 def test_only_what_is_about_values_sets_files_aside(error: Exception, problem: str | None) -> None:
-    found = poison_files.row_problem(error)
+    found = unwritable_files.row_problem(error)
     assert found is problem if problem is None else (found or "").startswith(problem)
 
 
-def planned(folder: Path) -> tuple[Lake, PlannedBatches, poison_files.RowsOfBatch]:
+def planned(folder: Path) -> tuple[Lake, PlannedBatches, unwritable_files.RowsOfBatch]:
     """A batch with its manifest in a new lake, and how its rows are made: not at all."""
     lake = open_lake(own_settings(folder))
     batch = Batch(
@@ -167,7 +167,7 @@ def planned(folder: Path) -> tuple[Lake, PlannedBatches, poison_files.RowsOfBatc
     )
     batches = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix)
     batches.plan(batch)
-    return lake, batches, poison_files.RowsOfBatch(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
+    return lake, batches, unwritable_files.RowsOfBatch(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
 
 
 def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_
         [("x", 1, 1)], transaction=(ingest_app_id(PARTS.key), 1)
     )
     with pytest.raises(UnknownException, match="CHECK constraint"):
-        poison_files.without_poison_files(session, batches, rows, VIOLATED)
+        unwritable_files.without_poison_files(session, batches, rows, VIOLATED)
     assert batches.batch(1) == rows.batch
 
 
@@ -186,10 +186,10 @@ def test_an_error_that_does_not_come_again_sets_nothing_aside(
 ) -> None:
     lake, batches, rows = planned(tmp_path)
     session = TableSession(lake=lake, spark=None, table=PARTS)  # type: ignore[arg-type]
-    monkeypatch.setattr(poison_files._Trial, "problem", lambda *_: None)
+    monkeypatch.setattr(unwritable_files._Trial, "problem", lambda *_: None)
     with pytest.raises(
         Broken,
         match=r"batch 1 of 1 file\(s\) cannot be written, though each of its files can alone: CHECK constraint",
     ):
-        poison_files.without_poison_files(session, batches, rows, VIOLATED)
+        unwritable_files.without_poison_files(session, batches, rows, VIOLATED)
     assert batches.batch(1) == rows.batch

@@ -7,14 +7,14 @@ batch is loaded:
 1. Try to write some files, or some records, alone into a separate folder. The folder is a shallow
    clone of the table, or empty if there is no table. If none can be written, the declaration is at
    fault, and the load stops.
-2. Try all files, and split groups that fail into halves (`core.ingest.poison_files`) until each
+2. Try all files, and split groups that fail into halves (`core.ingest.unwritable_files`) until each
    failing file is found.
 3. Forget the deletions that the failed write remembered. Rewrite the batch's manifest with the
    failing files set aside.
 4. The load repeats the batch as if it had been killed. First, entries of the failing files replace
    their records in the quarantine.
 
-**Safety properties** (tests in `test_poison_files.py`)
+**Safety properties** (tests in `test_unwritable_files.py`)
 - Files are set aside only for an error about values, only if it occurs again, and only while the
   table does not have the batch.
 - Trials write to a separate folder, which is deleted afterwards. Neither the table nor its
@@ -33,7 +33,7 @@ from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile
-from lakehouse.core.ingest.poison_files import (
+from lakehouse.core.ingest.unwritable_files import (
     PROBES,
     any_can_be_written,
     failing_files,

@@ -11,7 +11,7 @@ from uuid import uuid4
 from lakehouse.core.doctor import Doubt, Verdict, ports_verdict, space_verdict
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
-from lakehouse.engine.doctor.examination import Examination
+from lakehouse.engine.doctor.run_checks import Examination
 from lakehouse.runtime.jars import FOLDER, pinned, wrong_jars
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.processes import port_is_free

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, SetAside, set_aside
-from lakehouse.core.ingest.poison_files import (
+from lakehouse.core.ingest.undeclared import AddedColumn
+from lakehouse.core.ingest.unwritable_files import (
     AT_ONCE,
     PROBES,
     any_can_be_written,
     failing_files,
     without_failing,
 )
-from lakehouse.core.ingest.undeclared import AddedColumn
 
 
 def landed(*names: str) -> tuple[LandedFile, ...]:

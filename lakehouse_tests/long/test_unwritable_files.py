@@ -15,7 +15,7 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse_tests.engine.example import rows_in, version_of
-from lakehouse_tests.engine.ingest.quarantine.test_poison_files import (
+from lakehouse_tests.engine.ingest.quarantine.test_unwritable_files import (
     HALVED,
     PARTS,
     SOURCE,

@@ -1,6 +1,6 @@
 """Finds the files of a batch with rows that cannot be written, and removes them from the batch.
 
-**Safety properties** (tests in `test_poison_files.py`)
+**Safety properties** (tests in `test_unwritable_files.py`)
 - A file is set aside only if writing its rows alone was tried and failed.
 - If every try fails, nothing is set aside: the fault is in the declaration or the table.
 - The reduced batch still names every file of the batch, as loaded or as set aside for review.

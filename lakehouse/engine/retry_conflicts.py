@@ -1,0 +1,27 @@
+"""Repeats an operation that lost the race for a commit against another writer."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from lakehouse.engine.clock import pause_about
+from lakehouse.engine.spark.errors import is_conflict
+
+_BACKOFF_SECONDS = (0.2, 0.8, 2.0)
+
+T = TypeVar("T")
+
+
+def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
+    """The result of `work`, which is called again after each lost race for a commit.
+
+    Each call must read its facts again. The last conflict is raised unchanged; `translated` gives
+    it a message.
+    """
+    for seconds in _BACKOFF_SECONDS[: tries - 1]:
+        try:
+            return work()
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+        pause_about(seconds)  # lets the winner of the race finish
+    return work()
