@@ -1,7 +1,7 @@
-"""Splits the rows of a bill by the bytes that each table stores. The parts sum up to each row.
+"""Splits each row of a bill by the bytes that each table stores. The parts sum up to the row.
 
 The bill is a FOCUS export, such as that of AWS. A row for a storage class is split by the bytes in
-that class, any other row by all bytes.
+that class. Any other row is split by all bytes.
 """
 
 import json
@@ -16,7 +16,7 @@ from lakehouse.core.costs.exact_amounts import DIGITS, EXACT, rounded
 from lakehouse.core.costs.focus import COLUMNS, COSTS, FOCUS_COLUMNS, SPLIT
 from lakehouse.core.errors import Refused
 
-# A part of the usage types in AWS's bills -> storage class. Other TimedStorage is of STANDARD.
+# The start of a usage type in AWS's bills -> storage class. Other TimedStorage types are STANDARD.
 # Source: Amazon S3 user guide, "Understanding your AWS billing and usage reports for Amazon S3".
 _USAGE_CLASSES = {
     "TimedStorage-SIA": "STANDARD_IA",
@@ -30,19 +30,19 @@ _STORAGE = re.compile(r"TimedStorage(?:-[A-Za-z]+)*")
 
 
 def split(amount: Decimal, weights: Sequence[int], *, digits: int = DIGITS) -> list[Decimal]:
-    """Parts of `amount` in proportion to the weights, by largest remainder.
+    """Parts of `amount` in proportion to the weights, by the method of the largest remainder.
 
-    The parts have at most `digits` decimal places and sum up to exactly `amount`, which has no
-    more. The sum of the weights must be above 0.
+    The parts have at most `digits` decimal places and sum up to exactly `amount`. `amount` must not
+    have more decimal places, and the sum of the weights must be above 0.
     """
     total = sum(weights)
     units = int(amount.scaleb(digits, EXACT).to_integral_value(ROUND_DOWN, EXACT))
     sign = -1 if units < 0 else 1
     floors = [abs(units) * weight // total for weight in weights]
     remainders = [abs(units) * weight % total for weight in weights]
-    left = abs(units) - sum(floors)
+    undistributed = abs(units) - sum(floors)
     order = sorted(range(len(weights)), key=lambda place: (-remainders[place], place))
-    for place in order[:left]:
+    for place in order[:undistributed]:
         floors[place] += 1
     return [Decimal(sign * count).scaleb(-digits, EXACT) for count in floors]
 
@@ -53,7 +53,7 @@ def select_rows(
     """The rows of a bill whose ResourceId names the resource, such as a bucket.
 
     Raises:
-        Refused: the bill has none, its columns are not those of FOCUS, or currencies are mixed.
+        Refused: no row names the resource, a column of FOCUS is missing, or currencies are mixed.
     """
     of_resource = re.compile(rf"(?:^|[:/]){re.escape(resource)}(?:$|/)")
     rows = [row for row in bill if of_resource.search(str(row.get("ResourceId") or ""))]
@@ -68,8 +68,8 @@ def select_rows(
     currencies = sorted({str(row["BillingCurrency"]) for row in rows})
     if len(currencies) > 1:
         raise Refused(
-            f"{name}: the rows are in {' and '.join(currencies)}, which have no sum. Use one file"
-            " for each currency."
+            f"{name}: the rows mix the currencies {' and '.join(currencies)}. Use one file for each"
+            " currency."
         )
     return rows
 
@@ -79,7 +79,7 @@ def allocated_rows(
 ) -> list[dict[str, Any]]:
     """The rows of a bill, each split by the bytes stored in its period.
 
-    `stored` are the charges of the ledger; only those for storage count.
+    `stored` are the charges of the ledger. Only storage charges count.
 
     Raises:
         Refused: no inventory is known for the period of a row.
@@ -100,8 +100,8 @@ def _split_row(
     weights = _weights(row, [each for day in _days(by_day, start, end) for each in by_day[day]])
     if not weights:
         raise Refused(
-            f"{bill}: costs/chargeback knows no stored bytes for {start:%Y-%m-%d}. Run the"
-            " inventory and costs/chargeback for that time, or leave these rows out."
+            f"{bill}: costs/chargeback has no stored bytes for {start:%Y-%m-%d}. Run the"
+            " inventory and costs/chargeback for that time, or remove these rows from the bill."
         )
     keys = sorted(weights)
     sizes = [weights[key] for key in keys]
@@ -109,7 +109,7 @@ def _split_row(
     amounts = {name: split(known[name], sizes) for name in SPLIT if known.get(name) is not None}
     billed_class = _billed_class(row)
     method = "lakehouse/stored-bytes-of-class" if billed_class else "lakehouse/stored-bytes"
-    found = list[dict[str, Any]]()
+    parts_of_row = list[dict[str, Any]]()
     for place, (table, owner, part, storage_class) in enumerate(keys):
         details = {
             "AllocatedRatio": float(ratios[place]),
@@ -117,7 +117,7 @@ def _split_row(
             "UsageQuantity": sizes[place],
         }
         layer = table.partition("/")[0]
-        found.append(
+        parts_of_row.append(
             {
                 **dict.fromkeys(COLUMNS),
                 **known,
@@ -139,13 +139,13 @@ def _split_row(
                 "x_is_closed": True,
             }
         )
-    return found
+    return parts_of_row
 
 
 def _weights(
     row: Mapping[str, Any], stored: Sequence[Charge]
 ) -> dict[tuple[str, str, str, str], int]:
-    """Bytes by table, owner, part and class, of the class that the row bills if it has any."""
+    """Bytes by table, owner, part and class. If the billed class has bytes, only these count."""
     billed_class = _billed_class(row)
     of_class = [each for each in stored if each.storage_class == billed_class]
     weights = dict[tuple[str, str, str, str], int]()
@@ -156,7 +156,7 @@ def _weights(
 
 
 def _days(by_day: Mapping[date, object], start: datetime, end: datetime) -> list[date]:
-    """The known days in a period; without one, the latest day before it."""
+    """The days in a period that have charges, or else the latest such day before the period."""
     days = [day for day in by_day if start.date() <= day and _begins_before(day, end)]
     before = sorted(day for day in by_day if day < start.date())
     return sorted(days) or before[-1:]

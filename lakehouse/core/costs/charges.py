@@ -1,10 +1,11 @@
-"""The charges of a lake by day: stored bytes and the work of operations, at the book's prices.
+"""The charges of a lake by day, for stored bytes and operations, at the price book's prices.
 
-Sums are exact decimals and are rounded only for people.
+Sums are exact decimals and are rounded only for display.
 
-- Storage: bytes / 2^30 / days of the month = GB-months of one day, times the price of the class.
-  What a colder class bills per object has its own charge; its minimum days do not count.
-- An operation: its measured vCPU-seconds and its counted requests. Unknown work is not charged.
+- Storage: the GB-months of one day (bytes / 2^30 / days of the month), times the price of the
+  class. The amount that a colder class bills per object is a separate charge. Minimum storage days
+  are not charged.
+- Operations: the measured vCPU-seconds and the counted requests. Unknown work is not charged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,9 +34,9 @@ class Charge:
     """A priced quantity of one day. `table` is empty for bytes that belong to no table.
 
     - `part`: the part of the inventory, or the kind of the operation.
-    - `sku`: what the price is for, like `storage/STANDARD`.
+    - `sku`: the priced item, for example `storage/STANDARD`.
     - `size_bytes`: the stored bytes; `None` if the charge is not for storage.
-    - `report`: the inventory behind it.
+    - `report`: the inventory that shows the quantity; empty if no inventory does.
     - `is_correction`: the charge corrects one of a closed day, and may be negative.
     """
 
@@ -65,12 +66,12 @@ class Charge:
 
     @property
     def is_stored(self) -> bool:
-        """Whether these are stored bytes, and not those that S3 bills in addition."""
+        """Whether the charge is for stored bytes, not for bytes that S3 bills in addition."""
         return self.sku == f"storage/{self.storage_class}"
 
     @property
     def is_dead(self) -> bool:
-        """Whether these are bytes that the newest version does not need."""
+        """Whether the charge is for bytes that the newest version does not need."""
         return self.kind == "storage" and self.part in _DEAD
 
 
@@ -83,14 +84,14 @@ class CostSum:
 
 
 def of_report(charges: Iterable[Charge]) -> list[Charge]:
-    """The charges that an inventory shows: stored bytes, and the inventory itself."""
+    """The charges with an inventory report: for stored bytes, and for the inventory itself."""
     return [each for each in charges if each.report]
 
 
 def operation_charges(
     operations: Iterable[UpkeepOperation], tables: Mapping[str, Table], book: PriceBook
 ) -> list[Charge]:
-    """The charges for operations, by the day on which they ended, table, kind and price."""
+    """The charges for operations: one for each day of their end, table, kind and price."""
     charges = dict[tuple[object, ...], Charge]()
     for each in operations:
         for charge in _charges_of(each, tables[each.table], book):
@@ -102,9 +103,9 @@ def operation_charges(
 
 
 def corrections(written: Sequence[Charge], now: Sequence[Charge]) -> list[Charge]:
-    """The charges to add to a closed day, so that it sums up to what is known now.
+    """The charges to add to a closed day, so that the sum of its charges equals that of `now`.
 
-    `written` includes earlier corrections.
+    `written` are the charges of the day so far, including earlier corrections.
     """
     before = _sums(written)
     after = _sums(now)
@@ -127,7 +128,7 @@ def corrections(written: Sequence[Charge], now: Sequence[Charge]) -> list[Charge
 
 
 def carried(charges: Sequence[Charge], day: date) -> list[Charge]:
-    """The storage charges of a day that stored the same as an earlier day."""
+    """The storage charges of `day`, with the stored bytes in the `charges` of an earlier day."""
     sums = [each for each in _sums(charges).values() if (each.size_bytes or 0) > 0]
     return [
         replace(
@@ -149,8 +150,8 @@ def sum_by(charges: Iterable[Charge], by: str) -> list[CostSum]:
     for charge in charges:
         name = _name_of(charge, by)
         sums[name] = EXACT.add(sums.get(name, Decimal(0)), charge.usd)
-    found = [CostSum(name=name, usd=usd) for name, usd in sums.items()]
-    return sorted(found, key=lambda each: (-each.usd, each.name))
+    cost_sums = [CostSum(name=name, usd=usd) for name, usd in sums.items()]
+    return sorted(cost_sums, key=lambda each: (-each.usd, each.name))
 
 
 def total_usd(charges: Iterable[Charge]) -> Decimal:
@@ -176,28 +177,28 @@ def _charges_of(operation: UpkeepOperation, table: Table, book: PriceBook) -> It
     if operation.vcpu_seconds is not None:
         hours = EXACT.divide(decimal_of(operation.vcpu_seconds), Decimal(3600))
         yield replace(compute, quantity=rounded(hours))
-    thousands = {
+    usd_per_1000 = {
         "get": table.prices.usd_per_1000_gets,
         "put": table.prices.usd_per_1000_puts,
         "delete": book.usd_per_1000_deletes,
     }
     counts = dict[str, int]()
     for name, count in (operation.requests or {}).items():
-        word = _request_class(name)
-        counts[word] = counts.get(word, 0) + count
-    for word, count in counts.items():
+        request_class = _request_class(name)
+        counts[request_class] = counts.get(request_class, 0) + count
+    for request_class, count in counts.items():
         yield replace(
             compute,
             kind="requests",
-            sku=f"requests/{word}",
+            sku=f"requests/{request_class}",
             quantity=Decimal(count),
             unit="Requests",
-            unit_price=decimal_of(thousands[word]) / 1_000,
+            unit_price=decimal_of(usd_per_1000[request_class]) / 1_000,
         )
 
 
 def _request_class(name: str) -> str:
-    """The word for the requests that S3 bills alike: `put` has COPY, POST and LIST, too."""
+    """The price class of an S3 request. `put` includes COPY, POST and LIST."""
     if name.startswith(("Get", "Head")):
         return "get"
     return "delete" if name.startswith("Delete") else "put"

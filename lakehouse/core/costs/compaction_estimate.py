@@ -8,11 +8,11 @@ from lakehouse.core.costs.compaction_speed import SECONDS_PER_OPENING, MergeWork
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.text import count_of
 
-# A Parquet reader asks for the footer, then for the columns: at least two GETs per file.
+# A Parquet reader requests the footer, then the columns: at least two GETs per file.
 _REQUESTS_PER_OPENING = 2
-# Requests of one compaction on S3: assumptions, not measurements. For each file read: a HEAD, the
-# footer, and the columns in ranges of up to 8 MiB; all of them again if the rows are compared. For
-# each file written: one PUT, or one per 64 MiB and two more. For the commit: a few of both.
+# The requests of one compaction on S3 are assumed, not measured. Each file read takes a HEAD, a GET
+# of the footer, and GETs of up to 8 MiB for the columns. Comparing the rows repeats all of these.
+# Each file written takes one PUT, or one per 64 MiB and two more. The commit takes a few requests.
 _GETS_PER_FILE = 3
 _BYTES_PER_GET = 8 * 1024 * 1024
 _BYTES_PER_PUT = 64 * 1024 * 1024
@@ -34,9 +34,9 @@ _DIGITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """The predicted cost of a compaction up to its commit, and of comparing every row after it.
+    """The predicted cost of a compaction up to its commit, and of comparing every row afterwards.
 
-    The comparison's cost is given whether or not every row is compared.
+    The comparison's cost is predicted whether or not every row will be compared.
     """
 
     seconds: float
@@ -79,17 +79,18 @@ def estimate(
 ) -> Estimate:
     """The cost of `work`, which is zero if no files are removed.
 
-    Requests are counted only if `on_s3`. Those for comparing every row count only if `compared`.
+    Requests are counted only if `on_s3`. Requests for comparing every row are included only if
+    `compared`.
     """
-    runs = work.files_removed > 0
-    warm_seconds = rates.warm_seconds(work) if runs else 0.0
-    seconds = warm_seconds + rates.cold_start_seconds if runs else 0.0
+    has_work = work.files_removed > 0
+    warm_seconds = rates.warm_seconds(work) if has_work else 0.0
+    seconds = warm_seconds + rates.cold_start_seconds if has_work else 0.0
     merged_bytes = work.merged_bytes(rates.bytes_per_file)
     bytes_written = round(merged_bytes * rates.written_share * work.live_share)
     gets = 0
     puts = 0
     comparison_gets = 0
-    if runs and on_s3:
+    if has_work and on_s3:
         sizes = (work.files_removed, work.files_added, work.bytes_removed, bytes_written)
         gets, puts = requests(*sizes, compared=compared)
         comparison_gets = requests(*sizes)[0] - requests(*sizes, compared=False)[0]
@@ -120,7 +121,7 @@ def run_price(
 
 
 def usd_per_opening(prices: Prices, *, on_s3: bool) -> float:
-    """The USD for opening one file: for the time, and on S3 for the requests."""
+    """The USD for opening one file: the price of the time and, on S3, of the requests."""
     get_requests = _REQUESTS_PER_OPENING if on_s3 else 0
     return run_price(prices, seconds=SECONDS_PER_OPENING, get_requests=get_requests)
 
@@ -133,7 +134,7 @@ def requests(
     *,
     compared: bool = True,
 ) -> tuple[int, int]:
-    """The GET and PUT requests of a compaction, and of comparing every row if `compared`."""
+    """The number of GETs and PUTs of a compaction, and of comparing every row if `compared`."""
     gets = _gets_of(files_removed, bytes_read)
     if compared:
         gets += _gets_of(files_removed, bytes_read) + _gets_of(files_added, bytes_written)

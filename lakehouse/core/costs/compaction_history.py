@@ -12,22 +12,22 @@ from lakehouse.core.delta.commits import Commits, LoggedCompaction, is_news
 from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry
 from lakehouse.core.text import count_of, size_text
 
-# Means cover only the newest runs, so that an old cold start is forgotten.
+# Means cover only the newest runs, so that an old cold start no longer counts.
 _MEAN_OF = 10
 
 
 # Prediction errors as shares of the actual figures; `None` if not predicted or not measured.
-# "files" counts removed and added files. "bytes" counts added bytes, since removed bytes are known
-# and not predicted. "seconds" is the time up to the commit.
+# "files" counts removed and added files. "bytes" counts only added bytes, since removed bytes are
+# known in advance. "seconds" is the time up to the commit.
 PredictionErrors = Mapping[str, float | None]
 NO_ERRORS: PredictionErrors = dict.fromkeys(("files", "bytes", "seconds"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One compaction: its prediction errors, their means over ten runs, and its price.
+    """One compaction, with its prediction errors and price, and the mean errors of ten runs.
 
-    `None` means unknown.
+    The ten runs are this one and those before it. `None` means unknown.
     """
 
     compaction: LoggedCompaction
@@ -38,9 +38,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The account of one table since `first_version`, the oldest commit in its log.
+    """The account of one table since `first_version`, the oldest commit in the table's log.
 
-    `entries` are its compactions, oldest first.
+    `entries` are the table's compactions, oldest first.
     """
 
     table: str
@@ -80,10 +80,10 @@ class Account:
         )
         ratio = "unknown" if self.write_amplification is None else f"{self.write_amplification:.2f}"
         amplification = f"write amplification {ratio}: {rewritten}"
-        forgotten = "; older ones are forgotten" if self.wasted_runs >= FAILURES_KEPT else ""
+        limit = "; older runs are no longer recorded" if self.wasted_runs >= FAILURES_KEPT else ""
         wasted = (
             f"wasted: {count_of(self.wasted_runs, 'run')}, {self.wasted_seconds:.1f} s, "
-            f"{size_text(self.wasted_bytes)}{forgotten}"
+            f"{size_text(self.wasted_bytes)}{limit}"
         )
         return (errors, amplification, wasted) if self.entries else (amplification, wasted)
 
@@ -139,7 +139,7 @@ def account_for(
 
 
 def errors_as_json(errors: PredictionErrors) -> dict[str, float | None]:
-    """The documented shape."""
+    """The documented JSON shape of prediction errors."""
     return {name: None if share is None else round(share, 4) for name, share in errors.items()}
 
 

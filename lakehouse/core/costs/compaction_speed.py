@@ -1,15 +1,15 @@
 """Predicts compactions by rates of seconds and bytes, fitted to the compactions in a table's log.
 
 The seconds of a compaction are `fixed + per file added + per file removed + per byte removed`. Each
-added file is a Spark job of its own. Seconds per byte differ between tables: values are decoded and
-encoded one by one, and a megabyte may hold a few thousand or a few million of them.
+added file is a separate Spark job. Seconds per byte differ between tables: values are decoded and
+encoded one by one, and a megabyte may hold a few thousand or a few million values.
 
 The fit has two steps. One run already helps, and after ten runs the defaults hardly matter:
 
 1. The speed of this machine relative to the defaults is one factor: the median over all runs. With
    few runs, the factor is applied only in part.
 2. From the third run on, each of the four rates is fitted by least squares of the relative error.
-   No rate is below zero, and a small weight pulls each one towards its default times that factor.
+   No rate is below zero, and a small weight pulls each rate towards its default times the factor.
    Outliers (a cold start, a busy machine) lose weight in each round, and older runs weigh less.
 
 For the bytes added, the fixed size of each file saved (footer, pages, column statistics) is
@@ -39,7 +39,7 @@ _BYTES_PER_COLUMN = 325
 # The first statement of a server loads and compiles Delta's classes. Measured on two cores: 3 to
 # 8 s instead of 1 s.
 COLD_START_SECONDS = 4.0
-# So many files are sampled to find the number of values per byte.
+# The number of files that are sampled to estimate the values per byte.
 _SAMPLED_FILES = 1_000
 
 # The weight of a run halves with each `_HALF_LIFE_RUNS` newer runs. Runs before the newest
@@ -72,7 +72,7 @@ class MergeWork:
         return (1.0, *map(float, (self.files_added, self.files_removed, self.bytes_removed)))
 
     def merged_bytes(self, bytes_per_file: float) -> float:
-        """The bytes added if merging saves only `bytes_per_file` for each file saved.
+        """The bytes added, if each file that disappears saves `bytes_per_file`.
 
         An output is never smaller than the mean input.
         """
@@ -206,7 +206,7 @@ def _seconds_per_byte(snapshot: Snapshot) -> float:
 
 
 def _values_per_row(snapshot: Snapshot) -> int:
-    """The values of one row in a file. Values of partition columns are only in the log."""
+    """The number of values per row in a file. Values of partition columns are only in the log."""
     return sum(
         _value_count(column.type)
         for column in snapshot.columns
@@ -215,7 +215,7 @@ def _values_per_row(snapshot: Snapshot) -> int:
 
 
 def _value_count(type_: str) -> int:
-    """The values of one row in a column: one per field of a struct, and one for any other type."""
+    """The number of values per row in a column: one per struct field, or one for other types."""
     return sum(map(_value_count, struct_types(type_).values())) or 1
 
 
@@ -245,7 +245,7 @@ def _fit(
     weights: Sequence[float],
     start: Sequence[float],
 ) -> Sequence[float]:
-    """The rates with the smallest relative errors, none below zero (step 2 of the module)."""
+    """The non-negative rates with the smallest relative errors (step 2 of the module docstring)."""
     shares = [[value / actual for value in row] for row, actual in zip(rows, seconds, strict=True)]
     means = [sum(row[place] for row in shares) / len(shares) for place in range(len(start))]
     pull = [_PULL * mean * mean for mean in means]

@@ -1,10 +1,10 @@
-"""Exact decimals for money and quantities, and the days and months that they count."""
+"""Exact decimals for money and quantities, and the days and months that these refer to."""
 
 from calendar import monthrange
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 
-# Bills have up to 18 decimal places. A decimal of Spark has 38 digits in all.
+# Bills have up to 18 decimal places. A Spark decimal has at most 38 digits in total.
 DIGITS = 18
 EXACT = Context(prec=60)
 _GB = 1024**3
@@ -13,19 +13,19 @@ _GB = 1024**3
 def gb_months(size_bytes: int, day: date) -> Decimal:
     """The GB-months of bytes that were stored for one day.
 
-    S3 bills GB-months by the hour, so a day is its share of the month.
+    S3 bills GB-months by the hour, so a day counts as its share of the month.
     """
     days = monthrange(day.year, day.month)[1]
     return rounded(EXACT.divide(Decimal(size_bytes), Decimal(_GB * days)))
 
 
 def decimal_of(number: float) -> Decimal:
-    """The number as people write it, exactly."""
+    """The number as a decimal, with the digits that its `repr` shows."""
     return Decimal(repr(number))
 
 
 def rounded(value: Decimal) -> Decimal:
-    """The value with as many decimal places as the table stores."""
+    """The value with `DIGITS` decimal places, which is what the cost tables store."""
     return value.quantize(Decimal(1).scaleb(-DIGITS), context=EXACT)
 
 

@@ -19,7 +19,7 @@ class Figure:
 
     @property
     def error(self) -> float | None:
-        """The error as a share of the actual figure; `None` if either is unknown or actual is 0."""
+        """The error as a share of `actual`; `None` if a figure is unknown or `actual` is 0."""
         return (
             None
             if self.predicted is None or self.actual is None

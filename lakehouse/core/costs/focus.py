@@ -1,7 +1,7 @@
 """The columns of `costs/chargeback`: all of FOCUS 1.3's Cost and Usage, and custom ones.
 
 Source: FinOps Open Cost and Usage Specification 1.3, "Cost and Usage". Custom columns come last and
-begin with `x_`, as its section "Column Handling" asks.
+begin with `x_`, as the specification's section "Column Handling" requires.
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ _TEXTS = (
     "SubAccountName",
     "SubAccountType",
 )
-# The costs of a charge. An allocation splits them, and every quantity.
+# The cost columns. An allocation splits all columns in `SPLIT`: the costs and the quantities.
 COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 SPLIT = (
     *COSTS,
@@ -102,7 +102,7 @@ FOCUS_COLUMNS: Mapping[str, FocusType] = _focus_columns()
 # Name -> type as Spark spells it.
 # - x_mode: estimated (from prices) or allocated (from a bill).
 # - x_part: the part of an inventory, or the kind of an operation.
-# - x_report: the inventory behind a row, or the bill.
+# - x_report: the inventory or the bill from which the row was computed.
 # - x_is_closed: the row was written after its day had ended. Such rows are never rewritten.
 CUSTOM_COLUMNS: Mapping[str, str] = {
     "x_mode": "STRING",
@@ -128,7 +128,7 @@ COLUMNS: Mapping[str, str] = {
     **CUSTOM_COLUMNS,
 }
 
-# kind -> service category, subcategory and name, as AWS spells them where it has the service.
+# Kind -> service category, subcategory and name, in AWS's spelling if AWS has the service.
 _SERVICES: Mapping[ChargeKind, tuple[str, str, str]] = {
     "storage": ("Storage", "Object Storage", "Amazon Simple Storage Service"),
     "requests": ("Storage", "Object Storage", "Amazon Simple Storage Service"),
@@ -153,7 +153,7 @@ _SAME_IN_ALL_ROWS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeAccount:
-    """What the rows of one lake have in common: its address, and the prices' region and month."""
+    """Values that all rows of a lake share: its address, and the region and month of the prices."""
 
     address: str
     region: str
@@ -211,7 +211,7 @@ def estimated_row(charge: Charge, account: LakeAccount, *, is_closed: bool) -> d
 
 
 def charge_of(row: Mapping[str, Any]) -> Charge:
-    """The charge behind an estimated row, as `estimated_row` wrote it."""
+    """The charge from which `estimated_row` made this row."""
     return Charge(
         day=row["x_day"],
         table=row["x_table"],

@@ -37,7 +37,7 @@ OPERATION_COLUMNS: Mapping[str, str] = {
     "x_day": "DATE",
 }
 CATALOG = "lakehouse"
-# Our figures -> the metrics of the same meaning there. Others keep their names.
+# Our figures -> Databricks' metrics with the same meaning. Other figures keep their names.
 _METRICS = {
     "files_removed": "number_of_compacted_files",
     "bytes_removed": "amount_of_data_compacted_bytes",
@@ -49,7 +49,7 @@ _METRICS = {
 
 
 def operation_row(operation: UpkeepOperation, *, lake: str, vcpus: float) -> dict[str, Any]:
-    """The row of one operation. `lake` is the lake's address; `vcpus` are those of the driver.
+    """The row of one operation. `lake` is the lake's address, and `vcpus` are the driver's vCPUs.
 
     The predicted quantity is computed from the predicted seconds.
     """
@@ -92,7 +92,7 @@ def operation_row(operation: UpkeepOperation, *, lake: str, vcpus: float) -> dic
 def united_rows(
     written: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The rows known now, and earlier rows of operations that have left every log."""
+    """The rows in `now`, and the `written` rows of operations that no log or journal has now."""
     rows = {_identity(row): dict(row) for row in (*written, *now)}
     return [rows[key] for key in sorted(rows)]
 

@@ -1,4 +1,4 @@
-"""The operations of upkeep that ended: predicted and actual figures, cost, and sums by kind."""
+"""Upkeep operations that ended: predicted and actual figures, cost, and sums by kind."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,16 @@ from lakehouse.core.costs.figures import Figure
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.delta.commits import ROWS_MOVED, Commit, Commits, moves_rows, written_in
 from lakehouse.core.journal_records import CompactionTry, VacuumRecord
+from lakehouse.core.text import count_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepOperation:
-    """One operation of upkeep that ended. `None` means unknown.
+    """One upkeep operation that ended. `None` means unknown.
 
-    - `operation_id`: identifies it among the operations of its table and kind.
-    - `reason`: the name of the plan's reason; `why`: its sentence, or the error of a failure.
+    - `operation_id`: identifies the operation among those of the same table and kind.
+    - `reason`: the name of the plan's reason.
+    - `why`: the plan's sentence, or the error of a failed operation.
     - `seconds`, `vcpu_seconds`, `requests` (by method) and `usd` are actual figures.
     - `run_id`: the Dagster run.
     """
@@ -39,20 +41,22 @@ class UpkeepOperation:
 
     @property
     def started_ms(self) -> int | None:
-        """When it began."""
+        """When the operation began."""
         return None if self.seconds is None else self.ended_ms - round(self.seconds * 1000)
 
     @property
     def wrong_figures(self) -> list[Figure]:
-        """The figures that were not as predicted."""
+        """The figures whose actual value differs from the prediction."""
         return [each for each in self.figures if each.predicted != each.actual]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepSum:
-    """All operations of one kind. Sums count what is known; `unknown_count` have no price.
+    """The sums of all operations of one kind.
 
-    `errors` are the mean errors of predictions as shares of the actual figures, by figure.
+    Unknown values are not summed, and `unknown_count` is the number of operations without a known
+    price. `errors` has each figure's mean prediction error, as a share of
+    the actual figure.
     """
 
     kind: str
@@ -67,7 +71,7 @@ class UpkeepSum:
 def compactions_of(
     table: str, entries: Iterable[Entry], prices: Prices, *, since_ms: int
 ) -> list[UpkeepOperation]:
-    """The compactions in a table's log since a time. Those by other programs are not predicted."""
+    """The compactions in a log since a time. Those by other programs have no prediction."""
     return [
         _compaction(table, each, prices)
         for each in entries
@@ -78,7 +82,7 @@ def compactions_of(
 def failed_compactions(
     table: str, tries: Iterable[CompactionTry], prices: Prices, *, since_ms: int
 ) -> list[UpkeepOperation]:
-    """The compactions that failed, or lost to another writer, since a time."""
+    """The compactions since a time that failed, or lost a conflict with another writer."""
     return [
         UpkeepOperation(
             table=table,
@@ -107,7 +111,7 @@ def vacuums_of(
 def moves_of(
     table: str, history: Commits, prices: Prices, *, since_ms: int
 ) -> list[UpkeepOperation]:
-    """The commits of archive and TTL that moved rows out of the table, or back, since a time."""
+    """The commits since a time by which archive or TTL moved rows out of the table, or back."""
     return [
         _move(table, commit, prices)
         for commit in history.commits
@@ -167,14 +171,15 @@ def _compaction(table: str, entry: Entry, prices: Prices) -> UpkeepOperation:
 
 
 def _vacuum(table: str, record: VacuumRecord, prices: Prices) -> UpkeepOperation:
-    failed = f"; {len(record.failed)} could not be deleted" if record.failed else ""
+    failed = count_of(len(record.failed), "file")
+    failure = f"; not deleted: {failed}" if record.failed else ""
     return UpkeepOperation(
         table=table,
         kind="vacuum",
         operation_id=f"started-{record.started_ms}",
         ended_ms=record.ended_ms,
         is_ok=not record.failed,
-        why=f"{record.deleted_files} files that no version needs, mode {record.mode}{failed}",
+        why=f"{count_of(record.deleted_files, 'file')} deleted, mode {record.mode}{failure}",
         reason="VACUUM_DUE" if record.predicted_files else "NOTHING_PAST",
         seconds=record.seconds,
         vcpu_seconds=record.seconds * prices.vcpus,
@@ -192,23 +197,23 @@ def _vacuum(table: str, record: VacuumRecord, prices: Prices) -> UpkeepOperation
 
 
 def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
-    """A commit of archive, restore or TTL. Its time counts from `started_ms` in its metadata."""
+    """The operation of an archive, restore or TTL commit. `started_ms` is in its metadata."""
     written = written_in(commit)
     kind = written[ROWS_MOVED]
     started_ms = written.get("started_ms")
-    plan = written.get("plan")
+    written_plan = written.get("plan")
     seconds = None
     if isinstance(started_ms, int) and started_ms <= commit.committed_ms:
         seconds = (commit.committed_ms - started_ms) / 1000
-    figures = cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
+    plan = cast("dict[str, Any]", written_plan) if isinstance(written_plan, dict) else {}
     return UpkeepOperation(
         table=table,
         kind=kind,
         operation_id=f"version-{commit.version}",
         ended_ms=commit.committed_ms,
         is_ok=True,
-        why=str(figures.get("sentence", f"{kind} by version {commit.version}")),
-        reason=str(figures.get("reason", "")),
+        why=str(plan.get("sentence", f"{kind} by version {commit.version}")),
+        reason=str(plan.get("reason", "")),
         seconds=seconds,
         vcpu_seconds=None if seconds is None else seconds * prices.vcpus,
         usd=None if seconds is None else run_price(prices, seconds=seconds),

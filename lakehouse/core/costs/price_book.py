@@ -1,4 +1,4 @@
-"""The price book: what compute, requests and stored bytes cost in one region, with sources."""
+"""The price book: prices of compute, requests and stored bytes in one region, with sources."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -9,7 +9,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 from lakehouse.core.tiers.storage_class_costs import ClassPrices, TierPrices
 
-# The class of objects whose report names none, and of the files of a disk.
+# The storage class of files on a disk, and of objects whose report names no class.
 DEFAULT_CLASS = "STANDARD"
 _REQUESTS = (
     "usd_per_1000_puts",
@@ -19,7 +19,7 @@ _REQUESTS = (
     "usd_per_1000_tag_months",
 )
 _OF_CLASS = tuple(each.name for each in fields(ClassPrices) if each.name != "name")
-# section -> the names in it, the first ones required.
+# Section -> the names of its prices, which are all required.
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "compute": ("usd_per_vcpu_hour",),
     "requests": _REQUESTS,
@@ -31,7 +31,8 @@ _WHOLE = ("minimum_days", "minimum_bytes", "overhead_bytes", "index_bytes")
 class PriceBook:
     """The prices of one region, in USD. `classes` are the storage classes of S3, by name.
 
-    `sources` names where the prices of each section come from, and another region if it lends some.
+    `sources` names the source of each section's prices. The source also names the region of prices
+    that are taken from another region.
     """
 
     region: str
@@ -69,7 +70,7 @@ class PriceBook:
 
     @property
     def least_billed_bytes(self) -> dict[str, int]:
-        """The size that a storage class bills for smaller objects, by the classes that have one."""
+        """The size that is billed for smaller objects, by storage class, if the class has one."""
         classes = self.classes.items()
         return {name: each.minimum_bytes for name, each in classes if each.minimum_bytes}
 
@@ -82,25 +83,25 @@ class PriceBook:
 def parse_price_book(
     packaged: Mapping[str, Any], own: Mapping[str, Any] | None = None, *, name: str = ""
 ) -> PriceBook:
-    """The book of the region in force; entries of the user's `own` file replace packaged ones.
+    """The price book of the region in use. The user's `own` entries replace packaged ones.
 
-    A region that is not packaged takes what it lacks from the packaged region. `name` is the user's
-    file, for messages.
+    If the user's region is not packaged, prices that it lacks are taken from the packaged region.
+    `name` is the user's file, for messages.
 
     Raises:
-        Refused: a name is unknown, a price is not a number from 0 on, or one is missing.
+        Refused: a name is unknown, or a price is missing or not a number of 0 or more.
     """
     own = {} if own is None else own
     region = str(own.get("region", packaged["region"]))
     if unknown := [each for each in own if each not in ("region", "as_of", region)]:
         raise Refused(
             f"{name}: {unknown[0]!r} is unknown. Use as_of, region, and a table for the region"
-            f" {region}, like [{region}.requests]."
+            f" {region}, for example [{region}.requests]."
         )
-    lender = str(packaged["region"])
-    mine = own.get(region, {})
-    base = packaged.get(region) or _lent(packaged[lender], mine, lender)
-    prices = _merged(base, mine, f"{name}: {region}")
+    packaged_region = str(packaged["region"])
+    own_prices = own.get(region, {})
+    base = packaged.get(region) or _borrowed(packaged[packaged_region], own_prices, packaged_region)
+    prices = _merged(base, own_prices, f"{name}: {region}")
     numbers = dict[str, float]()
     sources = dict[str, str]()
     for section, names in _SECTIONS.items():
@@ -126,22 +127,25 @@ def parse_price_book(
     )
 
 
-def _lent(prices: Mapping[str, Any], own: Any, lender: str) -> dict[str, Any]:
-    """The prices that a region of the user takes from another one, which their sources name."""
+def _borrowed(prices: Mapping[str, Any], own: Any, region: str) -> dict[str, Any]:
+    """The `prices` of `region` for a table of another region.
+
+    The source names `region`, unless the user's `own` table has all prices.
+    """
     known = cast("Mapping[str, Any]", own if isinstance(own, Mapping) else {})
-    lent = dict[str, Any]()
+    borrowed = dict[str, Any]()
     for key, value in prices.items():
         if isinstance(value, Mapping):
-            lent[key] = _lent(cast("Mapping[str, Any]", value), known.get(key), lender)
+            borrowed[key] = _borrowed(cast("Mapping[str, Any]", value), known.get(key), region)
         elif key != "source":
-            lent[key] = value
+            borrowed[key] = value
         elif prices.keys() - known.keys() - {"source"}:
-            lent[key] = f"prices of {lender}: {value}"
-    return lent
+            borrowed[key] = f"prices of {region}: {value}"
+    return borrowed
 
 
 def _merged(packaged: Any, own: Any, where: str) -> dict[str, Any]:
-    """Both tables as one. Where both have an entry, the user's own takes precedence."""
+    """The packaged table, with the user's `own` entries in place of packaged ones."""
     if not isinstance(own, Mapping):
         raise Refused(f"{where} is {own!r}. Use a table.")
     merged = dict[str, Any](packaged)
@@ -156,7 +160,7 @@ def _class_prices(name: str, table: Any, where: str) -> ClassPrices:
     values = _checked(table, _OF_CLASS, where)
     numbers = dict(_numbers(values, where))
     if "usd_per_gb_month" not in numbers:
-        raise Refused(f"{where}.usd_per_gb_month is missing. Add the price of a GB and month.")
+        raise Refused(f"{where}.usd_per_gb_month is missing. Add the price of a GB-month.")
     whole = {each: int(number) for each, number in numbers.items() if each in _WHOLE}
     return ClassPrices(name=name, **cast("dict[str, Any]", numbers | whole))
 
@@ -183,5 +187,5 @@ def _number(table: Mapping[str, Any], name: str, where: str) -> float:
     if value is None:
         raise Refused(f"{where}.{name} is missing. Add it, in USD.")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise Refused(f"{where}.{name} is {value!r}. Use a number from 0 on.")
+        raise Refused(f"{where}.{name} is {value!r}. Use a number, 0 or more.")
     return float(value)

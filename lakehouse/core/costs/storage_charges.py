@@ -1,7 +1,7 @@
-"""The charges for stored bytes by day, at the book's prices, and for what shows them.
+"""The charges for stored bytes by day, at the book's prices, and for the inventory that lists them.
 
-Source: AWS, S3 pricing: storage classes bill a least size or an overhead per object; the parts of
-an unfinished upload are billed as STANDARD.
+Source: AWS, S3 pricing: some storage classes bill a minimum size or an overhead per object. The
+parts of an unfinished upload are billed as STANDARD.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDay:
-    """The inventory that stands for a day. `is_scan`: this program listed the bucket itself."""
+    """The inventory of a day. `is_scan` is set if this program listed the bucket itself."""
 
     day: date
     report: str
@@ -30,13 +30,13 @@ class StoredDay:
 def storage_charges(
     stored: StoredDay, tables: Mapping[str, Table], book: PriceBook
 ) -> list[Charge]:
-    """The charges for one day of storage: bytes by table, part and storage class.
+    """The charges for one day of storage, by table, part and storage class.
 
     Bytes in a class that the book does not have are charged as STANDARD.
     """
-    found = stored.reconciliation
-    shares = [(table.table, share) for table in found.tables for share in table.shares]
-    shares += [("", share) for share in found.unclaimed]
+    reconciled = stored.reconciliation
+    shares = [(table.table, share) for table in reconciled.tables for share in table.shares]
+    shares += [("", share) for share in reconciled.unclaimed]
     sizes = dict[tuple[str, str, str, str], int]()
     for table, share in shares:
         part = OUTSIDE if share.part is None else share.part.name.lower()
@@ -68,9 +68,10 @@ def storage_charges(
 
 
 def _billed_bytes(share: UsageShare, book: PriceBook) -> Iterable[tuple[str, str, int]]:
-    """The bytes of a share that S3 bills: the storage class, what the price is for, and how many.
+    """The bytes of a share that S3 bills: storage class, priced item and number of bytes.
 
-    Some classes have a minimum per object, and others an overhead, a part of it in STANDARD.
+    Some classes have a minimum size per object. Others have an overhead per object, a part of which
+    is billed as STANDARD.
     """
     storage_class = share.storage_class or DEFAULT_CLASS
     sku = f"storage/{storage_class}"
@@ -83,7 +84,7 @@ def _billed_bytes(share: UsageShare, book: PriceBook) -> Iterable[tuple[str, str
 
 
 def inventory_charge(stored: StoredDay, book: PriceBook) -> Charge:
-    """What S3 bills for the inventory itself: LIST requests of a scan, or objects in a report."""
+    """The charge for the inventory itself: LIST requests of a scan, or objects in a report."""
     count = stored.reconciliation.file_count
     is_scan = stored.is_scan
     price = decimal_of(book.usd_per_1000_puts) / 1_000
@@ -106,7 +107,10 @@ def inventory_charge(stored: StoredDay, book: PriceBook) -> Charge:
 def upload_charges(
     uploads: Mapping[str, int], day: date, tables: Mapping[str, Table], book: PriceBook
 ) -> list[Charge]:
-    """The charges of a day for the parts of unfinished uploads, by table; empty for no table."""
+    """The charges of a day for the parts of unfinished uploads.
+
+    `uploads` has the bytes by table, with an empty key for uploads that belong to no table.
+    """
     price = decimal_of(book.classes[DEFAULT_CLASS].usd_per_gb_month)
     return [
         Charge(

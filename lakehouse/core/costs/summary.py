@@ -31,7 +31,7 @@ class CostSummary:
 
     - `day_count`: the days of the present month whose charges are known.
     - `forecast_usd`: the cost of the whole month, if each day costs as much as the known days of
-      the last week on average. `None` if the ledger knows none of them.
+      the last week on average. `None` if the last week has no known day.
     - `amounts`: the cost of dead bytes, and the amounts that the caller passed.
     """
 
@@ -61,7 +61,7 @@ class CostSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDays:
-    """For storage and operations: how many of the last seven days are in a ledger."""
+    """How many of the last seven days are in a ledger, for storage and for operations."""
 
     storage: int
     operations: int
@@ -72,10 +72,10 @@ class KnownDays:
 
 
 def known_days(ledger: Sequence[Charge], *, today: date) -> KnownDays:
-    """The known days, as all charges of a lake show them.
+    """The known days, according to all charges of a lake.
 
-    Storage is known on the days that have some. Operations are read from logs, so those of the
-    whole week are known up to the newest day of the ledger; without an inventory, up to today.
+    Storage is known on each day with a storage charge. Operations are read from logs, so they are
+    known on all days up to the newest day of the ledger or, without an inventory, up to today.
     """
     week = _of_week(ledger, today)
     if not week:
@@ -112,9 +112,10 @@ def summarize(
 
 
 def forecast_usd(charges: Sequence[Charge], *, today: date, days: KnownDays) -> Decimal | None:
-    """The costs of the present month: those known, and for the other days the mean of last week.
+    """The known costs of this month, and for each remaining day the mean of the last seven days.
 
-    `days` are those of the whole ledger: a table without a charge on a known day cost nothing then.
+    `days` are those of the whole ledger, since a table without a charge on a known day cost nothing
+    on that day.
     """
     if not days.operations:
         return None
@@ -130,7 +131,7 @@ def forecast_usd(charges: Sequence[Charge], *, today: date, days: KnownDays) -> 
 
 
 def parse_budgets(text: str) -> dict[str, Decimal]:
-    """Scope -> USD per month, from `LAKEHOUSE_BUDGETS`, like `lake=50,bronze=20`."""
+    """Scope -> USD per month, from `LAKEHOUSE_BUDGETS`, for example `lake=50,bronze=20`."""
     pairs = (pair.partition("=") for pair in text.split(",") if pair)
     return {scope: Decimal(usd) for scope, _, usd in pairs}
 
@@ -148,7 +149,7 @@ def budget_scopes(tables: Iterable[Table], budgets: Mapping[str, Decimal]) -> di
 def left_usd(
     charges: Sequence[Charge], budgets: Mapping[str, Decimal], *, today: date
 ) -> dict[str, Decimal]:
-    """What the forecast of the month leaves of each budget; below 0: too little."""
+    """Each budget minus the month's forecast, by scope. A negative amount exceeds the budget."""
     left = dict[str, Decimal]()
     days = known_days(charges, today=today)
     for scope, budget in budgets.items():
@@ -160,7 +161,7 @@ def left_usd(
 def assess_budgets(
     charges: Sequence[Charge], budgets: Mapping[str, Decimal], *, today: date
 ) -> CheckResult:
-    """Whether the month stays within all budgets."""
+    """Whether the month's forecast stays within all budgets."""
     left = left_usd(charges, budgets, today=today)
     over = [scope for scope, usd in left.items() if usd < 0]
     if not over:
@@ -180,7 +181,7 @@ def assess_budgets(
 
 
 def usd_text(usd: Decimal) -> str:
-    """Cents for people; smaller amounts with four significant digits."""
+    """The amount with two decimals or, below 1 USD, with four significant digits."""
     return f"{usd:,.2f}" if abs(usd) >= 1 or not usd else f"{usd:.4g}"
 
 

@@ -8,13 +8,13 @@ from typing import Any, Literal, cast
 # For these operations, the change data feed reports only the changed rows of a file. For other
 # operations that remove and add files, it reports every row of the added files as new.
 # Source: delta-io/delta v4.4.0, CDCReader.scala
-_TOLD_ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
-# These may add files whose rows the table held before, even if they remove no files.
+_REPORTED_ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
+# These operations may add files whose rows the table held before, even if they remove no files.
 # Source: delta-io/delta v4.4.0, RestoreTableCommand.scala, CloneTableBase.scala
 _BRING_FILES_BACK = ("RESTORE", "CLONE")
 _OWN_TRANSACTIONS = "lakehouse/"
-# In the userMetadata of our overwrites: identity and version of each input by its key, and usually
-# its commit time.
+# In the userMetadata of our overwrites: by the key of each input, the input's identity, version and
+# (usually) commit time.
 INPUTS = "inputs"
 # The prefix of transaction ids that record which version of an input a commit consumed.
 CONSUME = "lakehouse/consume/"
@@ -42,21 +42,20 @@ class Commit:
     added_paths: tuple[str, ...] = ()
     removed_paths: tuple[str, ...] = ()
     removed_vectors: tuple[str, ...] = ()
-    change_paths: tuple[str, ...] = ()  # files of change data
+    change_paths: tuple[str, ...] = ()  # change data files
     added_bytes: int = 0
     removed_bytes: int = 0
     user_metadata: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     metrics: Mapping[str, str] = field(default_factory=dict[str, str])
-    applications: Mapping[str, int] = field(
-        default_factory=dict[str, int]
-    )  # transaction identifiers (`txn` actions): application id -> version
+    # Transaction identifiers (`txn` actions): application id -> version.
+    applications: Mapping[str, int] = field(default_factory=dict[str, int])
     engine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The plan that our compaction wrote into its commit before it ran."""
+    """The plan of our compaction, as the compaction's commit records it."""
 
     mark: str
     reason: str
@@ -73,7 +72,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCompaction:
-    """A compaction in one or several commits. `predicted` is `None` if it is not ours."""
+    """A compaction in one or several commits. `predicted` is `None` if another program ran it."""
 
     first_version: int
     version: int
@@ -96,25 +95,25 @@ class Commits:
     commits: tuple[Commit, ...]
 
     def between(self, version: int, upto: int) -> tuple[Commit, ...] | None:
-        """The commits after `version` up to `upto`; `None` if they are not all here."""
+        """The commits after `version` up to `upto`; `None` if the history lacks any of them."""
         commits = tuple(commit for commit in self.commits if version < commit.version <= upto)
         return commits if len(commits) == upto - version else None
 
     def committed_ms_of(self, version: int) -> int | None:
         """The commit time of a version; `None` if the history does not hold it."""
-        found = self.between(version - 1, version)
-        return found[0].committed_ms if found else None
+        commits = self.between(version - 1, version)
+        return commits[0].committed_ms if commits else None
 
     def has_replaced(self, version: int, committed_ms: int | None) -> bool:
-        """Whether the version was committed at another time than a reader recorded.
+        """Whether the version's commit time differs from `committed_ms`, which a reader recorded.
 
         If either time is unknown, the commit counts as the same one.
         """
-        now_ms = self.committed_ms_of(version)
-        return committed_ms is not None and now_ms is not None and committed_ms != now_ms
+        current_ms = self.committed_ms_of(version)
+        return None not in (committed_ms, current_ms) and committed_ms != current_ms
 
     def marked(self, mark: str) -> tuple[Commit, ...]:
-        """The commits of the compaction that wrote this mark into them."""
+        """The commits of the compaction that has this mark."""
         return tuple(
             commit
             for commit in self.commits
@@ -122,7 +121,7 @@ class Commits:
         )
 
     def undone(self) -> frozenset[int]:
-        """The versions that our RESTOREs undid, including those of other writers."""
+        """The versions that our RESTOREs undid, including versions by other writers."""
         restores = [
             (version, commit.version)
             for commit in self.commits
@@ -137,29 +136,32 @@ class Commits:
 
         A version that a later RESTORE brought back is not included.
         """
-        held: dict[int, frozenset[int]] = {}
-        now = frozenset[int]()
+        effective_at: dict[int, frozenset[int]] = {}
+        effective = frozenset[int]()
         written = list[int]()
         for commit in (each for each in self.commits if each.version > version):
             restored = brought_back_by(commit)
-            written += [commit.version] if restored is None else []
-            now = now | {commit.version} if restored is None else held.get(restored, frozenset())
-            held[commit.version] = now
-        return tuple(number for number in written if number not in now)
+            if restored is None:
+                written.append(commit.version)
+                effective = effective | {commit.version}
+            else:
+                effective = effective_at.get(restored, frozenset())
+            effective_at[commit.version] = effective
+        return tuple(number for number in written if number not in effective)
 
     def data_changed_after(self, version: int) -> bool | None:
-        """Whether rows changed after `version`; `None` if the commits are not all here."""
+        """Whether rows changed after `version`; `None` if the history lacks some later commit."""
         later = self.between(version, self.commits[-1].version) if self.commits else None
         return None if later is None else any(commit.changed_data for commit in later)
 
     def file_counts(self, newest: int) -> tuple[int, ...]:
-        """The number of files after each commit, counted back from `newest` after the last one."""
+        """The number of files after each commit. `newest` is the number after the last commit."""
         counts = list[int]()
         count = newest
         for commit in reversed(self.commits):
             counts.append(count)
-            # A commit that only adds files, without a data change, adds existing files again. A
-            # backfill of row ids does this.
+            # A commit that only adds files, without a data change, adds existing files again (for
+            # example, a backfill of row ids).
             if commit.changed_data or commit.removed_paths:
                 count -= len(commit.added_paths) - len(commit.removed_paths)
         return tuple(reversed(counts))
@@ -169,11 +171,8 @@ class Commits:
         groups: dict[str, tuple[list[Commit], Prediction | None]] = {}
         for commit in filter(is_compaction, self.commits):
             predicted = prediction_in(commit)
-            key = (
-                f"version {commit.version}"
-                if predicted is None
-                else predicted.mark or f"version {commit.version}"
-            )
+            mark = "" if predicted is None else predicted.mark
+            key = mark or f"version {commit.version}"
             groups.setdefault(key, ([], predicted))[0].append(commit)
         return tuple(
             _logged_compaction(commits, predicted) for commits, predicted in groups.values()
@@ -202,12 +201,12 @@ def rebuilt_from(commit: Commit) -> int | None:
 
 
 def keeps_rows(commit: Commit) -> bool:
-    """Whether a rebuild wrote the table's own rows, under other columns or partitions."""
+    """Whether a rebuild rewrote the table's existing rows, under other columns or partitions."""
     return rebuilt_from(commit) is not None and written_in(commit)[REBUILD].get("rows") == "same"
 
 
 def moves_rows(commit: Commit) -> bool:
-    """Whether upkeep moved rows out of the table or back. Tables that read them keep them."""
+    """Whether upkeep moved rows out of the table or back. Derived tables keep such rows."""
     return written_in(commit).get(ROWS_MOVED) in ("archive", "restore", "ttl")
 
 
@@ -220,12 +219,12 @@ def is_news(commit: Commit) -> bool:
 def may_repeat_rows(commit: Commit) -> bool:
     """Whether the change data feed may report rows as new that the table already had.
 
-    A RESTORE by another program brings back files that were already read. An overwrite, also of a
-    part of a table, may write the same rows again, which cannot be distinguished from new ones.
-    Overwrites by this lake do not count: readers are declared to follow them as they are. A rebuild
-    of another table from its inputs counts.
+    A RESTORE by another program brings back files that were already read. An overwrite of a table,
+    or of a part, may write the same rows again, which cannot be distinguished from new ones.
+    Overwrites by this lake do not count, since their readers are declared to follow them. A rebuild
+    counts unless it kept the rows or recorded its inputs.
     """
-    replaces = bool(commit.removed_paths) and commit.operation not in _TOLD_ROW_BY_ROW
+    replaces = bool(commit.removed_paths) and commit.operation not in _REPORTED_ROW_BY_ROW
     is_suspect = replaces or commit.operation in _BRING_FILES_BACK
     if not (commit.changed_data and commit.added_paths and is_suspect) or moves_rows(commit):
         return False
@@ -245,7 +244,7 @@ def written_in(commit: Commit) -> dict[str, Any]:
 
 
 def moved_from(commit: Commit) -> str | None:
-    """The earlier key of the table if the commit records its move to the present one."""
+    """The table's earlier key, if the commit records a move to the present key."""
     key = written_in(commit).get(MOVED_FROM)
     return key if isinstance(key, str) else None
 
@@ -280,7 +279,7 @@ def _number(value: Any, kind: Any) -> Any:
 def _logged_compaction(commits: Sequence[Commit], predicted: Prediction | None) -> LoggedCompaction:
     last = commits[-1]
     started_ms = None if predicted is None else predicted.started_ms
-    # The clocks of two machines may differ by more than the run took. The seconds are then unknown.
+    # If the clocks of two machines differ by more than the run took, the seconds are unknown.
     seconds = (
         None
         if started_ms is None or last.committed_ms <= started_ms

@@ -1,4 +1,4 @@
-"""The files of a table: values of one file each, and many files in columns."""
+"""The files of a table, as one object per file or as columns of many files."""
 
 from array import array
 from collections import deque
@@ -8,13 +8,13 @@ from itertools import chain, pairwise, repeat
 from operator import eq, itemgetter
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
-# Up to so many files become objects: planning a million takes 5 s, against 8 s from columns. Two
-# million objects take 700 MB.
+# Up to this number, files are kept as objects, which is faster: planning a million files takes 5 s,
+# instead of 8 s with columns. Two million objects take 700 MB.
 MOST_OBJECTS = 2_000_000
-_MADE_AT_ONCE = 4096
+_BUILT_AT_ONCE = 4096
 _NO_VECTOR = (None, 0)
 
-Made = TypeVar("Made")
+Item = TypeVar("Item")
 PartitionValues = tuple[tuple[str, str | None], ...]
 
 
@@ -26,7 +26,7 @@ class DataFile:
     - `partition`: pairs of column and value as the log spells them, in the order of the table's
       partition columns.
     - `row_count`: physical rows; `None` if the log has no statistics.
-    - `compacted`: a commit without data change wrote the file. False if that is unknown.
+    - `compacted`: whether a commit without data change wrote the file. False if that is unknown.
     """
 
     path: str
@@ -48,59 +48,59 @@ class Tombstone:
     size_bytes: int | None = None
 
 
-class Columns(Protocol[Made]):
+class Columns(Protocol[Item]):
     """Values of one kind, kept in columns."""
 
-    def made(self, places: Sequence[int]) -> list[Made]:
-        """The values at these places."""
+    def build(self, places: Sequence[int]) -> list[Item]:
+        """Builds the values at these places."""
         ...
 
 
-class Rows(Sequence[Made], Generic[Made]):
-    """Values that are kept in columns, and made when they are asked for.
+class Rows(Sequence[Item], Generic[Item]):
+    """A sequence of values that are stored in columns and built as objects on access.
 
-    Ten million files are 3.5 GB as objects, and 1.3 GB as columns. `places` are the rows' places in
-    the columns; a slice shares the columns. `keeps_objects`: the values stay in memory once made,
-    which is faster.
+    Ten million files take 3.5 GB as objects, and 1.3 GB as columns. `places` are the indices of the
+    values in the columns. A slice shares the columns. With `keeps_objects`, the first iteration
+    keeps the objects in memory, so that later iterations are faster.
     """
 
-    __slots__ = ("_made", "columns", "keeps_objects", "places")
+    __slots__ = ("_objects", "columns", "keeps_objects", "places")
 
     def __init__(
-        self, columns: Columns[Made], places: Sequence[int], *, keeps_objects: bool = False
+        self, columns: Columns[Item], places: Sequence[int], *, keeps_objects: bool = False
     ) -> None:
         self.columns, self.places = columns, places
         self.keeps_objects = keeps_objects
-        self._made: Sequence[Made] = ()
+        self._objects: Sequence[Item] = ()
 
     @property
     def has_objects(self) -> bool:
-        """Whether the values are in memory."""
-        return bool(self._made)
+        """Whether the objects are in memory."""
+        return bool(self._objects)
 
     def __len__(self) -> int:
         return len(self.places)
 
     @overload
-    def __getitem__(self, place: int) -> Made: ...
+    def __getitem__(self, place: int) -> Item: ...
     @overload
-    def __getitem__(self, place: slice) -> "Rows[Made]": ...
-    def __getitem__(self, place: int | slice) -> "Made | Rows[Made]":
+    def __getitem__(self, place: slice) -> "Rows[Item]": ...
+    def __getitem__(self, place: int | slice) -> "Item | Rows[Item]":
         if isinstance(place, slice):
             return Rows(self.columns, self.places[place])
-        return self.columns.made([self.places[place]])[0]
+        return self.columns.build([self.places[place]])[0]
 
-    def __iter__(self) -> Iterator[Made]:
+    def __iter__(self) -> Iterator[Item]:
         if not self.keeps_objects:
             return self._each()
-        if not self._made:
-            self._made = tuple(self._each())
-        return iter(self._made)
+        if not self._objects:
+            self._objects = tuple(self._each())
+        return iter(self._objects)
 
-    def _each(self) -> Iterator[Made]:
-        starts = range(0, len(self.places), _MADE_AT_ONCE)
+    def _each(self) -> Iterator[Item]:
+        starts = range(0, len(self.places), _BUILT_AT_ONCE)
         return chain.from_iterable(
-            self.columns.made(self.places[start : start + _MADE_AT_ONCE]) for start in starts
+            self.columns.build(self.places[start : start + _BUILT_AT_ONCE]) for start in starts
         )
 
     def __eq__(self, other: object) -> bool:
@@ -117,7 +117,7 @@ class Rows(Sequence[Made], Generic[Made]):
 
 @dataclass(slots=True)
 class Texts:
-    """Texts in UTF-8, one after the other; `bounds[n + 1]` is the end of the n-th."""
+    """Concatenated texts in UTF-8. `bounds[n + 1]` is the end of the n-th text in `data`."""
 
     data: bytearray = field(default_factory=bytearray)
     bounds: "array[int]" = field(default_factory=lambda: array("q", [0]))
@@ -164,7 +164,7 @@ def _picked(column: Sequence[Any], places: Sequence[int]) -> Iterable[Any]:
 
 
 def int_column() -> "array[int]":
-    """An empty column of numbers. One below 0 is unknown: a log has no such numbers."""
+    """An empty column of integers. A negative number means unknown, since a log has none."""
     return array("q")
 
 
@@ -172,7 +172,7 @@ def int_column() -> "array[int]":
 class FileColumns:
     """The columns of `DataFile`. `partitions[partition[n]]` is the partition of the n-th file.
 
-    `vectors` has the id of a file's deletion vector and the number of its rows, by place.
+    `vectors` has, by a file's place, the id of its deletion vector and the deleted row count.
     """
 
     path: Texts = field(default_factory=Texts)
@@ -184,8 +184,8 @@ class FileColumns:
     vectors: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
     compacted: set[int] = field(default_factory=set[int])
 
-    def made(self, places: Sequence[int]) -> list[DataFile]:
-        """See `Columns.made`."""
+    def build(self, places: Sequence[int]) -> list[DataFile]:
+        """See `Columns.build`."""
         if _is_span(places):
             places = range(places[0], places[-1] + 1)
         vectors = [*map(self.vectors.get, places, repeat(_NO_VECTOR))]
@@ -212,8 +212,8 @@ class TombstoneColumns:
     size_bytes: "array[int]" = field(default_factory=int_column)
     vectors: dict[int, str] = field(default_factory=dict[int, str])
 
-    def made(self, places: Sequence[int]) -> list[Tombstone]:
-        """See `Columns.made`."""
+    def build(self, places: Sequence[int]) -> list[Tombstone]:
+        """See `Columns.build`."""
         return made_of_columns(
             Tombstone,
             len(places),
@@ -230,26 +230,27 @@ def _known(column: "array[int]", places: Sequence[int]) -> Sequence[int | None]:
     return [None if number < 0 else number for number in numbers]
 
 
-def made_of_columns(kind: type[Made], count: int, **columns: Iterable[object]) -> list[Made]:
+def made_of_columns(kind: type[Item], count: int, **columns: Iterable[object]) -> list[Item]:
     """`count` values of a dataclass, with each field taken from its column.
 
-    The class must have slots and no `__post_init__`, and every field must be given. The result is
-    that of `[kind(a=a, b=b) for a, b in zip(...)]`, in a third of the time, because the constructor
-    of a frozen dataclass calls a function for each field.
+    The class must have slots and no `__post_init__`, and every field must be given. The result
+    equals `[kind(a=a, b=b) for a, b in zip(...)]`, in a third of the time: the constructor of a
+    frozen dataclass calls a function for each field.
     """
     assert columns.keys() == set(kind.__slots__)  # type: ignore[attr-defined]
     assert not hasattr(kind, "__post_init__")
     values = list(map(object.__new__, repeat(kind, count)))
     for name, column in columns.items():
-        put: Callable[[Made, object], None] = getattr(kind, name).__set__
+        put: Callable[[Item, object], None] = getattr(kind, name).__set__
         deque(map(put, values, column), maxlen=0)
     return values
 
 
 def columns_of(files: Sequence[DataFile], *, grouped: bool = False) -> FileColumns | None:
-    """The columns of the files; `None` if there are none, or their objects are faster.
+    """The columns of the files; `None` if the files have no columns, or objects are faster.
 
-    Objects are faster once they are in memory, and always for grouping.
+    Objects are faster if they are in memory. For grouping (`grouped`), they are also faster if the
+    first iteration will keep them in memory.
     """
     if not isinstance(files, Rows) or files.has_objects or (grouped and files.keeps_objects):
         return None
@@ -257,5 +258,5 @@ def columns_of(files: Sequence[DataFile], *, grouped: bool = False) -> FileColum
 
 
 def places_of(files: Sequence[DataFile]) -> Sequence[int]:
-    """The places of files that are in columns."""
+    """The places of files in their columns, if `columns_of` returned columns."""
     return cast("Rows[DataFile]", files).places

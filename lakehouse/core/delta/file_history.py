@@ -9,7 +9,7 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 class FileCommit:
     """One commit. `shape` is the snapshot after the commit, without files.
 
-    A path that is both added and removed is one file that changed.
+    A path that is both added and removed counts as one file that changed.
     """
 
     version: int

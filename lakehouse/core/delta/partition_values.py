@@ -1,4 +1,4 @@
-"""Partition values as Delta reads them: which of them are equal, and which a rewrite changes.
+"""Partition values as Delta reads them: which values are equal, and which values a rewrite changes.
 
 A log stores every partition value as text. Readers and WHERE clauses cast the text to the column's
 type, and treat text that cannot be cast as null. OPTIMIZE casts in the same way and groups files by
@@ -105,8 +105,8 @@ def is_read_as_null(value: str | None, type_: str) -> bool:
 def as_spark_spells(value: str | None, type_: str) -> str | None:
     """The value as Spark would spell it, which every reader of folder names understands.
 
-    Spark reads values in folder names with stricter parsers than values in a log, and takes the
-    scale of a decimal from its text: `1.5` would become 0.15 as a DECIMAL(6,2).
+    Spark parses values in folder names more strictly than values in a log. It takes the scale of a
+    decimal from the text: `1.5` would become 0.15 as a DECIMAL(6,2).
     Source: apache/spark v4.2.0, `PartitioningUtils.scala`, castPartValueToDesiredType.
     """
     match _typed(value, type_):

@@ -69,7 +69,7 @@ def split_bucket(address: str) -> tuple[str, str]:
 
 
 def is_vector(vector: str) -> bool:
-    """Whether the protocol allows this id of a deletion vector. The id has no offset."""
+    """Whether the protocol allows this id of a deletion vector. `vector` has no offset."""
     return not vector.startswith("u") or _IN_TABLE.fullmatch(vector) is not None
 
 
@@ -78,7 +78,7 @@ def vector_file(vector: str) -> str | None:
 
     The file is a URI, or a path relative to the table.
 
-    `vector` is its unique id. Source: PROTOCOL.md, "Deletion Vectors", field absolutePath.
+    `vector` is the vector's unique id. Source: PROTOCOL.md, "Deletion Vectors", field absolutePath.
 
     Raises:
         Refused: the storage type is unknown.
@@ -98,7 +98,7 @@ def vector_file(vector: str) -> str | None:
         name = f"deletion_vector_{UUID(bytes=b85decode(encoded.translate(_AS_BASE85)))}.bin"
     except ValueError as error:
         raise Broken(
-            f"deletion vector {vector!r} names no file ({error}): restore the log that contains it"
+            f"deletion vector {vector!r} names no file ({error}). Restore the log that contains it"
         ) from error
     return f"{prefix}/{name}" if prefix else name
 

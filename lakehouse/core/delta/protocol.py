@@ -16,14 +16,14 @@ CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview", "coordinatedCommit
 _COUNTABLE = """columnMapping deletionVectors geospatial timestampNtz typeWidening
     typeWidening-preview v2Checkpoint vacuumProtocolCheck variantShredding
     variantShredding-preview variantType variantType-preview"""
-# Features that Delta 4.4.0 can write. Unfinished ones are omitted, and so are those that leave
-# commits or files to others (catalogs, coordinators, redirects).
+# Features that Delta 4.4.0 can write. Unfinished features are omitted, and so are features that
+# leave commits or files to other systems (catalogs, coordinators, redirects).
 # Source: delta-io/delta v4.4.0, TableFeature.scala, allSupportedFeaturesMap
 _WRITABLE = """allowColumnDefaults appendOnly changeDataFeed checkConstraints checkpointProtection
     clustering domainMetadata generatedColumns icebergCompatV1 icebergCompatV2 icebergCompatV3
     identityColumns inCommitTimestamp invariants materializePartitionColumns rowTracking"""
 COUNTABLE = frozenset(_COUNTABLE.split())
-# A table may have these by its protocol version alone, so they are not reported.
+# A table may have these features only because of its protocol version, so they are not reported.
 _USUAL = frozenset(
     {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
 )
@@ -47,7 +47,7 @@ _CHECKPOINT_INTERVAL = 10
 
 
 def unknown_features(features: Iterable[str]) -> list[str]:
-    """The features for which this program does not know the effect of a rewrite or a deletion."""
+    """The features under which a rewrite or a deletion has an effect unknown to this program."""
     return sorted(set(features) - COUNTABLE - {*_WRITABLE.split()})
 
 
@@ -62,7 +62,7 @@ def retention_ms_of(properties: Mapping[str, str]) -> int | None:
 
 
 def checkpoint_interval(properties: Mapping[str, str]) -> int:
-    """How many commits a checkpoint follows."""
+    """The number of commits after which writers add a checkpoint."""
     declared = properties.get("delta.checkpointInterval", "")
     if declared.isascii() and declared.isdigit() and int(declared) > 0:
         return int(declared)
@@ -70,7 +70,7 @@ def checkpoint_interval(properties: Mapping[str, str]) -> int:
 
 
 def span_ms_of(interval: str) -> int | None:
-    """The length of an interval like `interval 30 days`; `None` if it cannot be parsed.
+    """The length of an interval, such as `interval 30 days`; `None` if it cannot be parsed.
 
     A fraction of a millisecond is rounded up.
     """

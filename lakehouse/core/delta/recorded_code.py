@@ -1,9 +1,10 @@
-"""Which code made the rows of a derived table, according to the table's own commits.
+"""Which code computed the rows of a derived table, according to the table's commits.
 
-Each commit that derives rows records the hash of the transform (`CODE`). If the table keeps rows
-that other code made, it also records the newest version that holds such rows (`EARLIER_CODE`). So
-the newest of these commits is enough, however long the log is. A commit that computes all rows
-again records the hash alone. Commits without either record, such as compactions, are passed over.
+Each commit that derives rows records the hash of the transform (`CODE`). If the table keeps rows of
+other code, the commit also records the newest version with such rows (`EARLIER_CODE`). A commit
+that computes all rows again records only the hash. Therefore, the newest of these commits is
+sufficient, however long the log is. Commits without either record, such as compactions, are
+skipped.
 """
 
 from collections.abc import Iterable
@@ -12,18 +13,18 @@ from typing import Any
 
 from lakehouse.core.delta.commits import CONSUME, INPUTS, Commit, written_in
 
-# In a commit's userMetadata: the hash of the transform that made its rows.
+# In a commit's userMetadata: the hash of the transform that computed the commit's rows.
 CODE = "code"
-# In a commit's userMetadata: the newest version whose rows were made by another transform.
+# In a commit's userMetadata: the newest version with rows of another transform.
 EARLIER_CODE = "earlier_code"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCode:
-    """What the newest commit that derived rows records of its code.
+    """The code record of the newest commit that derived rows.
 
-    `code` is `None` if it records no hash. `earlier` is the newest version with rows of other code;
-    `None` if there are no such rows, or if that is unknown.
+    `code` is `None` if the commit records no hash. `earlier` is the newest version with rows of
+    other code; `None` if there are no such rows, or if that is unknown.
     """
 
     version: int
@@ -32,7 +33,7 @@ class RecordedCode:
 
 
 def recorded_code(commits: Iterable[Commit]) -> RecordedCode | None:
-    """The newest record among a table's commits, which come newest first; `None`: unknown."""
+    """The newest record in `commits`, which come newest first; `None` if there is no record."""
     for commit in commits:
         written = written_in(commit)
         is_increment = any(app_id.startswith(CONSUME) for app_id in commit.applications)
@@ -51,7 +52,7 @@ def recorded_code(commits: Iterable[Commit]) -> RecordedCode | None:
 def code_changed_since(recorded: RecordedCode | None, code: str | None) -> int | None:
     """The newest version with rows of other code than `code`; `None` if none are known.
 
-    Unknown code (`None`, or recorded by a release that hashed in another way) is no change.
+    Unknown code (`None`, or hashed in another way by another release) does not count as a change.
     """
     if recorded is None:
         return None
@@ -61,17 +62,17 @@ def code_changed_since(recorded: RecordedCode | None, code: str | None) -> int |
 
 
 def code_record(code: str | None, earlier: int | None = None) -> dict[str, Any]:
-    """The members of userMetadata for a commit whose rows `code` made.
+    """The members of userMetadata for a commit whose rows `code` computed.
 
-    `earlier` is `code_changed_since` of the rows that the table keeps. A commit that computes all
-    rows again leaves it out.
+    `earlier` is the result of `code_changed_since` for the rows that the table keeps. It is omitted
+    for a commit that computes all rows again.
     """
     record = {CODE: code, EARLIER_CODE: earlier}
     return {name: value for name, value in record.items() if value is not None}
 
 
 def changed_code_sentence(table_key: str, since: int) -> str:
-    """Says that rows of earlier code remain since a version, and what to do."""
+    """A sentence about the rows of earlier code, and what to do about them."""
     return (
         f"its code has changed since version {since}, and existing rows were made by the earlier "
         f"code. Use lakehouse rebuild {table_key} to compute them again"
@@ -79,5 +80,5 @@ def changed_code_sentence(table_key: str, since: int) -> str:
 
 
 def _kind(code: str) -> str:
-    """How a hash was made: the part before its colon."""
+    """The hash method: the part of a hash before the colon."""
     return code.partition(":")[0]

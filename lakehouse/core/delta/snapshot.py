@@ -29,8 +29,8 @@ _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path
 class LogTail:
     """The commits after the newest checkpoint, or all commits if there is no checkpoint.
 
-    `checkpoint_version` is `None` if there is no checkpoint. `unreadable` maps the files of newer
-    checkpoints that cannot be read to the reasons. The table was read from older files instead.
+    `checkpoint_version` is `None` if there is no checkpoint. `unreadable` has the reason for each
+    newer checkpoint file that cannot be read. Older files were read instead of these.
     """
 
     checkpoint_version: int | None
@@ -45,7 +45,7 @@ class LogTail:
             return ""
         reasons = "; ".join(self.unreadable.values())
         names = ", ".join(self.unreadable)
-        return f"{reasons}: the table was read from older files of its log. Remove {names}"
+        return f"{reasons}. The table was read from older files of its log. Remove {names}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +63,15 @@ class Snapshot:
     """A table at one version, reconstructed from its log.
 
     - `committed_ms`: the time of the newest commit.
-    - `files`: those of the newest commit first, then of the one before, and so on.
+    - `files`: in descending order of their commits; the files of the checkpoint come last.
     - `table_id`: changes if the table is deleted and created again.
-    - `clustering_columns`: the columns of liquid clustering. If they are removed, `features` still
-      has the feature.
+    - `clustering_columns`: the columns of liquid clustering. If these columns are removed,
+      `features` still contains the feature.
     - `physical_names`: the names of columns in data files, under column mapping. Otherwise empty.
-    - `physical_fields`: the same for fields inside structs, by their paths, which may pass
-      `element`, `key` and `value` of arrays and maps.
-    - `cold_files`: decoded names of files in a colder storage class, as far as an inventory shows
-      them, each with the USD that reading and replacing it costs. The log does not have them.
+    - `physical_fields`: the same for fields inside structs, by path. In a path, `element`, `key`
+      and `value` stand for the parts of arrays and maps.
+    - `cold_files`: decoded names of files in a colder storage class, each with the USD for reading
+      and replacing the file. They come from an inventory, since the log does not record classes.
     - `removed_vectors`: deletion vectors of older versions, by unique id, with the time of their
       removal (`None`: unknown).
     """
@@ -140,7 +140,7 @@ class LogFile:
 class TableFacts:
     """A table's state, as its log describes it.
 
-    `newest` is the commit file of this version, or its checkpoint if the log begins there.
+    `newest` is the snapshot's commit file, or the checkpoint if the log begins at that version.
     """
 
     snapshot: Snapshot
@@ -149,7 +149,7 @@ class TableFacts:
 
 
 def file_sizes(files: Sequence[DataFile]) -> Iterable[int]:
-    """The bytes of each file, without making the files."""
+    """The bytes of each file, without building file objects."""
     columns = columns_of(files)
     if columns is None:
         return map(_SIZE, files)
@@ -157,7 +157,7 @@ def file_sizes(files: Sequence[DataFile]) -> Iterable[int]:
 
 
 def file_paths(files: Sequence[DataFile]) -> Iterable[str]:
-    """The path of each file, without making the files."""
+    """The path of each file, without building file objects."""
     columns = columns_of(files)
     if columns is None:
         return (file.path for file in files)
@@ -174,13 +174,13 @@ def partitions_of(files: Sequence[DataFile]) -> Set[PartitionValues]:
 
 
 def by_partition(files: Sequence[DataFile]) -> Mapping[PartitionValues, Sequence[DataFile]]:
-    """Files by partition, both in the order of `files`."""
+    """The files of each partition. Partitions and files keep the order of `files`."""
     columns = columns_of(files, grouped=True)
     if columns is None:
-        found = defaultdict[PartitionValues, list[DataFile]](list)
+        groups = defaultdict[PartitionValues, list[DataFile]](list)
         for file in files:
-            found[file.partition].append(file)
-        return {partition: tuple(group) for partition, group in found.items()}
+            groups[file.partition].append(file)
+        return {partition: tuple(group) for partition, group in groups.items()}
     by_index = dict[int, "array[int]"]()
     by_value: defaultdict[PartitionValues, array[int]] = defaultdict(int_column)
     places = places_of(files)
@@ -196,7 +196,8 @@ def by_size(groups: Sequence[Sequence[DataFile]]) -> Sequence[DataFile]:
     columns = columns_of(groups[0])
     if columns is None:
         files = [*chain.from_iterable(groups)]
-        is_unique = len(set(map(_SIZE, files))) == len(files)  # then sorting is three times as fast
+        # If all sizes differ, sorting by size alone is three times as fast.
+        is_unique = len(set(map(_SIZE, files))) == len(files)
         return tuple(sorted(files, key=_SIZE if is_unique else _SIZE_AND_PATH))
     places = chain.from_iterable(map(places_of, groups))
     size_of = columns.size_bytes.__getitem__
@@ -242,7 +243,7 @@ def uncompacted(files: Sequence[DataFile]) -> Sequence[DataFile]:
 
 
 def tombstone_sizes(stones: Sequence[Tombstone]) -> Iterable[int | None]:
-    """The bytes of each removed file; `None`, or less than 0, if they are unknown."""
+    """The bytes of each removed file; `None` or a negative number if unknown."""
     if isinstance(stones, Rows):
         columns = cast("TombstoneColumns", stones.columns)
         return map(columns.size_bytes.__getitem__, stones.places)

@@ -1,1 +1,1 @@
-"""Reads prices, the operations of upkeep and stored bytes, and keeps them as tables of costs."""
+"""Reads prices, upkeep operations and stored bytes, and writes the cost tables."""

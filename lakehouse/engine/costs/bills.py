@@ -1,4 +1,4 @@
-"""Reads a user's bill, a FOCUS export as Parquet or CSV, and splits it into `costs/chargeback`."""
+"""Reads a bill (a FOCUS export as Parquet or CSV), and splits its rows into `costs/chargeback`."""
 
 import csv
 from collections.abc import Mapping
@@ -42,10 +42,10 @@ class AllocatedBill:
 def allocate_bill(
     lake: Lake, tables: Mapping[str, Table], bill: Path, *, resource: str
 ) -> AllocatedBill:
-    """Splits the rows of a bill whose ResourceId names `resource`.
+    """Splits those rows of a bill whose ResourceId names `resource`.
 
     Raises:
-        Refused: the file is no FOCUS export, or no stored bytes are known for its period.
+        Refused: the file is not a FOCUS export, or no stored bytes are known for its period.
     """
     rows = select_rows(_read(bill), resource=resource, name=bill.name)
     spark = connect(lake.settings)

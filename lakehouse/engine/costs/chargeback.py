@@ -1,21 +1,21 @@
-"""Brings `costs/chargeback` up to date: estimated charges by day, and bills that are allocated.
+"""Brings `costs/chargeback` up to date: estimated charges by day, and allocated bills.
 
-1. The table's lock is taken, and its rows of the last days are read.
-2. Each day's charges are computed as they are known now: storage from the day's newest inventory
+1. The table's lock is taken, and the table's rows of the last days are read.
+2. Each day's charges are computed from current facts: storage from the day's newest inventory
    report, operations from logs and journal.
 3. One commit replaces the open days whose rows differ. For a closed day with a later report,
    another commit appends corrections.
 
-A day is open until it has been written, after its end, by a run that could read all tables. The
-days begin a week ago, or with the last written one if no run has come for longer.
+A day is open until a run that could read all tables has written it after the day's end. The last
+days begin a week ago or, if that is earlier, with the newest written day.
 
 **Safety properties** (tests in `test_chargeback.py`)
 - A run that is repeated, or killed and run again, leaves the same rows.
-- Rows of a closed day are never replaced. No day is closed without the operations of a table that
-  cannot be read. On an open day, operations that are no longer read stay.
-- A day without a report is charged as the day before it, and corrected when its report arrives.
-  Storage without any known report is not charged at all.
-- A bill replaces only what the same file said of the same resource and days.
+- Rows of a closed day are never replaced. No day is closed while the operations of a table cannot
+  be read. On an open day, recorded operations stay even if they can no longer be read.
+- A day without a report is charged like the day before, and corrected when the day's report
+  arrives. Without any earlier report, storage is not charged.
+- A bill replaces only rows of the same file name, resource and days.
 """
 
 from collections.abc import Mapping, Sequence
@@ -113,9 +113,9 @@ def write_chargeback(costs: CostsSession, *, now_ms: int) -> CostsWritten:
 
 
 def write_allocated(costs: CostsSession, bill: Sequence[Mapping[str, Any]], *, name: str) -> int:
-    """Splits the rows of a bill by stored bytes, and replaces those of the same name and days.
+    """Splits the rows of a bill by stored bytes, and replaces earlier rows of the same bill.
 
-    Rows of other bills or of other resources stay.
+    Rows of other bills, other resources or other days stay.
 
     Returns the number of rows written.
 
@@ -147,17 +147,18 @@ def read_charges(lake: Lake, *, since: date) -> dict[date, list[Row]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFacts:
-    """Facts that a caller has read already: operations of the last days, and reports by name."""
+    """Facts that a caller has already read: operations of the last days, and reports by name."""
 
     operations: Sequence[UpkeepOperation]
     reconciled: Mapping[str, Reconciliation]
 
 
 class Estimates:
-    """The charges of the last days as they are known now. A report is read when it is needed.
+    """The charges of the last days, from current facts. A report is read only when needed.
 
-    `known` facts are not read again. `days` are the days from the `first` on, oldest first, each
-    with whether it is over. `unread` are tables whose operations cannot be read, with the reason.
+    `known` facts are not read again. `days` has the days from `first` on, oldest first, each with a
+    flag for whether the day is over. `unread` has the reason for each table whose operations cannot
+    be read.
     """
 
     def __init__(
@@ -192,9 +193,10 @@ class Estimates:
             self._operations.setdefault(charge.day, []).append(charge)
 
     def of_day(self, day: date, known: Sequence[Charge], before: Sequence[Charge]) -> list[Charge]:
-        """The charges of an open day. Storage without a report is as `before`.
+        """The charges of an open day. `before` are the storage charges of the day before.
 
-        The `known` operations that cannot be read now, or that a log has forgotten, stay.
+        Without a report, storage is charged as in `before`. Operations among the `known` charges
+        stay even if they can no longer be read.
         """
         report = self._reports.get(day)
         stored = of_report(known)
@@ -212,7 +214,7 @@ class Estimates:
         return [*stored, *kept, *others]
 
     def corrections_of(self, day: date, known: Sequence[Charge]) -> list[Charge]:
-        """What a later report changes about the storage of a closed day."""
+        """The corrections that a later report makes to the storage charges of a closed day."""
         report = self._reports.get(day)
         stored = of_report(known)
         if report is None or any(each.report == report.name for each in stored):
@@ -242,7 +244,7 @@ class Estimates:
         return [*charges, inventory_charge(stored, self._book)] if self._is_on_s3 else charges
 
     def _of_uploads(self, day: date) -> list[Charge]:
-        """The parts of uploads that had begun by a day and have not ended now.
+        """The charges for the parts of uploads that began by the end of a day and are still open.
 
         Uploads that cannot be listed, or whose size is unknown, are not charged.
         """

@@ -1,12 +1,12 @@
-"""Reads and writes the rows of the tables of costs, and brings `costs/operations` up to date.
+"""Reads and writes the rows of the cost tables, and brings `costs/operations` up to date.
 
-1. The table's lock is taken, and its rows of the last days are read.
+1. The table's lock is taken, and the table's rows of the last days are read.
 2. The operations are read from logs and journal.
 3. One commit replaces the days whose rows differ.
 
 **Safety properties** (tests in `test_chargeback.py`)
 - A run that is repeated, or killed and run again, leaves the same rows.
-- Operations that a log or journal has forgotten stay in the table.
+- Operations that are no longer in a log or journal stay in the table.
 """
 
 import io
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OPERATIONS = "costs/operations"
-# Reports of AWS arrive up to 47 hours late. Logs and journals remember at least a week.
+# AWS's reports arrive up to 47 hours late. Logs and journals go back at least a week.
 DAYS_BACK = 7
 _ARROW_TYPES = {
     "STRING": pa.string(),
@@ -49,7 +49,7 @@ _ARROW_TYPES = {
     "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
 }
 
-# Readers choose days, which are partitions. Statistics of some 70 columns would help no query.
+# Queries select days, which are partitions, so statistics of some 70 columns would not help.
 _PROPERTIES = {"delta.dataSkippingNumIndexedCols": "0"}
 
 Row = dict[str, Any]
@@ -69,7 +69,7 @@ class CostsSession:
 class CostsWritten:
     """What a run wrote: days, rows, and the corrections of closed days in USD.
 
-    `unread` are tables whose operations could not be read, with the reason.
+    `unread` has the reason for each table whose operations could not be read.
     """
 
     days: tuple[date, ...] = ()
@@ -107,7 +107,7 @@ def write_operations(costs: CostsSession, *, now_ms: int) -> CostsWritten:
 def operations_since(
     lake: Lake, tables: Mapping[str, Table], first: date
 ) -> tuple[list[UpkeepOperation], dict[str, str]]:
-    """The operations since the start of a day; and why tables cannot be read, by table."""
+    """The operations since the start of a day, and by table, why operations cannot be read."""
     since_ms = int(midnight(first).timestamp() * 1_000)
     found = read_operations(lake, list(tables.values()), since_ms=since_ms)
     operations = [each for of_table in found for each in of_table.value or ()]
@@ -115,7 +115,7 @@ def operations_since(
 
 
 def read_rows(lake: Lake, key: str, columns: Mapping[str, str], *, since: date) -> list[Row]:
-    """The rows of a table of costs since a day, read without Spark; empty if there is no table.
+    """The rows of a cost table since a day, read without Spark; empty if there is no table.
 
     Raises:
         Broken: another program has deleted rows.
@@ -130,7 +130,7 @@ def read_rows(lake: Lake, key: str, columns: Mapping[str, str], *, since: date) 
         if file.deletion_vector is not None:
             raise Broken(
                 f"{key}: another program has deleted rows of {file.path}. Use RESTORE to return to"
-                " the version before that"
+                " the version before that deletion"
             )
         data = lake.store.read(f"{key}/{unquote(file.path)}")
         # Spark may write timestamps in nanoseconds.

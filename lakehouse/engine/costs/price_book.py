@@ -15,7 +15,7 @@ from lakehouse.core.settings import Settings
 
 
 def load_price_book(settings: Settings) -> PriceBook:
-    """The price book in force. Without a file of the user, the packaged one.
+    """The packaged price book, with the prices of the user's file (if any) over it.
 
     Raises:
         Refused: the user's file cannot be read, or is invalid.
@@ -24,7 +24,7 @@ def load_price_book(settings: Settings) -> PriceBook:
 
 
 def with_own_prices(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
-    """The tables; those that declare no prices get the user's own, if there is such a file."""
+    """The tables. If the user has a price file, tables that declare no prices get its prices."""
     if not settings.prices.exists():
         return tables
     prices = replace(load_price_book(settings).prices, vcpus=DEFAULT_PRICES.vcpus)
@@ -48,5 +48,6 @@ def _own(path: Path) -> dict[str, Any] | None:
         return None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Refused(
-            f"{path} cannot be read ({error}). Use TOML in UTF-8 (LAKEHOUSE_PRICES names it)."
+            f"{path} cannot be read ({error}). Use TOML in UTF-8, or set LAKEHOUSE_PRICES to"
+            " another file."
         ) from error

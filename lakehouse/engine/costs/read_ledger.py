@@ -1,4 +1,4 @@
-"""Reads what a lake costs, without Spark: charges of its ledger and of today, and budgets."""
+"""Reads the costs of a lake without Spark: the ledger's charges, today's charges, and budgets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ from lakehouse.engine.each_table import for_each_table
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 
-# A GB-month has 30 days here, as in every figure that names no month.
+# A month has 30 days in every figure that does not refer to a specific month.
 _DAYS_PER_MONTH = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerReading:
-    """The charges since a day. `unread` are tables whose operations could not be read."""
+    """The charges since a day. `unread` has the tables whose operations could not be read."""
 
     charges: tuple[Charge, ...]
     unread: Mapping[str, str]
@@ -48,8 +48,8 @@ def read_ledger(
 ) -> LedgerReading:
     """The estimated charges since a day, including those of today so far.
 
-    The `facts` are not read again. A day that `costs/chargeback` lacks is estimated as its next run
-    would.
+    The `facts` are not read again. A day that `costs/chargeback` lacks is estimated here, as the
+    next run of `costs/chargeback` would estimate the day.
     """
     estimates = Estimates(lake, tables, now_ms=now_ms, known=facts)
     recorded = read_charges(lake, since=min(since, estimates.first))
@@ -70,7 +70,7 @@ def read_ledger(
 def read_savings(
     lake: Lake, tables: Mapping[str, Table], charges: Sequence[Charge], *, now_ms: int
 ) -> list[FormulaCost]:
-    """What small files cost, and what the inventory, compactions and the archive save."""
+    """The costs of small files, and the savings by compactions, the inventory and the archive."""
     book = load_price_book(lake.settings)
     return [
         *_of_files(lake, tables, now_ms=now_ms),
@@ -80,7 +80,7 @@ def read_savings(
 
 
 def _of_files(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> list[FormulaCost]:
-    """The small files that a full read opens, and those that compactions have merged."""
+    """The cost of opening small files, and the cost that compactions have saved."""
     from lakehouse.engine.costs.read_operations import read_operations
     from lakehouse.engine.fleet_from_logs import read_fleet
 
@@ -112,7 +112,7 @@ def _of_files(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> list[F
         FormulaCost(
             name="saved by compaction",
             usd=saved_usd * _DAYS_PER_MONTH,
-            formula=f"{merged_count:,} files fewer since compactions of 30 days {per_read}",
+            formula=f"{merged_count:,} fewer files by compactions of the last 30 days {per_read}",
         ),
     ]
 
@@ -134,7 +134,7 @@ def _saved_by_inventory(
     return FormulaCost(
         name="saved by inventory",
         usd=decimal_of(book.usd_per_1000_puts) * saved / 1_000,
-        formula=f"{saved:,} LIST requests that vacuums of 30 days did not need x their price",
+        formula=f"{saved:,} LIST requests saved by vacuums of the last 30 days x their price",
     )
 
 
@@ -157,7 +157,7 @@ def _saved_by_archive(charges: Sequence[Charge], book: PriceBook) -> FormulaCost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetReading:
-    """The check of all budgets; and what is left, and what is forecast, by scope in USD."""
+    """The check of all budgets and, by scope, the remaining and the forecast USD."""
 
     check: CheckResult
     left_usd: Mapping[str, float]
@@ -165,7 +165,7 @@ class BudgetReading:
 
 
 def read_budgets(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> BudgetReading:
-    """The budgets of a lake and of its tables, and what the recorded charges leave of them."""
+    """The budgets of a lake and its tables, compared with the forecast of the recorded charges."""
     budgets = budget_scopes(tables.values(), parse_budgets(lake.settings.budgets))
     today = day_of(now_ms)
     charges = list[Charge]()

@@ -1,4 +1,4 @@
-"""Reads the operations of upkeep of a lake: from the tables' logs, and from the journal."""
+"""Reads a lake's upkeep operations from the tables' logs and the journal."""
 
 from collections.abc import Sequence
 
@@ -22,19 +22,23 @@ from lakehouse.engine.lake import Lake
 def read_operations(
     lake: Lake, tables: Sequence[Table], *, since_ms: int
 ) -> list[Found[list[UpkeepOperation]]]:
-    """The operations of each table that ended since a time, as far as its log and journal go back.
+    """The operations of each table that ended since a time, as far as log and journal go back.
 
-    A table that cannot be read has its error instead.
+    A table that cannot be read has an error instead of operations.
     """
 
     def read(table: Table) -> list[UpkeepOperation]:
         facts = facts_of(lake, table)
         key = table.key
         prices = table.prices
-        found = [] if facts is None else operations_in_log(lake, table, facts, since_ms=since_ms)
-        found += failed_compactions(key, Journal(lake.store).tries(key), prices, since_ms=since_ms)
-        found += vacuums_of(key, vacuum_records(lake.store, key), prices, since_ms=since_ms)
-        return sorted(found, key=lambda each: each.ended_ms)
+        operations = (
+            [] if facts is None else operations_in_log(lake, table, facts, since_ms=since_ms)
+        )
+        operations += failed_compactions(
+            key, Journal(lake.store).tries(key), prices, since_ms=since_ms
+        )
+        operations += vacuums_of(key, vacuum_records(lake.store, key), prices, since_ms=since_ms)
+        return sorted(operations, key=lambda each: each.ended_ms)
 
     return for_each_table(tables, read)
 
@@ -44,8 +48,8 @@ def operations_in_log(
 ) -> list[UpkeepOperation]:
     """The operations in a table's log that ended since a time, without those in the journal.
 
-    The facts hold the newest commits only, so older ones are read. Those before `all_since_ms`,
-    a later time, are not.
+    `facts` hold only the newest commits, so older commits are read from the log. If `all_since_ms`,
+    a later time, is given, commits before that time are not read.
     """
     key = table.key
     prices = table.prices

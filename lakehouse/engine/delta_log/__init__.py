@@ -1,18 +1,18 @@
 """Reads a table's log without Spark: its current state and its history.
 
-The log is replayed here, from the lake's own store. Exact plans and health checks need tombstones,
-transaction ids and the number of rows that a deletion vector deletes; deltalake's reader provides
-none of these. If a table feature makes it impossible to count files and rows from the log alone,
-the table is refused, and the message names the feature.
+This package replays the log itself, because exact plans and health checks need tombstones,
+transaction ids and the number of rows that each deletion vector deletes. deltalake's reader
+provides none of these. If a table feature makes it impossible to count files and rows from the log
+alone, the table is refused, and the message names the feature.
 
 **Safety properties**
-- Nothing is written.
+- This package writes nothing.
 - A log whose files contradict each other raises `Broken`: a checkpoint that lacks files would make
   live files look like orphans (`test_consistency.py`).
 - A checkpoint that cannot be read is ignored only if the rest of the log leads to the same version
   (`test_consistency.py`).
-- A snapshot never mixes two versions: if the log changes while it is read, it is listed and read
-  again (`test_snapshots.py`).
+- A snapshot never mixes two versions: if the log changes during the reading, the log is listed and
+  read again (`test_snapshots.py`).
 """
 
 import gc
@@ -62,9 +62,9 @@ def read_facts(
 
     `uri` is Spark's spelling of the folder. `version` requests the facts at an older version.
 
-    The history holds the commits that still exist as JSON files in the log, at most
-    `newest_commits` of them. `DataFile.compacted` is derived from the same commits. Code that
-    decides about rows uses `history_since` or `newest_first`, which have no such limit.
+    The history holds at most `newest_commits` commits, and only those whose JSON files still exist.
+    `DataFile.compacted` is derived from the same commits. Code that decides about rows uses
+    `history_since` or `newest_first`, which have no such limit.
 
     Raises:
         Broken: a commit or a checkpoint is missing or damaged, and the rest of the log does not
@@ -83,9 +83,7 @@ def read_facts(
         try:
             segment = find(without=unreadable)
             if segment is not None and version not in (None, segment.version):
-                raise LogChanged(
-                    f"log of {key}: its newest version up to {version} is {segment.version}"
-                )
+                raise LogChanged(f"log of {key}: it reaches only version {segment.version}")
             if segment is None:
                 return None
             with garbage_uncollected():
@@ -93,7 +91,7 @@ def read_facts(
                 return facts if not unreadable else _with_note(facts, unreadable)
         except UnreadableCheckpoint as error:
             # A cleanup may delete a sidecar between the listing and the reading, so try once more.
-            # If the checkpoint is still there then, its sidecar is lost.
+            # If the second listing still has the checkpoint, its sidecar is lost.
             if error.lacks_sidecar and not isinstance(problem, UnreadableCheckpoint):
                 tries_left -= 1
             else:
@@ -121,8 +119,8 @@ def _failure(
     if unreadable:
         [*_, newest] = unreadable.values()
         return Broken(
-            f"{newest}. Without this file: {problem}. Restore the file, since the rest of the log "
-            "does not describe the whole table"
+            f"{newest}. The rest of the log does not replace this file ({problem}). Restore the "
+            "file"
         )
     if not isinstance(problem, LogChanged):
         return Transient(
@@ -131,9 +129,9 @@ def _failure(
     if version is not None:
         return Refused(
             f"{problem}, so version {version} cannot be read. Use a version that the log still "
-            "reaches"
+            "describes"
         )
-    return Broken(f"{problem}, so its newest version is unknown: restore the missing files")
+    return Broken(f"{problem}, so the newest version is unknown. Restore the missing log files")
 
 
 @contextmanager
@@ -161,11 +159,11 @@ def _remedy(
         if names and find(without={*unreadable, *names}) is not None:
             return (
                 f"The rest of the log is complete: remove {', '.join(sorted(names))} and "
-                "_last_checkpoint, and the table is "
-                "read without them"
+                "_last_checkpoint. The table can be read without these files"
             )
-    unless = f", or remove {error.evidence} if you know that it is wrong" if error.evidence else ""
-    return f"Restore the log from a backup{unless}"
+    if not error.evidence:
+        return "Restore the log from a backup"
+    return f"Restore the log from a backup, or remove {error.evidence} if you know that it is wrong"
 
 
 def _with_note(facts: TableFacts, unreadable: Mapping[str, UnreadableCheckpoint]) -> TableFacts:

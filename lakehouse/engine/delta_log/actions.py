@@ -1,7 +1,8 @@
 """Parses the actions of a commit, or of a V2 checkpoint in JSON.
 
-Any program may have written them. A field that is missing, null or of another type raises
-`ValueError` with its name and value, which callers turn into `Broken` with the file's name.
+Any program may have written these actions. A required field that is missing, null or of another
+type raises `ValueError` with the field's name and value. Callers turn this error into `Broken` with
+the file's name.
 Source: PROTOCOL.md, "Actions".
 """
 
@@ -28,8 +29,8 @@ _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
 class AddedFile(NamedTuple):
     """An `add` action.
 
-    `vector` is the unique id of its deletion vector. `pairs` are its partition values, by physical
-    column name.
+    `vector` is the unique id of the file's deletion vector. `pairs` are the file's partition
+    values, by physical column name.
     """
 
     path: str
@@ -54,9 +55,9 @@ class RemovedFile(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class AddedColumns(FileColumns):
-    """`add` actions in columns; `pairs[partition[n]]` are the n-th one's values.
+    """`add` actions in columns. `pairs[partition[n]]` has the partition values of the n-th action.
 
-    They name columns by their physical names. `partitions` is still empty.
+    The pairs contain physical column names. `partitions` is empty until `data_files` fills it.
     """
 
     pairs: list[TextPairs] = field(default_factory=list[TextPairs])
@@ -66,14 +67,14 @@ class AddedColumns(FileColumns):
         return len(self.size_bytes)
 
     def index_of(self, pairs: TextPairs) -> int:
-        """The index of these partition values."""
+        """The index of these partition values in `pairs`. New values are appended to `pairs`."""
         index = self._known_pairs.setdefault(pairs, len(self.pairs))
         if index == len(self.pairs):
             self.pairs.append(pairs)
         return index
 
     def append(self, add: AddedFile) -> None:
-        """Adds an action."""
+        """Appends an `add` action."""
         if add.vector is not None:
             self.vectors[len(self)] = add.vector, add.deleted_row_count
         self.path.append(add.path)
@@ -84,7 +85,7 @@ class AddedColumns(FileColumns):
 
 
 def append_removed(columns: TombstoneColumns, remove: RemovedFile) -> None:
-    """Adds an action to columns."""
+    """Appends a `remove` action to `columns`."""
     if remove.vector is not None:
         columns.vectors[len(columns.size_bytes)] = remove.vector
     columns.path.append(remove.path)
@@ -96,9 +97,9 @@ def append_removed(columns: TombstoneColumns, remove: RemovedFile) -> None:
 class Actions:
     """All actions in one file of the log, by kind.
 
-    `changes` are the paths of files of change data, and `info` is the commitInfo. `sidecars` are
-    pairs of path and size (`None` if unknown). A domain whose metadata was removed maps to `None`.
-    Info, metadata and protocol are kept unparsed, because only the newest ones have to be valid.
+    `changes` are the paths of change data files, and `info` is the commitInfo. `sidecars` are pairs
+    of path and size (`None` if unknown). In `domains`, a domain whose metadata was removed has the
+    value `None`. Info, metadata and protocol stay unparsed, since only the newest must be valid.
     """
 
     adds: list[AddedFile] = field(default_factory=list)
@@ -111,8 +112,8 @@ class Actions:
     domains: dict[str, str | None] = field(default_factory=dict[str, str | None])
     sidecars: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
 
-    def learn(self, newer: "Actions") -> None:
-        """Merges the newer actions that describe the table itself; ignores those on data files."""
+    def merge_newer(self, newer: "Actions") -> None:
+        """Merges newer actions that describe the table itself. Ignores actions on data files."""
         self.metadata = newer.metadata or self.metadata
         self.protocol = newer.protocol or self.protocol
         self.transactions |= newer.transactions
@@ -158,9 +159,9 @@ def parse_actions(data: bytes, name: str) -> Actions:
     lines = data.splitlines()
     if not any(line.strip() for line in lines):
         raise Broken(
-            f"log file {name} is empty; a commit has at least one action: restore the file"
+            f"log file {name} is empty, but a commit has at least one action. Restore the file"
         )
-    for place, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -169,8 +170,8 @@ def parse_actions(data: bytes, name: str) -> Actions:
                     actions.take(kind, action)
         except MALFORMED as error:
             raise Broken(
-                f"log file {name}, line {place} is not a Delta action ({type(error).__name__}: "
-                f"{error}): restore the file"
+                f"log file {name}, line {line_number} is not a Delta action "
+                f"({type(error).__name__}: {error}). Restore the file"
             ) from error
     return actions
 
@@ -178,7 +179,7 @@ def parse_actions(data: bytes, name: str) -> Actions:
 def vector_id(vector: Mapping[str, Any]) -> str:
     """A deletion vector's unique id.
 
-    It contains `@` even if there is no offset, because a path may itself end in `@` and a number.
+    The id contains `@` even without an offset, because a path may itself end in `@` and a number.
     Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId.
     """
     identity = f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}"
@@ -237,7 +238,7 @@ def any_text(action: Mapping[str, Any], name: str) -> str:
 
 
 def number(action: Mapping[str, Any], name: str) -> int:
-    """An integer, which must not be negative: no field that is read here may be."""
+    """An integer, which must not be negative. This holds for all fields that this module reads."""
     value = action.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise ValueError(f"{name} is {_shown(action, name)}, and must be an integer, 0 or more")

@@ -1,7 +1,7 @@
 """Reads checkpoints: classic in one or several files, or V2 with sidecars.
 
-A checkpoint may name millions of files. So only the columns that a `Snapshot` needs are read, in
-batches of some ten thousand rows. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
+A checkpoint may name millions of files. Therefore, only the columns that a `Snapshot` needs are
+read, in batches. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
 """
 
 from array import array
@@ -46,20 +46,20 @@ _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for l
 # Errors that reading a damaged file may raise.
 UNREADABLE = (pa.ArrowException, OSError, Broken, *MALFORMED)
 _BATCH_ROWS = 65_536  # smaller batches take longer, larger ones more memory
-_SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")  # few actions of each
+_TABLE_KINDS = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")  # few actions each
 
 
 @dataclass(slots=True)
 class Checkpoint:
     """A checkpoint's content.
 
-    `small` has the actions that are not about data files. `row_count` is the number of actions,
-    without those in sidecars.
+    `table_actions` are the actions that are not about data files. `row_count` is the number of
+    actions, without those in sidecars.
     """
 
     adds: AddedColumns = field(default_factory=AddedColumns)
     removes: TombstoneColumns = field(default_factory=TombstoneColumns)
-    small: Actions = field(default_factory=Actions)
+    table_actions: Actions = field(default_factory=Actions)
     row_count: int = 0
 
     @property
@@ -79,12 +79,12 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
         with store.open(file.name) as data, _reading(file.name, f"checkpoint {file.name}"):
             checkpoint.row_count += _read_into(checkpoint, data, file.name)
     folder = f"{segment.table}/_delta_log/_sidecars"
-    for sidecar, size_bytes in checkpoint.small.sidecars:
+    for sidecar, size_bytes in checkpoint.table_actions.sidecars:
         name, path = segment.checkpoint[0].name, unquote(sidecar)
         if "/" in path:
             raise Refused(
-                f"checkpoint {name}: its sidecar {sidecar} has a path with folders; use names of "
-                f"files in {folder}"
+                f"checkpoint {name}: the path of its sidecar {sidecar} contains a folder. Use "
+                f"names of files in {folder}"
             )
         try:
             data = store.read(f"{folder}/{path}")
@@ -121,7 +121,7 @@ def _read_into(checkpoint: Checkpoint, data: IO[bytes], name: str) -> int:
             checkpoint.adds.append(add)
         for remove in actions.removes:
             append_removed(checkpoint.removes, remove)
-        checkpoint.small.learn(actions)
+        checkpoint.table_actions.merge_newer(actions)
         return len(text.splitlines())
     with pq.ParquetFile(data) as file:
         _read_parquet_into(checkpoint, file)
@@ -129,10 +129,10 @@ def _read_into(checkpoint: Checkpoint, data: IO[bytes], name: str) -> int:
 
 
 def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
-    for kind in _SMALL:
+    for kind in _TABLE_KINDS:
         for rows in batches(file, kind, ()):
             for action in rows.to_pylist(maps_as_pydicts="lossy"):
-                checkpoint.small.take(kind, action)
+                checkpoint.table_actions.take(kind, action)
     first = len(checkpoint.adds)
     for rows in batches(file, "add", _ADD):
         _append_adds(checkpoint.adds, rows)
@@ -142,7 +142,7 @@ def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
 
 
 def batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
-    """The actions of one kind, with only the fields in `leaves`, or all fields if it is empty."""
+    """Yields the actions of one kind, with the fields in `leaves` (all fields if it is empty)."""
     if kind in file.schema_arrow.names:
         wanted = [f"{kind}.{leaf}" for leaf in leaves] or [kind]
         for batch in file.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
@@ -177,7 +177,7 @@ def _append_removes(removes: TombstoneColumns, rows: pa.StructArray) -> None:
 
 def _append_texts(texts: Texts, column: pa.Array) -> None:
     column = pa.concat_arrays([column.cast(pa.large_string())])
-    column.validate(full=True)  # otherwise a damaged text raises when it is needed
+    column.validate(full=True)  # otherwise, a damaged text raises only when it is read
     if not len(column):
         return
     _, bounds, data = column.buffers()
@@ -189,24 +189,24 @@ def _append_texts(texts: Texts, column: pa.Array) -> None:
 
 
 def compute() -> Any:
-    """Arrow's functions, which pyright does not know. Imported late: small logs need none."""
+    """Arrow's compute functions, untyped. They are imported late, since small logs need none."""
     return import_module("pyarrow.compute")
 
 
 def integers(values: Iterable[int]) -> pa.Array:
-    """Numbers for Arrow, whose own `array` and `scalar` import pandas for a quarter of a second."""
+    """An Arrow array of integers. Arrow's own `array` takes 0.25 s, because it imports pandas."""
     numbers = array("q", values)
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _append_numbers(numbers: "array[int]", column: pa.Array) -> None:
-    """Adds a column of numbers. A null becomes -1, which is unknown."""
+    """Adds a column of integers. A null becomes -1, which means unknown."""
     known = compute().coalesce(column.cast(pa.int64()), integers([-1])[0])
     numbers.frombytes(known.buffers()[1][8 * known.offset : 8 * (known.offset + len(known))])
 
 
 def _count_rows(file: pq.ParquetFile, adds: AddedColumns, first: int) -> None:
-    """Fills in missing row counts of the actions from `first` on, from the statistics in JSON."""
+    """Reads missing row counts from the JSON statistics, for the actions from `first` on."""
     if min(islice(adds.row_count, first, None), default=0) >= 0:
         return
     place = first
@@ -237,7 +237,7 @@ def _required(
 ) -> Any:
     if column.null_count or not is_kind(column.type):
         raise ValueError(
-            f"{name} is {column.type}, null in {column.null_count} file(s), and must be {kind}"
+            f"{name} is {column.type}, with nulls: {column.null_count}. Every value must be {kind}"
         )
     return column
 
@@ -263,7 +263,7 @@ def _is_map_of_texts(kind: pa.DataType) -> bool:
 
 
 def vectors_of(rows: pa.StructArray) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The deletion vectors, each with the place of its row."""
+    """The deletion vectors, each with the index of its row."""
     if not _has(rows, "deletionVector") or rows.field("deletionVector").null_count == len(rows):
         return
     for place, vector in enumerate(rows.field("deletionVector").to_pylist()):
@@ -273,7 +273,7 @@ def vectors_of(rows: pa.StructArray) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[TextPairs]]:
-    """An index for each row, and the partitions that it points into; some may be unused."""
+    """For each row, an index into the returned partitions. Some partitions may be unused."""
     _required(column, "partitionValues", _is_map_of_texts, "a map of strings")
     names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()
     known_names, known_values = names.dictionary.to_pylist(), [*values.dictionary.to_pylist(), None]

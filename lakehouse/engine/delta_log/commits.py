@@ -1,14 +1,14 @@
 """Reads and parses commits, and caches parsed commits per store, up to a limit.
 
-Facts hold only the newest commits, so that reading a table with a long log stays cheap. This limit
-must not affect any decision: code that asks what happened since a version, or whether something
-ever happened, uses `newest_first` or `history_since`.
+`TableFacts` hold only the newest commits, so that a table with a long log can be read quickly. This
+limit must not affect any decision: code that asks what happened since a version, or whether
+something ever happened, uses `newest_first` or `history_since`.
 
 **Safety properties** (tests in `test_kept_commits.py`)
 - A cached commit is used only for a file with the same name, size and time, and the same etag if
   the storage has etags.
-- Without etags, a file is not cached until it is older than the resolution of the storage's clock.
-  If the table were recreated before that, a new file could have the same name, time and size.
+- Without etags, a file is cached only if it is older than the resolution of the storage's clock.
+  Otherwise, if the table is recreated, a new file may have the same name, time and size.
 """
 
 from collections import OrderedDict
@@ -30,16 +30,17 @@ _KEPT_BYTES = 64 * 1024 * 1024
 # Some file systems store times in whole seconds, FAT in steps of two seconds.
 _SETTLED_MS = 3_000
 _BATCH_COMMITS = 100
-# A table with a commit per minute has half as many in a week.
+# Twice the commits that a table with one commit per minute has in a week.
 _MOST_OLDER_COMMITS = 20_000
 
 
 def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
     """The commits in these files, in the same order.
 
-    A commit's time is the time in its content or, if it has none, the file's modification time.
+    A commit's time is the time in its content or, if that is missing, the modification time of the
+    file.
     """
-    kept = _of_stores.setdefault(store, _KeptCommits())
+    kept = _caches.setdefault(store, _KeptCommits())
     known = {file: commit for file in files if (commit := kept.get(file)) is not None}
     data = store.read_many([file.name for file in files if file not in known])
     asked_ms = now_ms()
@@ -51,7 +52,7 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
             commit = ReadCommit(
                 fold_commit(actions, version=version, modified_ms=file.modified_ms), actions
             )
-            actions.info = {}  # the commit already has it; caching it twice wastes memory
+            actions.info = {}  # the commit has it, and caching it twice wastes memory
             is_settled = file.etag or (
                 file.modified_ms < asked_ms - _SETTLED_MS and store.stat(file.name) == file
             )
@@ -63,8 +64,8 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
 def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> Iterator[Commit]:
     """The table's commits, newest first: the commits of `history`, then older ones.
 
-    Ends at the first gap in the log, unless `over_gaps` is set. Older commits are read in batches,
-    so a caller that stops early reads little.
+    The iteration ends at the first gap in the log, unless `over_gaps` is set. Older commits are
+    read in batches, so a caller that stops early reads little.
 
     Raises:
         Broken: a commit is damaged.
@@ -95,7 +96,7 @@ def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> 
 
 
 def history_since(store: Store, history: Commits, version: int) -> Commits:
-    """All commits after `version`, or fewer if the log no longer holds them all.
+    """The commits after `version`, as far back as the log has them without a gap.
 
     Raises as `newest_first`.
     """
@@ -104,9 +105,9 @@ def history_since(store: Store, history: Commits, version: int) -> Commits:
 
 
 def history_back_to(store: Store, history: Commits, since_ms: int) -> Commits:
-    """The history with its older commits back to a time, as far as the log has them.
+    """The history, extended by older commits back to a time, as far as the log has them.
 
-    At most `_MOST_OLDER_COMMITS` are read. Raises as `newest_first`.
+    At most `_MOST_OLDER_COMMITS` older commits are read. Raises as `newest_first`.
     """
     if not history.commits or history.commits[0].committed_ms < since_ms:
         return history
@@ -148,4 +149,4 @@ def _kept_bytes(file: StoredFile) -> int:
     return file.size_bytes + 2_048
 
 
-_of_stores = WeakKeyDictionary[Store, _KeptCommits]()
+_caches = WeakKeyDictionary[Store, _KeptCommits]()

@@ -3,17 +3,19 @@
 Only figures that must be equal by definition are compared:
 
 - `numOfAddFiles` in `_last_checkpoint` must be the number of the checkpoint's `add` actions.
-- `size` there must be the number of all its actions. Delta Kernel (Java) writes the number of `add`
-  actions instead, and delta-rs of 2022 the number of bytes; both are accepted.
-- `parts` and `sizeInBytes` there must be the number and the size of the checkpoint's files.
-- `numFiles` and `tableSizeBytes` in a version checksum must fit the files of exactly that version.
-- If the commits before a checkpoint added a file and did not remove it later, the checkpoint must
-  hold it. If they removed a file and did not add it again, the checkpoint must not hold it.
+- `size` in `_last_checkpoint` must be the number of all the checkpoint's actions. Two other numbers
+  are accepted, too: that of the `add` actions, which Delta Kernel (Java) writes, and that of the
+  bytes, which delta-rs wrote in 2022.
+- `parts` and `sizeInBytes` in `_last_checkpoint` must be the number and the total size of the
+  checkpoint's files.
+- `numFiles` and `tableSizeBytes` in a version checksum must match the live files of that version.
+- A checkpoint must hold each file that the commits before the checkpoint added and did not remove
+  later. It must not hold a file that these commits removed and did not add again.
 
-If `_last_checkpoint` names another checkpoint than the one that was read, its figures are ignored.
-For a V2 checkpoint, or if there are two checkpoints of the version, only `numOfAddFiles` is
-compared: writers disagree on whether a V2 checkpoint's own metadata counts. An absent or negative
-field and a file that is not JSON are ignored, as in Delta.
+Figures in `_last_checkpoint` are ignored if the file names another checkpoint than the one that was
+read. For a V2 checkpoint, or if the version has two checkpoints, only `numOfAddFiles` is compared:
+writers disagree on whether a V2 checkpoint's own metadata counts. As in Delta, absent and negative
+figures are ignored, and so is a file that is not JSON.
 Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schema"; delta-io/delta,
 Checkpoints.scala and Checkpointer.java; delta-rs, checkpoints.rs; delta-kernel-rs,
 checkpoint/mod.rs.
@@ -26,6 +28,7 @@ from urllib.parse import unquote
 
 from lakehouse.core.delta.paths import bare_uri, name_in_table
 from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.text import count_of
 from lakehouse.engine.delta_log.actions import AddedFile
 from lakehouse.engine.delta_log.checkpoint import Checkpoint
 from lakehouse.engine.delta_log.fold import ReadCommit, keys_among, last_actions
@@ -79,19 +82,22 @@ def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[st
         )
     if version is None or version != segment.checkpoint_version:
         return
-    found = checkpoint.add_count
+    add_count = checkpoint.add_count
     recorded = _count(pointer, "numOfAddFiles")
-    if recorded not in (None, found):
-        raise _contradiction(segment, f"{found} files", f"numOfAddFiles is {recorded}")
-    if segment.has_twin or segment.is_v2 or checkpoint.small.sidecars:
+    if recorded not in (None, add_count):
+        files = count_of(add_count, "file")
+        raise _contradiction(segment, files, f"numOfAddFiles is {recorded}")
+    if segment.has_twin or segment.is_v2 or checkpoint.table_actions.sidecars:
         return
     size_bytes = sum(file.size_bytes for file in segment.checkpoint)
     recorded = _count(pointer, "size")
-    if recorded not in (None, checkpoint.row_count, found, size_bytes):
-        raise _contradiction(segment, f"{checkpoint.row_count} actions", f"size is {recorded}")
+    if recorded not in (None, checkpoint.row_count, add_count, size_bytes):
+        actions = count_of(checkpoint.row_count, "action")
+        raise _contradiction(segment, actions, f"size is {recorded}")
     recorded = _count(pointer, "parts")
     if recorded not in (None, len(segment.checkpoint)):
-        raise _contradiction(segment, f"{len(segment.checkpoint)} part(s)", f"parts is {recorded}")
+        parts = count_of(len(segment.checkpoint), "part")
+        raise _contradiction(segment, parts, f"parts is {recorded}")
     recorded = _count(pointer, "sizeInBytes")
     if recorded not in (None, size_bytes):
         raise _contradiction(segment, f"{size_bytes} bytes", f"sizeInBytes is {recorded}")
@@ -114,11 +120,11 @@ def _check_checksum(
     for name, found in figures.items():
         recorded = _count(checksum, name)
         if recorded not in (None, found):
-            unit = "files" if name == "numFiles" else "bytes"
+            unit = "file" if name == "numFiles" else "byte"
             raise LogContradiction(
-                f"log of {segment.table}: according to {source}commits, it has {found} {unit} at "
-                f"version {segment.checksum_version}, but in {segment.checksum.name} {name} is "
-                f"{recorded}",
+                f"log of {segment.table}: according to {source}commits, it has "
+                f"{count_of(found, unit)} at version {segment.checksum_version}, but in "
+                f"{segment.checksum.name} {name} is {recorded}",
                 evidence=segment.checksum.name,
             )
 
@@ -133,9 +139,9 @@ def _check_older_commits(
     last = last_actions(older)
     if not last:
         return
-    held = set(keys_among(checkpoint.adds, {path for path, _ in last}).values())
+    present = set(keys_among(checkpoint.adds, {path for path, _ in last}).values())
     added = {key for key, action in last.items() if isinstance(action, AddedFile)}
-    missing = added - held
+    missing = added - present
     if missing:  # rare: a checkpoint may spell a path differently than the commit does
         spelled = {*_spelled(checkpoint)}
         missing = {key for key in missing if (_plain(key[0]), key[1]) not in spelled}
@@ -146,17 +152,17 @@ def _check_older_commits(
         raise LogContradiction(
             f"log of {segment.table}: its checkpoint {name} holds {len(added) - len(missing)} of "
             f"the {len(added)} files that the commits {first} to {final} added and did not remove "
-            f"later; it lacks files like {min(path for path, _ in missing)}",
+            f"later. It lacks, for example, {min(path for path, _ in missing)}",
             evidence="",
         )
     wanted = {(_plain(path), vector) for path, vector in added}
     removed = {
-        key for key in (last.keys() & held) - added if (_plain(key[0]), key[1]) not in wanted
+        key for key in (last.keys() & present) - added if (_plain(key[0]), key[1]) not in wanted
     }
     if removed:
         raise LogContradiction(
-            f"log of {segment.table}: its checkpoint {name} holds {len(removed)} file(s) that the "
-            f"commits {first} to {final} removed and did not add again, like "
+            f"log of {segment.table}: its checkpoint {name} holds {count_of(len(removed), 'file')} "
+            f"that the commits {first} to {final} removed and did not add again, for example "
             f"{min(path for path, _ in removed)}",
             evidence="",
         )
@@ -179,10 +185,10 @@ def _plain(path: str) -> str:
 
 def _json_in(store: Store, file: StoredFile) -> Mapping[str, Any]:
     try:
-        found = json.loads(store.read(file.name))
+        document = json.loads(store.read(file.name))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _count(figures: Mapping[str, Any], name: str) -> int | None:

@@ -24,7 +24,7 @@ from lakehouse.engine.delta_log.log_segment import (
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, Shape, shape_of
 from lakehouse.engine.store import Store, StoredFile
 
-# The default of `read_facts`, so that both see the same files as written by compactions.
+# The default of `newest_commits` in `read_facts`, so that both mark the same files as compacted.
 _OLDER_COMMITS = 500
 
 
@@ -55,17 +55,17 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
                 segment, checkpoint, list(read_commits(store, segment.older)), uri=uri
             )
             files = files[start.version + 1 - first :]
-            known = checkpoint.small
+            known = checkpoint.table_actions
             compacted.update(file.path for file in start.files if file.compacted)
         commits = tuple(
             _file_commits(read_commits(store, files), known, compacted, table=key, uri=uri)
         )
         return FileHistory(table=key, start=start, commits=commits)
     except UnreadableCheckpoint as error:
-        raise Broken(f"{error}: restore or remove the file") from error
+        raise Broken(f"{error}. Restore or remove the file") from error
     except LogChanged as error:
         raise Broken(
-            f"{error}, so its history cannot be read: restore the missing files"
+            f"{error}, so its history cannot be read. Restore the missing files"
         ) from error
     except FileNotFoundError as error:
         raise Transient(
@@ -99,15 +99,15 @@ def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> 
 def _file_commits(
     commits: Iterable[ReadCommit], known: Actions, compacted: set[str], *, table: str, uri: str
 ) -> Iterator[FileCommit]:
-    """Each commit, with the files that it added and removed.
+    """Yields each commit, with the files that it added and removed.
 
-    `known` and `compacted` describe the table before the first commit: its actions, and the paths
-    that compactions wrote. Both are updated in place.
+    `known` and `compacted` describe the table before the first commit: `known` has the table's
+    actions, and `compacted` has the paths that compactions wrote. Both are updated in place.
     """
     shape = None
     for read in commits:
         commit, actions = read
-        known.learn(actions)
+        known.merge_newer(actions)
         if (
             shape is None
             or actions.metadata

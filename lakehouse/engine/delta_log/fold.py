@@ -1,7 +1,7 @@
 """Folds a checkpoint and commits into a snapshot.
 
-The newest action for each file, application and domain wins. A file is identified by its path and
-its deletion vector, because a DELETE with vectors removes and adds the same path.
+The newest action for each file, application and domain wins. Path and deletion vector together
+identify a file, because a DELETE with vectors removes a path and adds the same path again.
 Source: PROTOCOL.md, "Action Reconciliation".
 """
 
@@ -38,7 +38,7 @@ from lakehouse.engine.delta_log.checkpoint import Checkpoint, compute, integers
 from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.delta_log.schema import shape_of
 
-# Arrow copies the paths that it looks for, and all of them at once would take too much memory.
+# Arrow copies the paths that it searches for. Copies of all paths would take too much memory.
 _PATHS_AT_ONCE = 500_000
 
 LaterActions = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
@@ -57,7 +57,7 @@ def fold_layout(
     """The table at the segment's version.
 
     `commits` are all commits that were read, oldest first, including those before the checkpoint.
-    The snapshot takes over the columns of `checkpoint`, which are in memory only once.
+    The snapshot uses the columns of `checkpoint` without a copy, and may add rows to them.
 
     Raises:
         Refused: a file is partitioned differently from the table.
@@ -66,14 +66,14 @@ def fold_layout(
     tail = commits[len(commits) - len(segment.tail) :]
     later = last_actions(tail)
     newest = Actions()
-    for actions in (checkpoint.small, *(each.actions for each in tail)):
-        newest.learn(actions)
+    for actions in (checkpoint.table_actions, *(each.actions for each in tail)):
+        newest.merge_newer(actions)
     shape = shape_of(newest, table=segment.table, uri=uri, version=segment.version)
     adds = checkpoint.adds
     untouched_count = len(checkpoint.adds)
     touched = keys_among(adds, {path for path, _ in later})
     replaced = {place for place, key in touched.items() if key in later}
-    # deltalake merges neighbours in this order: the newest commit first, then the checkpoint.
+    # The newest commit comes first, the checkpoint last: deltalake merges neighbours in this order.
     for each in reversed(tail):
         for add in each.actions.adds:
             if later[add.path, add.vector] is add:
@@ -171,7 +171,7 @@ def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
 
 
 def _without(count: int, dropped: Set[int]) -> Iterable[int]:
-    """The places up to `count`, without those that are `dropped`."""
+    """The places below `count`, without those in `dropped`."""
     bounds = [-1, *sorted(dropped), count]
     return chain.from_iterable(range(low + 1, high) for low, high in pairwise(bounds))
 
@@ -182,7 +182,7 @@ def data_files(
     partition_of: Callable[[TextPairs], PartitionValues],
     compacted: Set[str],
 ) -> Rows[DataFile]:
-    """The files of the actions at these places. Compactions wrote the paths in `compacted`."""
+    """The files of the `add` actions at these places. `compacted` are paths by compactions."""
     # Only partitions in use are translated: others may belong to a former partitioning.
     used = set(map(adds.partition.__getitem__, places))
     adds.partitions = [
@@ -193,7 +193,7 @@ def data_files(
 
 
 def keys_among(adds: AddedColumns, paths: Iterable[str]) -> dict[int, tuple[str, str | None]]:
-    """Path and deletion vector of the actions on these paths, by place."""
+    """The path and deletion vector of each action on one of these paths, by place."""
     places = _places_of(adds.path, _as_array(_texts_of(paths)))
     vectors = (adds.vectors.get(place, (None, 0))[0] for place in places)
     return dict(zip(places, zip(adds.path.at(places), vectors, strict=True), strict=True))
@@ -213,7 +213,7 @@ def _texts_of(values: Iterable[str]) -> Texts:
 
 
 def _as_array(texts: Texts) -> pa.Array:
-    """The same texts for Arrow, which reads them where they are."""
+    """The texts as an Arrow array, which shares their memory."""
     buffers = [None, pa.py_buffer(texts.bounds), pa.py_buffer(texts.data)]
     return pa.Array.from_buffers(pa.large_binary(), len(texts.bounds) - 1, buffers)
 
@@ -223,8 +223,8 @@ def _tombstones(
 ) -> Rows[Tombstone]:
     """One tombstone per removed path that no live file has, with its last deletion time.
 
-    The log may remove a path several times: once for each deletion vector that it ever had. Adds
-    the later removes to `removes`.
+    The log may remove a path several times: once for each deletion vector that the file ever had.
+    The removes in `later` are appended to `removes`.
     """
     first = len(removes.size_bytes)
     for action in later.values():
@@ -240,7 +240,7 @@ def _tombstones(
         added_again.update(_places_of(added, removed))
     live = (added[place] for place in added_again.intersection(files.places))
     dropped = {*_places_of(removes.path, _as_array(_texts_of(["", *live])))}
-    # Only a path with a deletion vector, or one that later commits removed, can occur twice.
+    # Only a path with a deletion vector, or a path that later commits removed, can occur twice.
     several = integers([*removes.vectors, *range(first, count)])
     groups = defaultdict[str, list[int]](list)
     for place in _places_of(removes.path, _as_array(removes.path).take(several)):
@@ -257,9 +257,9 @@ def _removed_vectors(
 ) -> Mapping[str, int | None]:
     """The deletion vectors of removed files, with their last deletion time.
 
-    When a file gets a new vector, the log removes it with the old one. Commits before the
-    checkpoint count, too: the checkpoint dropped tombstones by the retention of its time, which may
-    have been shorter than the current one. `removes` are those of the checkpoint.
+    When a file gets a new vector, the log removes the file with its old vector. Commits before the
+    checkpoint count, too: the checkpoint omits tombstones that had expired, and the retention may
+    have been shorter at that time. `removes` are the checkpoint's tombstones.
     """
     places = [*removes.vectors]
     removed = [

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from lakehouse.core.errors import Broken
+from lakehouse.core.text import count_of
 from lakehouse.engine.store import StoredFile
 
 _COMMIT = re.compile(r"\d{20}\.json")
@@ -26,8 +27,8 @@ class LogChanged(Exception):
 class LogContradiction(Exception):
     """Two figures in a log differ although they must be equal.
 
-    `evidence` names the file that contradicts the checkpoint. It is empty if the contradiction is
-    with commits.
+    `evidence` names the file that contradicts the checkpoint. Empty `evidence` means that commits
+    contradict the checkpoint.
     """
 
     def __init__(self, message: str, *, evidence: str) -> None:
@@ -53,8 +54,9 @@ class Segment:
 
     `tail` holds the commits after the checkpoint, and `older` the contiguous commits directly
     before the tail. `pointer` is `_last_checkpoint`. `checksum` is the checksum file of `version`
-    or, if that is missing, of `checkpoint_version`. `has_twin`: the log has another complete
-    checkpoint of the same version. `is_older`: a version was requested, and newer ones are ignored.
+    or, if that is missing, of `checkpoint_version`. `has_twin` is set if the log has another
+    complete checkpoint of the same version. `is_older` is set if a version was requested. In that
+    case, newer versions are ignored.
     """
 
     table: str
@@ -88,7 +90,7 @@ class Segment:
 
     @property
     def newest(self) -> StoredFile:
-        """The file that defines the version: its commit, or its checkpoint if it has no commit."""
+        """The file that defines the version: the commit or, without one, the checkpoint."""
         return (*self.checkpoint[:1], *self.commits)[-1]
 
 
@@ -103,7 +105,7 @@ def is_commit(name: str) -> bool:
 
 
 class _LogListing:
-    """The files of a log by kind. `reached` is the newest version with a part of a checkpoint."""
+    """The files of a log by kind. `reached` is the newest version with any checkpoint file."""
 
     def __init__(self) -> None:
         self.commits: dict[int, StoredFile] = {}
@@ -133,7 +135,7 @@ class _LogListing:
                 self.parts[version, kind][match["part"] or ""] = file
 
     def complete_checkpoints(self) -> list[tuple[int, str]]:
-        """The checkpoints of which all parts are there."""
+        """Version and kind of each checkpoint whose parts are all in the listing."""
         return [key for key, files in self.parts.items() if _is_complete(key[1], files)]
 
 
@@ -148,28 +150,28 @@ def find_segment(
     """The segment of the newest version in a listing, or `None` if there is no log.
 
     With `version`, newer versions are ignored. Checkpoint files in `without` are not used, but the
-    remaining files must still lead to the version of each such checkpoint.
+    remaining files must still reach the version of each such checkpoint.
 
     Raises:
         LogChanged: a commit after the checkpoint (or from version 0 on) is missing, or there are
             signs of a checkpoint, but neither a complete checkpoint nor commits.
     """
-    found = _LogListing()
+    files = _LogListing()
     folder = log_folder(table)
     for file in listing:
-        found.add(file, file.name.removeprefix(folder), upto=version, without=without)
-    commits = found.commits
-    checksums = found.checksums
-    complete = found.complete_checkpoints()
+        files.add(file, file.name.removeprefix(folder), upto=version, without=without)
+    commits = files.commits
+    checksums = files.checksums
+    complete = files.complete_checkpoints()
     if not complete and not commits:
-        if found.pointer is not None or found.reached >= 0:
+        if files.pointer is not None or files.reached >= 0:
             raise LogChanged(
-                f"log of {table}: it had a checkpoint, but now holds neither a complete checkpoint "
+                f"log of {table}: it has traces of a checkpoint, but neither a complete checkpoint "
                 "nor commits"
             )
         return None
     checkpoint_version, kind = max(complete, default=(-1, ""))
-    newest = max(found.reached, checkpoint_version, *commits)
+    newest = max(files.reached, checkpoint_version, *commits)
     tail = _after(commits, checkpoint_version, newest, table=table)
     before = takewhile(
         commits.__contains__,
@@ -179,10 +181,10 @@ def find_segment(
         table=table,
         version=newest,
         checkpoint_version=checkpoint_version if complete else None,
-        checkpoint=tuple(file for _, file in sorted(found.parts[checkpoint_version, kind].items())),
+        checkpoint=tuple(file for _, file in sorted(files.parts[checkpoint_version, kind].items())),
         tail=tail,
         older=tuple(reversed([commits[number] for number in before])),
-        pointer=found.pointer,
+        pointer=files.pointer,
         checksum=checksums.get(newest) or checksums.get(checkpoint_version),
         has_twin=[each for each, _ in complete].count(checkpoint_version) > 1,
         is_older=version is not None,
@@ -202,9 +204,9 @@ def _after(
 ) -> tuple[StoredFile, ...]:
     wanted = range(checkpoint_version + 1, version + 1)
     present = [number for number in sorted(commits) if number in wanted]
-    if (
-        missing := version - checkpoint_version - len(present)
-    ):  # a file name may claim a huge version, so do not iterate over all numbers
+    missing_count = version - checkpoint_version - len(present)
+    if missing_count:
+        # A file name may claim a huge version, so the iteration stops at the first gap.
         first = next(
             number
             for index, number in enumerate(wanted)
@@ -216,7 +218,7 @@ def _after(
             else "and has no complete checkpoint"
         )
         raise LogChanged(
-            f"log of {table}: it reaches version {version} {after}, but {missing} commit(s) are "
-            f"missing, the first of them version {first}"
+            f"log of {table}: it reaches version {version} {after}, but lacks "
+            f"{count_of(missing_count, 'commit')} (the first missing version is {first})"
         )
     return tuple(commits[number] for number in present)

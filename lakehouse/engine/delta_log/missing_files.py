@@ -14,8 +14,8 @@ from lakehouse.engine.store import Store
 class UnreadableFiles:
     """Live files that cannot be read: decoded names relative to the table, sorted.
 
-    `archived` are the files whose storage class is an archive. They may have been restored from it,
-    which the listing does not show.
+    `archived` are the files whose storage class is an archive. An archived file may have been
+    restored, which the listing does not show.
     """
 
     missing: tuple[str, ...] = ()
@@ -25,8 +25,8 @@ class UnreadableFiles:
 def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
     """The live files that are missing in storage, or lie in an archive.
 
-    The table's folder is listed once, after the log was read. A file that a commit removed since
-    then is still stored until a vacuum deletes it.
+    The table's folder is listed once, after the log was read. A file that a commit removes in the
+    meantime does not count as missing, since it stays in storage until a vacuum deletes it.
 
     Raises:
         Refused: a file lies outside the table's folder, as in a shallow clone.
@@ -49,7 +49,7 @@ def missing_files(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
 def live_sizes(snapshot: Snapshot) -> dict[str, int | None]:
     """The files that a version needs: decoded names in the table's folder, with their sizes.
 
-    The size of a deletion vector's file is not known.
+    The size of a deletion vector's file is unknown (`None`).
 
     Raises:
         Refused: a file lies outside the table's folder, as in a shallow clone.

@@ -1,7 +1,7 @@
 """Finds the paths of data files in a damaged log.
 
-Every commit, version checksum and checkpoint is searched independently of the others. If one of
-them is damaged, the part of it that can be read is searched.
+Every commit, version checksum and checkpoint is searched independently of the others. In a damaged
+file, the readable part is searched.
 """
 
 import json
@@ -43,22 +43,22 @@ def readable_paths(
 
     The readable part is sufficient if it names any file and includes the first commit or a complete
     checkpoint: a shallow clone names the files of other tables in its first commit, and every
-    checkpoint repeats them. Use `trusts_checkpoints=False` if the log contradicts itself. Then only
-    the first commit is sufficient.
+    checkpoint repeats these names. Use `trusts_checkpoints=False` if the log contradicts itself. In
+    that case, only the first commit is sufficient.
     """
     listing = store.list(log_folder(key))
-    found = set[str]()
+    paths = set[str]()
     is_sufficient = trusts_checkpoints and _has_complete_checkpoint(store, key, listing)
     for file in listing:
         if file.name.endswith(".parquet"):
-            found |= _paths_in_checkpoint(store.read(file.name))
+            paths |= _paths_in_checkpoint(store.read(file.name))
         elif file.name.endswith((".json", ".crc")):
             data = store.read(file.name)
-            found.update(_paths_in(data))
+            paths.update(_paths_in(data))
             is_sufficient = is_sufficient or (
                 file.name.endswith(f"/{_FIRST_COMMIT}") and _is_complete(data)
             )
-    return frozenset(found) if is_sufficient and found else None
+    return frozenset(paths) if is_sufficient and paths else None
 
 
 def _has_complete_checkpoint(store: Store, key: str, listing: Sequence[StoredFile]) -> bool:

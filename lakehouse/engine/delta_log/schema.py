@@ -67,8 +67,8 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
     if metadata is None or protocol is None:
         missing = "protocol" if protocol is None else "metaData"
         raise Broken(
-            f"log of {table}: it has no {missing} at version {version}; its first commit or its "
-            "checkpoint is damaged: restore it"
+            f"log of {table}: it has no {missing} at version {version}, so its first commit or its "
+            "checkpoint is damaged. Restore that file"
         )
     with _readable("metaData", table=table, version=version):
         fields: list[Mapping[str, Any]] = json.loads(text(metadata, "schemaString"))["fields"]
@@ -113,8 +113,8 @@ def _readable(kind: str, *, table: str, version: int) -> Iterator[None]:
     except MALFORMED as error:
         raise Broken(
             f"log of {table}: its {kind} at version {version} cannot be read "
-            f"({type(error).__name__}: {error}): restore the commit or "
-            "checkpoint that has it"
+            f"({type(error).__name__}: {error}). Restore the commit or "
+            f"checkpoint that contains the {kind}"
         ) from error
 
 
@@ -129,14 +129,14 @@ def _partition_columns(metadata: Mapping[str, Any], columns: Sequence[Column]) -
 
 
 def _physical_names(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The name of each column in the files of a table with column mapping."""
+    """The physical name of each column, for a table with column mapping."""
     return {text(field, "name"): text(part(field, "metadata"), _PHYSICAL_NAME) for field in fields}
 
 
 def _physical_fields(
     fields: Sequence[Mapping[str, Any]], physical_names: Mapping[str, str]
 ) -> dict[FieldPath, FieldPath]:
-    """The path in the files of each nested field, by its logical path."""
+    """The physical path of each nested field, by its logical path."""
     paths: dict[FieldPath, FieldPath] = {}
     for field in fields:
         name = field["name"]
@@ -150,17 +150,18 @@ def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
     writer = number(protocol, "minWriterVersion")
     read = _named(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
     written = _named(protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES)
-    known = f"use reader version 1 to 3 with no features but {', '.join(sorted(COUNTABLE))}"
+    remedy = f"Use reader version 1 to 3, without features except {', '.join(sorted(COUNTABLE))}"
     if catalog := sorted((read | written) & _CATALOG):
         raise Refused(
             f"log of {table}: table feature {catalog[0]} is not supported, since only a catalog or "
-            f"coordinator may know the newest commits; {known}"
+            f"coordinator may know the newest commits. {remedy}"
         )
     if reader > _READER_WITH_FEATURES or read - COUNTABLE:
-        found = ", ".join(sorted(read - COUNTABLE)) or f"reader version {reader}"
+        unknown = ", ".join(sorted(read - COUNTABLE))
+        requirement = f"table feature {unknown}" if unknown else f"reader version {reader}"
         raise Refused(
-            f"log of {table}: table feature {found} is unknown here, so the table's files cannot "
-            f"be counted reliably; {known}"
+            f"log of {table}: this program does not support {requirement}, so the table's files "
+            f"cannot be counted reliably. {remedy}"
         )
     implied = [
         name
@@ -200,13 +201,12 @@ def _partitioner(
         if pairs not in known:
             values = dict(pairs)
             if values.keys() - {physical_name for _, physical_name in wanted}:
-                found, own = (
-                    ", ".join(names) or "nothing" for names in (values, dict(wanted).values())
-                )
+                of_file = ", ".join(values) or "nothing"
+                of_table = ", ".join(dict(wanted).values()) or "nothing"
                 raise Refused(
-                    f"log of {shape.table}: a file is partitioned by {found}, the table by {own}; "
-                    "restore the commit that adds the file, or rewrite the file under the table's "
-                    "partitioning"
+                    f"log of {shape.table}: a file is partitioned by {of_file}, the table by "
+                    f"{of_table}. Restore the commit that adds the file, or rewrite the file under "
+                    "the table's partitioning"
                 )
             known[pairs] = tuple(
                 (name, values.get(physical_name)) for name, physical_name in wanted
@@ -234,7 +234,7 @@ def _column(field: Mapping[str, Any]) -> Column:
 def _fields_inside(
     type_: Any, logical: FieldPath, physical: FieldPath
 ) -> Iterator[tuple[FieldPath, FieldPath]]:
-    """The logical and physical path of each field inside a type, which has these paths itself."""
+    """The logical and physical path of each field inside the type at the two given paths."""
     if isinstance(type_, str):
         return
     for field in type_.get("fields", ()):
@@ -249,7 +249,7 @@ def _fields_inside(
 
 
 def _spark_type(type_: Any) -> str:
-    """A type of the schema's JSON in Spark's simple spelling.
+    """Spark's simple spelling of a type in the schema's JSON.
 
     Source: PROTOCOL.md, "Schema Serialization Format".
     """

@@ -16,8 +16,8 @@ def read_statistics(
 ) -> Mapping[tuple[int, str], str | None]:
     """The statistics of the data files at `paths` as JSON, as of each version, by version and path.
 
-    Each log file is read once, oldest first, so that the newest statistics of a data file count.
-    Reading checkpoints of large tables takes most of the time.
+    Each log file is read once, oldest first, so that a data file's newest statistics replace older
+    ones. Reading checkpoints of large tables takes most of the time.
     """
     versions_of = dict[str, list[int]]()
     listing = store.list(log_folder(table))
@@ -25,23 +25,24 @@ def read_statistics(
         segment = find_segment(listing, table, version=version)
         for log_file in () if segment is None else (*segment.checkpoint, *segment.tail):
             versions_of.setdefault(log_file.name, []).append(version)
-    found = dict[tuple[int, str], str | None]()
+    statistics_of = dict[tuple[int, str], str | None]()
     contents = store.read_many([*versions_of])
     for (name, in_versions), data in zip(versions_of.items(), contents, strict=True):
         recorded = _in_checkpoint(data) if name.endswith(".parquet") else _added_in(data)
-        found.update(
+        statistics_of.update(
             ((version, path), statistics)
             for path, statistics in recorded
             if path in paths
             for version in in_versions
         )
-    return found
+    return statistics_of
 
 
 def each_statistics(store: Store, table: str, version: int) -> Iterator[tuple[str, str | None]]:
     """Path and statistics (JSON) of each data file that the log files of a version add.
 
-    Oldest first, so that the last statistics of a path count. They are never all in memory.
+    The oldest log file comes first, so the last statistics of a path are the valid ones. The
+    statistics are never all in memory.
     """
     segment = find_segment(store.list(log_folder(table)), table, version=version)
     names = [

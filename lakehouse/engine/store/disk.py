@@ -1,9 +1,9 @@
 """A store in a folder of this machine.
 
 **Safety properties** (tests in `test_store.py`)
-- A file appears under its name complete and flushed to the disk, or not at all: it is written under
-  a private name next to it, flushed, then renamed (`put`) or linked (`put_if_absent`, which link(2)
-  makes atomic).
+- A file appears under its name complete and flushed to the disk, or not at all. The data is first
+  flushed to a private file in the same folder. Afterwards, that file is renamed (`put`) or linked
+  (`put_if_absent`, which link(2) makes atomic).
 - No symbolic link leads out of the root: links are not listed, and a name that leads outside is
   refused.
 """
@@ -26,7 +26,7 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.objects import UNFINISHED, StoredObject, is_folder_marker
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
-# Several threads delete faster than one. More gain nothing, since they share directory locks.
+# Several threads delete faster than one. Further threads gain nothing: they share directory locks.
 _UNLINKERS = 8
 _COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
@@ -135,7 +135,7 @@ class DiskStore(Store):
             try:
                 os.link(unfinished, path)
             except FileExistsError:
-                # NFS repeats requests, so it may be our own link. Source: link(2), "BUGS"
+                # NFS repeats requests, so the file may be our own link. Source: link(2), "BUGS"
                 if not (path.exists() and path.samefile(unfinished)):
                     return False
             flush_folder(path.parent)
@@ -170,7 +170,7 @@ class DiskStore(Store):
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
         if failed := [*self._unlink([*names]).values()]:
-            with translated(failed[0].filename, f"delete ({len(failed)} file(s) failed)"):
+            with translated(failed[0].filename, f"delete {len(failed)} of the files, such as"):
                 raise failed[0]
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
@@ -184,7 +184,7 @@ class DiskStore(Store):
         """See `Store.remove_empty_folders`. Links are not followed."""
         path = self._path(prefix)
         for folder, _, _ in os.walk(path, topdown=False):
-            with suppress(OSError):  # it holds something
+            with suppress(OSError):  # the folder is not empty
                 os.rmdir(folder)
 
     def _unlink(self, names: Sequence[str]) -> dict[str, OSError]:
@@ -205,8 +205,8 @@ class DiskStore(Store):
         root = os.path.realpath(self.root)
         if os.path.commonpath((root, os.path.realpath(path))) != root:
             raise Refused(
-                f"store: {path} leads out of {self.root} through a link. Use names that stay "
-                "inside it"
+                f"store: {path} leads out of {self.root} through a symbolic link. Use names that "
+                "stay inside that folder"
             )
 
     def _files(self, prefix: str) -> Iterator[StoredFile]:
@@ -232,7 +232,7 @@ class DiskStore(Store):
 
 
 def _unlink(path: Path) -> OSError | None:
-    """Deletes a file, if it exists. Returns the error if that failed."""
+    """Deletes a file, if it exists. Returns the error of a failed deletion."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()
@@ -249,9 +249,9 @@ def _stored(name: str, status: os.stat_result) -> StoredFile:
 
 @contextmanager
 def _unfinished(path: Path, data: bytes | Path) -> Iterator[Path]:
-    """A private file next to `path` with `data` or a copy of a file, flushed to the disk.
+    """A private file next to `path` that holds `data` or a copy of a file, flushed to the disk.
 
-    On exit, the file is deleted unless it was renamed.
+    On exit, the private file is deleted unless it was renamed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     private = path.with_name(f".{uuid4().hex}.lakehouse-put")
@@ -291,10 +291,10 @@ def translated(path: Path | str, action: str) -> Iterator[None]:
         text = f"store: cannot {action} {path}: {error.strerror}"
         if error.errno in _NO_RIGHT:
             raise Refused(
-                f"{text}; this user needs the right to do so on a file system that takes hard links"
+                f"{text}. Grant this user the permission, on a file system that supports hard links"
             ) from error
         if error.errno in _NO_ROOM:
-            raise Transient(f"{text}; free some, then try again") from error
+            raise Transient(f"{text}. Free disk space or file handles, and try again") from error
         raise Refused(
             f"{text} (errno {error.errno}). Use a folder on a working file system"
         ) from error

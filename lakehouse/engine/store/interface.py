@@ -21,8 +21,8 @@ MAX_COPY_BYTES = 5 * 1024**3
 class StoredFile:
     """A file in a store.
 
-    `name` is relative to the root and never URL-encoded. `etag` changes with the content; it is
-    empty if the store has none. `storage_class` is S3's, if the response contains it.
+    `name` is relative to the root and never URL-encoded. `etag` changes with the content, and is
+    empty if the store has no ETags. `storage_class` is that of S3, if the response contains one.
     """
 
     name: str
@@ -33,16 +33,15 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """Whole files under one root, by names with `/` between the parts.
+    """Reads and writes whole files below one root. `/` separates the parts of a file's name.
 
-    The key of a file in `bucket` is `prefix` followed by its name. `bucket` is `LOCAL` for a folder
-    of this machine. `prefix` is empty or ends in `/`. `requests` counts the S3 requests of this
-    object by operation, without retries. It stays empty for a disk.
+    The key of a file in `bucket` is `prefix` followed by the file's name. `bucket` is `LOCAL` for a
+    folder of this machine. `prefix` is empty or ends in `/`. `requests` counts the S3 requests of
+    this object by operation, without retries. For a disk, `requests` stays empty.
 
-    Raises:
-        Refused: from any method: a name is empty, absolute or contains `..`, or a permission is
-            missing.
-        Transient: from any method: the storage throttles, times out, or is full for now.
+    Any method may raise:
+        Refused: a name is empty, absolute or contains `..`, or a permission is missing.
+        Transient: the storage throttles, times out, or is temporarily full.
     """
 
     bucket: str
@@ -68,8 +67,8 @@ class Store(Protocol):
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """Yields every object in the folder `prefix` and below, as an inventory lists it, unsorted.
 
-        Unlike `list`, it includes folder markers and unfinished writes, and gives the bucket's own
-        keys. The objects are never all in memory at once.
+        Unlike `list`, this includes folder markers and unfinished writes, and yields the bucket's
+        own keys. The objects are never all in memory at once.
         """
         ...
 
@@ -79,20 +78,20 @@ class Store(Protocol):
         ...
 
     def open(self, name: str) -> IO[bytes]:
-        """The content of one file, to read parts of it; raises as `read`.
+        """The content of one file as a stream; raises as `read`.
 
         On S3, the whole content is in memory.
         """
         return BytesIO(self.read(name))
 
     def read_end(self, name: str, count: int) -> bytes:
-        """The last `count` bytes of one file, or all if it has fewer; raises as `read`."""
+        """The last `count` bytes of one file, or all bytes of a shorter file; raises as `read`."""
         return self.read(name)[-count:]
 
     def checksum(self, stored: StoredFile) -> str:
-        """A checksum of a file's content, as the store knows it best; its prefix names the method.
+        """A checksum of a file's content. The checksum's prefix names the method.
 
-        On S3, it is the ETag that `stored` has.
+        On S3, the checksum is the ETag in `stored`.
         """
         return f"sha256:{sha256(self.read(stored.name)).hexdigest()}"
 
@@ -110,16 +109,16 @@ class Store(Protocol):
 
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Writes one file unless the name is taken; returns whether this call wrote it."""
+        """Writes one file unless the name is taken; returns whether this call wrote the file."""
         ...
 
     @abstractmethod
     def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
         """Copies a file, as it was listed, to another name; replaces a file of that name.
 
-        Returns the ETag of the copy, or an empty text if the store has none. The copy appears
-        complete or not at all. S3 copies by itself, at most `MAX_COPY_BYTES`, into the storage
-        class that `source` names, with its tags or without; a disk keeps the file's time.
+        Returns the ETag of the copy, or an empty text if the store has no ETags. The copy appears
+        complete or not at all. S3 copies at most `MAX_COPY_BYTES`, into the storage class of
+        `source`. It copies the tags only with `keep_tags`. A disk keeps the modification time.
 
         Raises:
             FileNotFoundError: the file does not exist.
@@ -147,13 +146,13 @@ class Store(Protocol):
 
     @abstractmethod
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Deletes files like `delete`, but returns the failed ones with the reason, by name."""
+        """Deletes files as `delete` does, but returns the reason of each failure, by name."""
         ...
 
     def remove_empty_folders(self, prefix: str) -> None:
-        """Removes the folder `prefix` and those below it, as far as they hold nothing.
+        """Removes the folder `prefix` and the folders below it, as far as they are empty.
 
-        S3 has no folders.
+        S3 has no folders, so nothing happens there.
         """
         del prefix
 
@@ -162,7 +161,7 @@ def checked_name(name: str) -> str:
     """`name`, if it names a file inside a store.
 
     Raises:
-        Refused: it is empty, absolute, ends in `/`, has an empty, `.` or `..` part, or a NUL.
+        Refused: `name` is empty, absolute, ends in `/`, or has an empty, `.` or `..` part or a NUL.
     """
     if "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
         raise Refused(

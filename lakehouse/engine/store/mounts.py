@@ -1,10 +1,11 @@
-"""A lake's store in which the folders of some tables are in other places.
+"""A lake's store in which the folders of some tables are in other folders or buckets.
 
-Callers name a table's files by its key, as for any table. Only this module knows the real place.
+Callers use names below the table's key, as for any other table. Only this module uses the real
+addresses.
 
 **Safety properties** (tests in `test_mounts.py`)
-- Nothing is written into a mounted folder, since it belongs to other programs. Its files can be
-  deleted only by `delete_each`, which names them one by one.
+- Nothing is written into a mounted folder, since the folder belongs to other programs. Its files
+  can be deleted only by `delete_each`, which takes the name of each file.
 - A listing of the lake contains no file of a mounted folder. A listing of a mounted folder contains
   only its own files.
 """
@@ -27,14 +28,14 @@ def real_address(address: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """The folder `folder` of another store; `""` is its root."""
+    """The folder `folder` of another store; `""` is the store's root."""
 
     store: Store
     folder: str = ""
 
 
-class _Place(NamedTuple):
-    """The mount of a name (`None` for the lake itself), its store, and the name there."""
+class _Location(NamedTuple):
+    """The mount of a name (`None` for the lake itself), the real store, and the name in it."""
 
     mount: Mount | None
     store: Store
@@ -60,130 +61,132 @@ class MountedStore(Store):
         return sum((store.requests for store in stores.values()), Counter[str]())
 
     def keeps_versions(self) -> bool | None:
-        """See `Store.keeps_versions`. The answer is for the lake's own store."""
+        """See `Store.keeps_versions`. Mounted folders may differ from this result."""
         return self.base.keeps_versions()
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
-        mount, store, there = self._find(prefix)
+        mount, store, real_name = self._resolve(prefix)
         if mount is None:
             return store.list(prefix)
-        folder = folder_prefix(there)
-        own = folder_prefix(prefix)
+        folder = folder_prefix(real_name)
+        mounted_at = folder_prefix(prefix)
         return [
-            replace(file, name=own + file.name.removeprefix(folder)) for file in store.list(there)
+            replace(file, name=mounted_at + file.name.removeprefix(folder))
+            for file in store.list(real_name)
         ]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`."""
-        store, there = self.place_of(prefix)
-        return store.folders(there, after=after)
+        store, real_name = self.place_of(prefix)
+        return store.folders(real_name, after=after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Store.walk`. Keys of a mounted folder are given as if it were in the lake."""
-        mount, store, there = self._find(prefix)
+        """See `Store.walk`. Keys of a mounted folder are as if the folder were in the lake."""
+        mount, store, real_name = self._resolve(prefix)
         if mount is None:
             yield from store.walk(prefix)
             return
-        folder = store.prefix + folder_prefix(there)
-        own = self.prefix + folder_prefix(prefix)
-        for each in store.walk(there):
-            yield replace(each, bucket=self.bucket, key=own + each.key.removeprefix(folder))
+        folder = store.prefix + folder_prefix(real_name)
+        mounted_at = self.prefix + folder_prefix(prefix)
+        for each in store.walk(real_name):
+            yield replace(each, bucket=self.bucket, key=mounted_at + each.key.removeprefix(folder))
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
-        store, there = self.place_of(name)
-        return store.read(there)
+        store, real_name = self.place_of(name)
+        return store.read(real_name)
 
     def open(self, name: str) -> IO[bytes]:
         """See `Store.open`."""
-        store, there = self.place_of(name)
-        return store.open(there)
+        store, real_name = self.place_of(name)
+        return store.open(real_name)
 
     def read_end(self, name: str, count: int) -> bytes:
         """See `Store.read_end`."""
-        store, there = self.place_of(name)
-        return store.read_end(there, count)
+        store, real_name = self.place_of(name)
+        return store.read_end(real_name, count)
 
     def checksum(self, stored: StoredFile) -> str:
         """See `Store.checksum`."""
-        store, there = self.place_of(stored.name)
-        return store.checksum(replace(stored, name=there))
+        store, real_name = self.place_of(stored.name)
+        return store.checksum(replace(stored, name=real_name))
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
-        places = [self.place_of(name) for name in names]
-        if not places:
+        locations = [self.place_of(name) for name in names]
+        if not locations:
             return iter(())
-        first, _ = places[0]
-        if any(store is not first for store, _ in places):
+        first, _ = locations[0]
+        if any(store is not first for store, _ in locations):
             return map(self.read, names)
-        return first.read_many([there for _, there in places])
+        return first.read_many([real_name for _, real_name in locations])
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
-        store, there = self.place_of(name)
-        file = store.stat(there)
+        store, real_name = self.place_of(name)
+        file = store.stat(real_name)
         return file and replace(file, name=name)
 
     def archived_in(self, name: str) -> str | None:
         """See `Store.archived_in`."""
-        store, there = self.place_of(name)
-        return store.archived_in(there)
+        store, real_name = self.place_of(name)
+        return store.archived_in(real_name)
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`; refused in a mounted folder."""
-        self.base.put(self._own(name), data)
+        self.base.put(self._writable(name), data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See `Store.put_if_absent`; refused in a mounted folder."""
-        return self.base.put_if_absent(self._own(name), data)
+        return self.base.put_if_absent(self._writable(name), data)
 
     def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
         """See `Store.copy`; refused from and into a mounted folder."""
-        self._own(source.name)
-        return self.base.copy(source, self._own(name), keep_tags=keep_tags)
+        self._writable(source.name)
+        return self.base.copy(source, self._writable(name), keep_tags=keep_tags)
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`; refused in a mounted folder."""
-        self.base.delete([self._own(name) for name in names])
+        self.base.delete([self._writable(name) for name in names])
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
-        """See `Store.delete_each`. All names of one call must be in one place."""
+        """See `Store.delete_each`. All names of one call must be in the same mount, or in none."""
         if not names:
             return {}
-        places = [self._find(name) for name in names]
-        first = places[0]
-        if any(place.mount is not first.mount for place in places):
+        locations = [self._resolve(name) for name in names]
+        first = locations[0]
+        if any(location.mount is not first.mount for location in locations):
             raise Refused(
-                f"store: files of several places in one deletion, like {names[0]!r} and "
-                f"{names[-1]!r}. Use names of one place"
+                "store: one deletion names files of several mounted tables, for example "
+                f"{names[0]!r} and {names[-1]!r}. Use one deletion for each table"
             )
-        own = {place.name: name for place, name in zip(places, names, strict=True)}
-        return {own[there]: why for there, why in first.store.delete_each([*own]).items()}
+        names_of = {location.name: name for location, name in zip(locations, names, strict=True)}
+        failed = first.store.delete_each([*names_of])
+        return {names_of[real_name]: why for real_name, why in failed.items()}
 
     def remove_empty_folders(self, prefix: str) -> None:
         """See `Store.remove_empty_folders`; refused in a mounted folder."""
-        self.base.remove_empty_folders(self._own(prefix))
+        self.base.remove_empty_folders(self._writable(prefix))
 
     def place_of(self, name: str) -> tuple[Store, str]:
-        """The store that holds a name, and the name there."""
-        place = self._find(name)
-        return place.store, place.name
+        """The real store of a name, and the name in that store."""
+        location = self._resolve(name)
+        return location.store, location.name
 
-    def _find(self, name: str) -> _Place:
+    def _resolve(self, name: str) -> _Location:
         layer, _, below = name.partition("/")
         table, _, rest = below.partition("/")
         mount = self.mounts.get(f"{layer}/{table}")
         if mount is None:
-            return _Place(None, self.base, name)
-        there = "/".join(part for part in (mount.folder, rest) if part)
-        return _Place(mount, mount.store, there)
+            return _Location(None, self.base, name)
+        real_name = "/".join(part for part in (mount.folder, rest) if part)
+        return _Location(mount, mount.store, real_name)
 
-    def _own(self, name: str) -> str:
-        if self._find(name).mount is not None:
+    def _writable(self, name: str) -> str:
+        if self._resolve(name).mount is not None:
             raise Refused(
-                f"store: {name!r} lies in a table that others write. Use names in the lake's "
-                "own folders"
+                f"store: {name!r} lies in a table that other programs write. Use names in the "
+                "lake's own folders"
             )
         return name

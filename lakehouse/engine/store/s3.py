@@ -1,10 +1,11 @@
 """A store in an S3 bucket, or in a server that speaks its protocol.
 
 **Safety properties** (tests in `test_store.py`)
-- `put_if_absent` is S3's conditional write. If the name is taken, the object shows whether an
-  earlier try of the same call took it, so a lost answer is not mistaken for a lost race.
-- A server that ignores the condition, and so would overwrite, is refused before its first use.
-- `delete` reads the errors that S3 reports by key inside a successful answer.
+- `put_if_absent` is S3's conditional write. If the name is taken, the object's metadata shows
+  whether an earlier attempt of the same call wrote it. So a lost response does not look like a
+  write by another program.
+- A server that ignores the condition would overwrite, and is refused before the first write.
+- `delete` reads the errors that S3 reports by key inside a successful response.
 """
 
 import os
@@ -41,16 +42,15 @@ from lakehouse.engine.store.time_budget import TimeBudget
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
 _PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)  # the first try is at once
-# An empty key below the lake's prefix, which a server that honours `If-None-Match` never lets a
-# writer overwrite.
+# The name of an empty object, which a server that honours `If-None-Match` never overwrites.
 TAKEN = "_lakehouse/taken"
 
 
 class S3Store(Store):
     """A `Store` of the keys below `prefix` in `bucket`. The first request loads boto3.
 
-    A `budget` limits its requests to the time of a sensor's tick; `make_client` then gets the
-    timeouts by name.
+    A `budget` limits the requests to the time of a sensor's tick. In that case, `make_client` gets
+    the timeouts by name.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class S3Store(Store):
         self.bucket = bucket
         self.prefix = folder_prefix(prefix)
         self.requests = Counter[str]()
-        self._asking = threading.Lock()
+        self._condition_lock = threading.Lock()
         self._is_honoured = False
         self._make_client = make_client or (
             lambda **more: s3_client(ClientOptions(**client_options(os.environ) | more))
@@ -93,7 +93,7 @@ class S3Store(Store):
         return None
 
     def clock_ms(self) -> int:
-        """The server's time, by the date of its answer."""
+        """The server's time, from the date of a response."""
         with self._translated("list", self.prefix):
             answer = self.client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
         date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
@@ -180,8 +180,8 @@ class S3Store(Store):
                 if (answer := self._put_once(key, data, writer)) is not None:
                     return answer
         raise Transient(
-            f"store: s3://{self.bucket}/{key}: {len(_PAUSES_SECONDS)} conflicting writes at once; "
-            "try again"
+            f"store: cannot write s3://{self.bucket}/{key}: all {len(_PAUSES_SECONDS)} attempts "
+            "conflicted with other writes; try again"
         )
 
     def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
@@ -193,13 +193,13 @@ class S3Store(Store):
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
-        asked = [*names]
-        failed = self.delete_each(asked)
+        requested = [*names]
+        failed = self.delete_each(requested)
         if not failed:
             return
         name, code = min(failed.items(), key=lambda item: item[1] in PASSING)
         key = f"s3://{self.bucket}/{self.prefix}{name}"
-        text = f"store: {len(failed)} of {len(asked)} keys were not deleted, like {key}: {code}"
+        text = f"store: not deleted: {len(failed)} of {len(requested)} keys, such as {key}: {code}"
         if code in PASSING:
             raise Transient(f"{text}; try again")
         raise Refused(f"{text}. Grant {PERMISSIONS['delete']} on every key of the lake")
@@ -238,8 +238,8 @@ class S3Store(Store):
         return storage_class if storage_class in RESTORED_FIRST and not is_restored else None
 
     def honours_conditions(self, name: str = TAKEN) -> bool:
-        """Whether the server refuses to overwrite `name`. This store asks until it once did."""
-        with self._asking:
+        """Whether the server refuses to overwrite `name`. Only a positive result is remembered."""
+        with self._condition_lock:
             if not self._is_honoured:
                 key = self.prefix + name
                 with self._translated("write", key):
@@ -269,9 +269,9 @@ class S3Store(Store):
         return put_conditionally(self.client, self.bucket, key, data, writer=writer)
 
     def _delete_batch(self, keys: Sequence[str]) -> dict[str, str]:
-        """The keys of at most 1,000 that S3 could not delete, with the error code.
+        """Deletes at most 1,000 keys. Returns the error code of each key that S3 did not delete.
 
-        Keys with a passing error are requested again.
+        Keys with a temporary error are requested again.
         """
         final: dict[str, str] = {}
         pending: Sequence[str] = keys
@@ -281,10 +281,10 @@ class S3Store(Store):
                 request = {"Objects": [{"Key": key} for key in pending], "Quiet": True}
                 answer = self.client.delete_objects(Bucket=self.bucket, Delete=request)
             failed = {error.get("Key", ""): error["Code"] for error in answer.get("Errors", [])}
-            if strangers := failed.keys() - set(pending):
+            if unexpected := failed.keys() - set(pending):
                 where = f"store: cannot delete s3://{self.bucket}/{pending[0]}"
                 raise Transient(
-                    f"{where}: the answer names {min(strangers)!r}, which was not in the request; "
+                    f"{where}: the answer names {min(unexpected)!r}, which was not in the request; "
                     "try again"
                 )
             final |= {key: code for key, code in failed.items() if code not in PASSING}

@@ -15,7 +15,7 @@ from lakehouse.engine.store.interface import StoredFile
 
 READERS = 16
 _ATTEMPTS = 3  # botocore's default in its standard mode
-# Error codes that a retry may not meet.
+# Error codes of temporary failures, which a retry may not meet again.
 PASSING = frozenset(
     {
         "SlowDown",
@@ -28,7 +28,7 @@ PASSING = frozenset(
 )
 # A server error that a retry cannot fix: the server lacks the operation.
 _NOT_IMPLEMENTED = 501
-# A condition of a request is not met.
+# Error codes for a condition that is not met.
 _NOT_MET = ("PreconditionFailed", "412")
 PERMISSIONS = {
     "list": "s3:ListBucket",
@@ -42,7 +42,7 @@ PERMISSIONS = {
     "put tags": "s3:PutObjectTagging and s3:DeleteObjectTagging",
     "uploads": "s3:ListBucketMultipartUploads and s3:ListMultipartUploadParts",
 }
-# The part of an address in an error after its host: the request, which may hold a signature.
+# In an error message: the part of a URL after the host, which may contain a signature.
 _REQUEST = re.compile(r'(?<=\w)/[^\s"]*(?=")')
 
 
@@ -69,14 +69,14 @@ def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def s3_client(options: ClientOptions) -> Any:
-    """boto3's client as the store needs it; several threads may use it."""
+    """The boto3 client for a store. Several threads may use the same client."""
     from lakehouse.runtime.extras import require
 
     require("boto3", extra="s3", purpose="a lake on S3")
     import boto3
     from botocore.config import Config
 
-    # Other S3 servers do not know trailing checksums; a TLS connection to S3 does not need them.
+    # Some S3 servers do not support trailing checksums. A TLS connection to S3 does not need them.
     config = Config(
         retries={"mode": "standard", "total_max_attempts": options.max_attempts},
         max_pool_connections=2 * READERS,
@@ -107,10 +107,10 @@ def answer_of(error: Any) -> FailedAnswer:
 def put_conditionally(
     client: Any, bucket: str, key: str, data: bytes, *, writer: str
 ) -> bool | None:
-    """Whether this call wrote the key; `None` if that is open, since the key is changing right now.
+    """Whether this call wrote the key; `None` if a concurrent change leaves that undecided.
 
-    `writer` identifies this write among its repetitions: by botocore, by the caller after `None`,
-    or by a proxy, which no answer shows.
+    `writer` identifies all repetitions of one write. botocore, a proxy, or the caller (after
+    `None`) may repeat the request.
     """
     from botocore.exceptions import ClientError
 
@@ -127,7 +127,7 @@ def put_conditionally(
     try:
         return client.head_object(**target)["Metadata"].get("writer") == writer
     except ClientError as error:
-        if answer_of(error).code == "404":  # it was deleted since
+        if answer_of(error).code == "404":  # the object was deleted in the meantime
             return None
         raise
 
@@ -149,7 +149,7 @@ def completes_conditionally(client: Any, bucket: str, key: str) -> bool:
         except ClientError as error:
             if answer_of(error).code not in (*_NOT_MET, "ConditionalRequestConflict"):
                 raise
-            with suppress(ClientError):  # without that right, a byte stays until the bucket's rules
+            with suppress(ClientError):  # without the permission, one byte may stay
                 client.abort_multipart_upload(**upload)
             return True
         return False
@@ -158,13 +158,13 @@ def completes_conditionally(client: Any, bucket: str, key: str) -> bool:
 def copy_unchanged(
     client: Any, bucket: str, source: StoredFile, key: str, *, keep_tags: bool = True
 ) -> str:
-    """Copies an object within its bucket, if it is still as it was listed.
+    """Copies an object within its bucket, if it has not changed since it was listed.
 
-    The name of `source` is its whole key. Returns the ETag of the copy. The copy has the storage
-    class that `source` names, or S3 Standard if it names none. Without `keep_tags`, it has no tags.
+    `source.name` is the whole key. Returns the ETag of the copy. The copy has the storage class of
+    `source`, or S3 Standard if `source` has none. Without `keep_tags`, the copy has no tags.
 
     Raises:
-        Transient: the object was written again since.
+        Transient: the object was written again since it was listed.
     """
     from botocore.exceptions import ClientError
 
@@ -205,8 +205,8 @@ def error_of_answer(error: Any, where: str, action: str) -> Exception:
         )
     if status == 403:
         return Refused(
-            f"{where}: S3 answers {code}. Grant {PERMISSIONS[action]}, and use keys that are valid "
-            "now"
+            f"{where}: S3 answers {code}. Grant {PERMISSIONS[action]}, and use access keys that "
+            "have not expired"
         )
     message = error.response.get("Error", {}).get("Message", "")
     return Refused(
@@ -234,5 +234,5 @@ def translated_s3(where: str, action: str) -> Iterator[None]:
         raise Transient(f"{where}: {_REQUEST.sub('', str(error))}; try again") from error
     except BotoCoreError as error:
         raise Refused(
-            f"{where}: {error}. Set keys, region and AWS_ENDPOINT_URL by boto3's AWS_ variables"
+            f"{where}: {error}. Set access keys, region and endpoint by boto3's AWS_ variables"
         ) from error

@@ -1,12 +1,13 @@
 """S3's own features, which other stores lack: lifecycle rules, tags, storage classes, uploads.
 
-Each function sends its requests by the store's own client, which counts and repeats them.
+Each function sends its requests by the store's own client, which counts and retries requests.
 
 **Safety properties** (tests in `test_s3_objects.py`)
-- A missing permission raises `Refused` and names the action to grant. It is never an empty answer.
+- A missing permission raises `Refused`, which names the action to grant. A function never returns
+  an empty result instead.
 - `put_lifecycle` passes on the minimum size of transitions, which S3 would otherwise reset.
-- `put_storage_class` copies an object onto itself in one request, only if it is still as it was
-  listed. S3 replaces an object completely or not at all.
+- `put_storage_class` copies an object onto itself in one request, only if the object has not
+  changed since it was listed. S3 replaces an object completely or not at all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +29,9 @@ from lakehouse.engine.store.s3_client import READERS, answer_of, copy_unchanged,
 _PIECE_BYTES = 1024 * 1024
 # S3 takes at most 10,000 parts.
 _PART_BYTES = 64 * 1024 * 1024
-# The bytes of further uploads stay unknown; each takes a request.
+# Measuring an upload takes a request, so the bytes of further uploads stay unknown.
 _UPLOADS_MEASURED = 100
-# What a failed action was doing, in messages.
+# Descriptions of failed actions for messages.
 _DOING = {
     "read": "cannot read the content",
     "write": "cannot write the content",
@@ -44,14 +45,14 @@ _DOING = {
 
 
 def s3_place(store: Store, name: str) -> tuple[S3Store, str] | None:
-    """The S3 store that holds a name, and the name there; `None` if it lies on a disk."""
+    """The real S3 store of a name, and the name in that store; `None` if the name is on a disk."""
     if isinstance(store, MountedStore):
         store, name = store.place_of(name)
     return (store, name) if isinstance(store, S3Store) else None
 
 
 def download(store: S3Store, names: Sequence[str], paths: Sequence[Path]) -> None:
-    """Writes objects to new files, piece by piece, by one request each."""
+    """Writes each object to a new file, piece by piece, by one request for each object."""
 
     def fetch(name: str, path: Path) -> None:
         with _translated(store, "read", name), path.open("wb") as file:
@@ -136,7 +137,7 @@ def set_tag(store: S3Store, name: str, tag: str, value: str | None) -> bool:
 def open_uploads(store: S3Store, folder: str = "") -> list[OpenUpload]:
     """The multipart uploads below `folder` that have not ended, oldest first.
 
-    The bytes of at most a hundred are measured.
+    Only the bytes of the oldest hundred are measured.
     """
     prefix = store.prefix + (f"{folder}/" if folder else "")
     with _translated(store, "uploads"):
@@ -159,7 +160,7 @@ def open_uploads(store: S3Store, folder: str = "") -> list[OpenUpload]:
 
 
 def put_storage_class(store: S3Store, source: StoredFile, storage_class: str) -> StoredFile:
-    """Moves an object, as it was listed, into another storage class; returns it as it is now.
+    """Moves an object, as it was listed, into another storage class; returns its new metadata.
 
     The object keeps its name, content, metadata and tags.
 
@@ -170,7 +171,7 @@ def put_storage_class(store: S3Store, source: StoredFile, storage_class: str) ->
     """
     where = f"store: s3://{store.bucket}/{store.prefix}{source.name}"
     if source.size_bytes > MAX_COPY_BYTES:
-        raise Refused(f"{where} has {source.size_bytes} bytes, S3 copies at most {MAX_COPY_BYTES}")
+        raise Refused(f"{where} has {source.size_bytes} bytes; S3 copies at most {MAX_COPY_BYTES}")
     key = store.prefix + source.name
     in_class = replace(source, name=key, storage_class=storage_class)
     with _translated(store, "copy", source.name):

@@ -1,10 +1,10 @@
 """Lists all keys below a prefix of a bucket, with several threads at once.
 
-S3 lists keys in order, in pages of 1,000. A page is requested by the last key of the page before,
-so the requests of one listing have to wait for each other. When a listing turns out to be long and
-a thread is idle, this module cuts the remaining keys into spans at folders, and lists the spans at
-the same time. A small lake costs one request. A large lake costs little more than one request per
-1,000 keys, however many folders it has.
+S3 lists keys in order, in pages of 1,000. Each request needs the last key of the previous page, so
+the requests of one listing have to wait for each other. When a listing turns out to be long and a
+thread is idle, this module cuts the remaining keys into spans between folders, and lists the spans
+at the same time. A small lake costs one request. A large lake costs little more than one request
+per 1,000 keys, however many folders it has.
 
 Source: AWS, ListObjectsV2: keys come in the order of their UTF-8 bytes, `StartAfter` is exclusive,
 `Delimiter` groups by folder.
@@ -29,7 +29,7 @@ ListedObject = Mapping[str, Any]
 class _Span(NamedTuple):
     """The keys after `after`, up to and including `upto` (`None`: no bound).
 
-    A `flat` span has no folder at which it can be cut.
+    A `flat` span contains no folder at which to cut the span.
     """
 
     after: str = ""
@@ -79,14 +79,16 @@ def _list(
     entries = [entry for entry in listed if span.holds(entry["Key"])]
     if not answer.get("IsTruncated") or len(entries) < len(listed):
         return entries, ()
-    left = span._replace(after=listed[-1]["Key"])
-    return entries, (left,) if pieces < 2 or span.flat else _cut(ask, prefix, left, pieces)
+    remaining = span._replace(after=listed[-1]["Key"])
+    if pieces < 2 or span.flat:
+        return entries, (remaining,)
+    return entries, _cut(ask, prefix, remaining, pieces)
 
 
 def _cut(ask: Any, prefix: str, span: _Span, pieces: int) -> Sequence[_Span]:
     """Cuts a span into at most `pieces` spans, between folders.
 
-    It cuts at the uppermost level that has several folders left.
+    The cuts are at the uppermost level that still has several folders in the span.
     """
     # No cut is possible above the folder that contains both bounds.
     folders = accumulate(f"{name}/" for name in span.after.split("/")[:-1])
@@ -114,8 +116,8 @@ def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
     keys = [entry["Key"] for entry in answer.get("Contents", ())]
     if keys and (keys[0] <= after or keys[0] > keys[-1]):
         raise Refused(
-            f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}. Use a "
-            "server that lists keys in order"
+            f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}, which is not in "
+            "order. Use a server that lists keys in order"
         )
     return answer
 
@@ -123,8 +125,8 @@ def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
 def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[ListedObject]:
     """Those of `keys` that exist below `prefix`, as S3's listing describes them.
 
-    Takes at most one request per key, and at most one per page of a listing from the first key to
-    the last one.
+    The number of requests is at most that of the keys, and at most that of the pages in a listing
+    from the first key to the last.
     """
     wanted = sorted(set(keys))
     entries = list[ListedObject]()
@@ -133,8 +135,8 @@ def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> lis
         after = max(after, _just_before(wanted[0]))
         answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, StartAfter=after)
         listed = answer.get("Contents", ())
-        asked = frozenset(wanted)
-        entries += [entry for entry in listed if entry["Key"] in asked]
+        requested = frozenset(wanted)
+        entries += [entry for entry in listed if entry["Key"] in requested]
         if not answer.get("IsTruncated"):
             break
         after = listed[-1]["Key"]
@@ -143,11 +145,11 @@ def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> lis
 
 
 def _just_before(key: str) -> str:
-    """A string to list after, so that `key` comes first or nearly first."""
+    """A `StartAfter` at which a listing begins with `key`, or with a few keys before `key`."""
     before = ord(key[-1]) - 1
     return key[:-1] + (chr(before) if before >= ord(" ") and not 0xD800 <= before < 0xE000 else "")
 
 
 def marks_a_folder(entry: ListedObject) -> bool:
-    """Whether the object is not a file: its key ends in `/`, or it is another folder marker."""
+    """Whether the object is a folder marker and not a file, for example because of a final `/`."""
     return entry["Key"].endswith("/") or is_folder_marker(entry["Key"], entry["Size"])

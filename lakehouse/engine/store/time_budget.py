@@ -1,13 +1,13 @@
 """Limits the time of a sensor tick's storage requests, and decides which tables come first.
 
 Dagster ends a tick after 60 s, and the tick's results are lost (dagster-io/dagster#14830). With
-boto3's defaults, a request to a server that accepts connections and never answers takes 181 s. So
-every tick would be ended at the same table.
+boto3's defaults, a request to a server that accepts connections but never answers takes 181 s. So
+Dagster would end every tick at the same table.
 
-1. The S3 clients of a tick wait a few seconds for an answer, and try twice.
-2. A late tick starts no further table. The next tick starts with the tables that were left over,
-   and ends with the slow ones.
-3. When the time is used up, no more requests are sent. The last one ends `read_seconds` later.
+1. The S3 clients of a tick wait a few seconds for a response, and try twice.
+2. A late tick does not start with another table. The next tick starts with the remaining tables,
+   and ends with the slow tables.
+3. When the time is used up, no more requests are sent. The last request ends within `read_seconds`.
 """
 
 import time
@@ -30,7 +30,7 @@ MOST_SECONDS = 32.0
 class TimeBudget:
     """The time budget of one sensor's ticks.
 
-    If two ticks run at the same time, both have the budget of the later one.
+    If two ticks run at the same time, both use the budget of the later tick.
     """
 
     late_seconds: float = field(default_factory=lambda: LATE_SECONDS)
@@ -76,10 +76,10 @@ class TimeBudget:
 
 
 class FairOrder:
-    """The order in which the ticks of one process serve keys: left over first, slow last.
+    """The order in which the ticks of one process serve keys: unserved first, slow last.
 
-    A key that a tick left over comes first even if it was slow before, so every key is served
-    eventually.
+    A key that the last tick did not serve comes first even if the key was slow before, so every key
+    is served eventually.
     """
 
     def __init__(self, keys: Iterable[str]) -> None:

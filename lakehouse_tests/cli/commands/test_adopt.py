@@ -116,7 +116,7 @@ def test_a_log_that_cannot_be_read_is_named_by_its_address_and_holds_back_no_vac
         for name in ("events", "broken", "customers")
     )
     assert (
-        broken["sentence"].endswith(f"restore the file (silver/broken is {warehouse}/broken)")
+        broken["sentence"].endswith(f"Restore the file (silver/broken is {warehouse}/broken)")
         and broken["reason"] == "BROKEN"
     )
     for each in (events, customers):

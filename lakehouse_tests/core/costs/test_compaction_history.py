@@ -38,7 +38,9 @@ def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() ->
     assert account.entries[0].usd == pytest.approx(0.11 / 900)
 
 
-@pytest.mark.parametrize(("count", "end"), [(99, "B"), (100, "B; older ones are forgotten")])
+@pytest.mark.parametrize(
+    ("count", "end"), [(99, "B"), (100, "B; older runs are no longer recorded")]
+)
 def test_the_sum_of_what_was_wasted_says_where_it_ends(count: int, end: str) -> None:
     account = account_for(past([]), [thrown(1.0, 5)] * count)
     assert account.sentences[-1] == f"wasted: {count} runs, {count}.0 s, {5 * count} {end}"

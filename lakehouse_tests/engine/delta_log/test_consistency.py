@@ -182,7 +182,7 @@ def test_where_the_commits_still_tell_the_table_the_checkpoint_can_be_removed() 
     [
         ({"size": 7, "numOfAddFiles": None}, "actions, but in _last_checkpoint size is 7"),
         ({"sizeInBytes": 7}, "bytes, but in _last_checkpoint sizeInBytes is 7"),
-        ({"parts": 2}, "1 part(s), but in _last_checkpoint parts is 2"),
+        ({"parts": 2}, "1 part, but in _last_checkpoint parts is 2"),
         ({"numOfAddFiles": 0}, "4 files, but in _last_checkpoint numOfAddFiles is 0"),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_checkpoint_that_brings_removed_files_back_is_broken() -> None:
     broken(
         log,
         CHECKPOINT,
-        "holds 1 file(s) that the commits 5 to 6 removed and did not add again, like a",
+        "holds 1 file that the commits 5 to 6 removed and did not add again, for example a",
     )
 
 
