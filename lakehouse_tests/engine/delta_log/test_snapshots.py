@@ -746,7 +746,7 @@ def test_a_table_is_read_as_it_was_at_a_version() -> None:
 
 def test_a_version_that_the_log_does_not_reach_is_refused() -> None:
     story = LogBuilder().create().append([("a", 1)]).append([("b", 1)]).checkpoint()
-    with pytest.raises(Refused, match="newest version up to 9 is 2, so version 9 cannot be read"):
+    with pytest.raises(Refused, match="it reaches only version 2, so version 9 cannot be read"):
         read_facts(story.store, "bronze/t", uri="x", version=9)
     story.forget_before(1)
     with pytest.raises(
