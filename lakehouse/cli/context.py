@@ -29,7 +29,7 @@ from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import real_address
 from lakehouse.runtime.checkout import ROOT
 
-# Where a project of one's own keeps the records of its tables, unless settings say otherwise.
+# Where a Dagster project that calls `maintain` records its tables by default.
 _RECORDS = f".lakehouse/lake/{MAINTAINED}"
 _MOST_ADDRESSES = 4
 
@@ -38,7 +38,7 @@ _MOST_ADDRESSES = 4
 class LakeContext:
     """A lake and its declared tables, inputs first.
 
-    `by_address` are the keys of undeclared tables that were named by their address.
+    `by_address` has the keys of the undeclared tables that the command line names by address.
     """
 
     lake: Lake
@@ -46,30 +46,35 @@ class LakeContext:
     by_address: frozenset[str] = frozenset()
 
     def choose(self, wanted: Sequence[str]) -> list[Table]:
-        """The tables with these keys or addresses, without duplicates; without any, all tables.
+        """The tables with these keys or addresses, each once; all tables if `wanted` is empty.
 
         Raises:
-            Refused: a table is not declared; the message names similar keys.
+            Refused: a table is not declared; the message says how to declare or name it.
         """
         if any(map(is_address, wanted)):
-            keys = keys_by_place(self.tables, self.lake.settings)
+            keys = keys_by_address(self.tables, self.lake.settings)
             wanted = [
-                keys.get(real_place(each), each) if is_address(each) else each for each in wanted
+                keys.get(resolve_address(each), each) if is_address(each) else each
+                for each in wanted
             ]
         unknown = [key for key in wanted if key not in self.tables]
         if unknown:
-            by_key = f"use its key; lakehouse adopt {unknown[0]} gives it one"
-            near = by_key if is_address(unknown[0]) else nearest(unknown[0], self.tables)
-            raise Refused(f"table {unknown[0]!r} is not declared; {near}")
+            adopt_first = f"adopt it first: lakehouse adopt {unknown[0]}"
+            hint = adopt_first if is_address(unknown[0]) else nearest(unknown[0], self.tables)
+            raise Refused(f"table {unknown[0]!r} is not declared; {hint}")
         return [self.tables[key] for key in dict.fromkeys(wanted or self.tables)]
 
-    def choose_landed(self, wanted: Sequence[str], *, asked: str) -> list[Table]:
-        """Like `choose`, but refuses tables that are not loaded from landed files."""
+    def choose_landed(self, wanted: Sequence[str], *, command: str) -> list[Table]:
+        """The wanted tables that are loaded from landed files; all such tables by default.
+
+        Raises:
+            Refused: a wanted table is not declared, or is not loaded from landed files.
+        """
         chosen = self.choose(wanted)
-        if wanted and (made := [table.key for table in chosen if table.source is None]):
+        if wanted and (derived := [table.key for table in chosen if table.source is None]):
             raise Refused(
-                f"{asked} {made[0]}: it is derived from other tables. Use a table that is loaded "
-                "from landed files"
+                f"{command} {derived[0]}: it is derived from other tables. Use a table that is "
+                "loaded from landed files"
             )
         return [table for table in chosen if table.source]
 
@@ -80,25 +85,25 @@ def open_table(key: str) -> tuple[LakeContext, Table]:
     return opened, opened.choose([key])[0]
 
 
-def open_landed(key: str, *, asked: str) -> tuple[LakeContext, Table]:
+def open_landed(key: str, *, command: str) -> tuple[LakeContext, Table]:
     """Like `open_table`, but refuses a table that is not loaded from landed files."""
     opened = open_declared()
-    return opened, opened.choose_landed([key], asked=asked)[0]
+    return opened, opened.choose_landed([key], command=command)[0]
 
 
-def not_written(table: str, *, asked: str) -> Refused:
-    """The error for a table that is declared but was never written. `asked` names the command."""
+def not_written(table: str, *, operation: str) -> Refused:
+    """The error for a table that is declared but was never written."""
     return Refused(
-        f"{asked}: the table is declared but does not exist yet. "
+        f"{operation}: the table is declared but does not exist yet. "
         f"Write it first: lakehouse materialize {table}"
     )
 
 
 def settings_in_force() -> Settings:
-    """The settings in the environment; relative folders are resolved against the project.
+    """The settings in the environment. Relative folders are resolved against the project's folder.
 
-    The project is the nearest folder, from the working folder upwards, whose tables `maintain`
-    maintains. By default, it has no tables of the demo. Without such a folder, it is the checkout.
+    That is the nearest folder, from the working folder upwards, in which `maintain` has recorded
+    tables, or else this checkout. In a project with recorded tables, the demo is off by default.
     """
     here = Path.cwd()
     base = next((each for each in (here, *here.parents) if (each / _RECORDS).is_dir()), ROOT)
@@ -125,9 +130,9 @@ def open_declared() -> LakeContext:
 
 
 def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
-    """The lake and the wanted tables, by key or address (a folder, `s3://…`); by default all.
+    """The lake, and the tables with these keys or addresses (a folder, `s3://…`); by default all.
 
-    A Delta table that is not declared gets a key, as if it were adopted.
+    The address may be that of an undeclared Delta table, which gets a key as if it were adopted.
     """
     settings = settings_in_force()
     maintained = maintained_tables(open_lake(settings).store, now_ms=now_ms())
@@ -135,13 +140,15 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
         settings = replace(settings, tables=NO_TABLES)
     tables = with_maintained(declared_tables(settings), maintained, settings)
     declared = {*tables}
-    places = keys_by_place(tables, settings)
+    keys_of_addresses = keys_by_address(tables, settings)
     keys = list[str]()
     for word in wanted:
         if is_address(word):
             address = parse_address(word, base=os.getcwd())
-            keys.append(places.setdefault(real_address(address), key_of(address, tables)))
-            tables.setdefault(keys[-1], adopted_table(keys[-1], address))
+            new_key = key_of(address, tables)
+            key = keys_of_addresses.setdefault(real_address(address), new_key)
+            tables.setdefault(key, adopted_table(key, address))
+            keys.append(key)
         elif word in tables:
             keys.append(word)
         else:
@@ -164,15 +171,18 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     return opened, opened.choose(keys)
 
 
-def real_place(address: str) -> str:
-    """A typed address with links resolved, and a relative folder against the working folder."""
+def resolve_address(address: str) -> str:
+    """The absolute form of a typed address: symbolic links are followed.
+
+    A relative folder is resolved against the working folder.
+    """
     return real_address(parse_address(address, base=os.getcwd()))
 
 
 def find_undeclared(opened: LakeContext, readings: Sequence[Found[Any]]) -> tuple[Table, ...]:
-    """The tables in the lake that are not declared, each as if it were adopted.
+    """The undeclared tables in the lake, each as if it were adopted.
 
-    They are not searched for if storage has just failed, which is reported already.
+    If a reading failed with `Transient`, storage does not answer, and the result is empty.
     """
     if any(isinstance(each.error, Transient) for each in readings):
         return ()
@@ -188,7 +198,7 @@ def show_undeclared(undeclared: Sequence[Table]) -> None:
 
 
 def tell_errors(readings: Sequence[Found[Any]]) -> int:
-    """Prints each error once; returns the exit code of the worst, or 0."""
+    """Prints each distinct error once; returns the exit code of the most severe one, or 0."""
     tell_once(
         (each.table.key, f"{type(each.error).__name__}: {each.error}")
         for each in readings
@@ -197,27 +207,27 @@ def tell_errors(readings: Sequence[Found[Any]]) -> int:
     return worst_code(each.error.exit_code for each in readings if each.error)
 
 
-def keys_by_place(tables: Mapping[str, Table], settings: Settings) -> dict[str, str]:
-    """The key of each table by its address, with links resolved."""
+def keys_by_address(tables: Mapping[str, Table], settings: Settings) -> dict[str, str]:
+    """Maps the address of each table, with symbolic links resolved, to the table's key."""
     return {real_address(address_of(table, settings)): key for key, table in tables.items()}
 
 
 def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """Prints each message. Messages that differ only in the table's key are combined."""
+    """Prints messages to standard error. Those that differ only in the table's key are combined."""
     for first, others in _alike(sentences):
         alike = f" (the same for {count_of(len(others), 'other table')}: {', '.join(others)})"
         tell(f"{first}{alike if others else ''}")
 
 
 def show_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """Like `tell_once`, as a part of the result."""
+    """Like `tell_once`, but prints to standard output."""
     for first, others in _alike(sentences):
         alike = f" (the same for {count_of(len(others), 'other table')}: {first_names(others)})"
         show(f"{first}{alike if others else ''}")
 
 
 def _alike(sentences: Iterable[tuple[str, str]]) -> Iterable[tuple[str, Sequence[str]]]:
-    """Each message with the other tables that have the same one."""
+    """Each distinct message, with the keys of the other tables to which it applies."""
     alike: dict[str, tuple[str, list[str]]] = {}
     for table, sentence in sentences:
         without_key = sentence.replace(table, "\0").replace(quote(table, safe=""), "\0")
@@ -226,20 +236,20 @@ def _alike(sentences: Iterable[tuple[str, str]]) -> Iterable[tuple[str, Sequence
 
 
 def worst_code(codes: Iterable[int]) -> int:
-    """The worst of these exit codes, or 0. The code of `Transient` is the least severe."""
-    found = {*codes}
+    """The most severe of these exit codes: `Broken`, then `Refused`, then `Transient`, or 0."""
+    given = {*codes}
     return next(
-        (kind.exit_code for kind in (Broken, Refused, Transient) if kind.exit_code in found), 0
+        (kind.exit_code for kind in (Broken, Refused, Transient) if kind.exit_code in given), 0
     )
 
 
 def error_cell(kind: str) -> str:
-    """The text in the row of a table whose error is on standard error."""
+    """The cell's text for a table whose error is printed to standard error."""
     return f"{kind}: see standard error"
 
 
 def cell_of(reading: Found[Any]) -> str:
-    """The text in the row of a table without a value; `tell_errors` prints the error itself."""
+    """The cell's text for a table without a value; `tell_errors` prints the error itself."""
     return error_cell(type(reading.error).__name__) if reading.error else reading.sentence
 
 
@@ -249,10 +259,10 @@ def address_field(table: Table) -> dict[str, str]:
 
 
 def show_addresses(tables: Iterable[Table]) -> None:
-    """Prints the address of each adopted table, unless they are many."""
+    """Prints the address of each adopted table, or, for more than four, how to list addresses."""
     adopted = [table for table in tables if isinstance(table.write, Adopted)]
     if len(adopted) > _MOST_ADDRESSES:
-        show("their addresses: lakehouse tables")
+        show("to list the addresses of adopted tables: lakehouse tables")
         return
     for table in adopted:
         show(f"{table.key} is {address_field(table)['uri']}")
@@ -270,7 +280,7 @@ def nearest(word: str, known: Mapping[str, Any]) -> str:
 
 
 def complete_table(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
-    """Shell completions of `typed`."""
+    """The declared keys that begin with `typed`, for the shell; none if a setting is invalid."""
     try:
         return [key for key in open_declared().tables if key.startswith(typed)]
     except LakehouseError:

@@ -1,6 +1,6 @@
-"""Materializes assets in this process through Dagster, recorded in the lake's own instance.
+"""Materializes assets in this process through Dagster, which records the runs in its instance.
 
-1. Close runs whose process died, because they would hold the pools of their tables.
+1. Close runs whose process died, because they would still occupy the pools of their tables.
 2. Execute the run in this process, and print its events as they happen.
 3. Return the metadata and failures from Dagster's events.
 """
@@ -41,7 +41,7 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 @dataclass(slots=True, kw_only=True)
 class AssetRun:
-    """The result of one run for one asset. `skipped`: the run recorded nothing for it."""
+    """The result of a run for one asset. `skipped`: the run recorded nothing for the asset."""
 
     key: str
     state: Literal["done", "failed", "skipped"] = "skipped"
@@ -50,15 +50,15 @@ class AssetRun:
     run_id: str = ""
 
     def outcome(self) -> Mapping[str, Any]:
-        """The metadata of an asset whose successful runs always record some.
+        """The recorded metadata of an asset for which every successful run records some.
 
         Raises:
             LakehouseError: the error of the run, or `Broken` if the run recorded nothing.
         """
         if self.error or self.state != "done":
             raise self.error or Broken(
-                f"run {self.run_id} of {self.key} ended without an outcome. Look at it on the "
-                "page, under Runs"
+                f"run {self.run_id} of {self.key} ended without an outcome. Look at the run on "
+                "Dagster's page, under Runs"
             )
         return self.metadata
 
@@ -71,14 +71,14 @@ class Recorder:
         self._defs = defs
 
     def report_rebuild(self, table: Table, lake: Lake, outcome: RebuildOutcome) -> None:
-        """Records a rebuild, which is no run of Dagster, on the page of its table."""
+        """Records a rebuild, which is not a Dagster run, on the page of its table."""
         from lakehouse.defs.rebuild import rebuild_event
 
         with _no_warnings():
             self._instance.report_runless_asset_event(rebuild_event(table, lake, outcome))
 
     def report_restore(self, table: Table, lake: Lake, sentence: str) -> None:
-        """Records a restore from the archive, which is no run of Dagster, on its table's page."""
+        """Records a restore from the archive, which is not a Dagster run, on its table's page."""
         from lakehouse.defs.rebuild import restore_event
 
         with _no_warnings():
@@ -86,7 +86,7 @@ class Recorder:
                 self._instance.report_runless_asset_event(event)
 
     def select(self, text: str) -> set[str]:
-        """The keys (`layer/name`) of a Dagster asset selection; empty if the text is not one."""
+        """The keys (`layer/name`) in a Dagster asset selection; empty if `text` is not valid."""
         try:
             with _no_warnings():
                 selected = dg.AssetSelection.from_string(text).resolve(
@@ -99,7 +99,7 @@ class Recorder:
     def materialize(
         self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None
     ) -> list[AssetRun]:
-        """Runs these assets, inputs first, with the same `config`. Returns failures, too.
+        """Runs these assets, inputs first, each with `config`. Failures are returned, not raised.
 
         Raises:
             KeyboardInterrupt: the run was interrupted; Dagster records it as canceled.
@@ -121,14 +121,14 @@ class Recorder:
             )
         if watch.interrupted:
             raise KeyboardInterrupt
-        return list(watch.found.values())
+        return list(watch.results.values())
 
 
 @contextmanager
 def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> Iterator[Recorder]:
-    """The recorder of a lake; closes runs whose process died.
+    """Closes runs whose process died, and opens the recorder of a lake.
 
-    Its assets are those of `tables`, or of the tables that the settings declare.
+    The recorder knows the assets of `tables`, by default of the tables that the settings declare.
     """
     with late_interrupts():
         from lakehouse.definitions import define  # reads the environment when it is imported
@@ -146,14 +146,14 @@ def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> 
 
 
 def report_change(settings: Settings, change: str, report: Callable[[Recorder], None]) -> None:
-    """Calls `report` after a `change` is made, so a failure to report it is only shown."""
+    """Reports a change that was already made. A failure to report it is printed, not raised."""
     try:
         with open_recorder(settings) as recorder:
             report(recorder)
     except Exception as error:
         tell(
             f"{change}, but Dagster has no event of it ({type(error).__name__}: {error}). The next "
-            "run reports its state"
+            "run of the table reports its state"
         )
 
 
@@ -164,8 +164,8 @@ class _Watch:
         self._instance = instance
         self._run_id = run_id
         self.interrupted = False
-        self.found = {key: AssetRun(key=key, run_id=run_id) for key in keys}
-        self._of_step = {_step(key): run for key, run in self.found.items()}
+        self.results = {key: AssetRun(key=key, run_id=run_id) for key in keys}
+        self._run_of_step = {_step(key): run for key, run in self.results.items()}
         self.spinner = console(sys.stderr).status("opening a Spark session")
 
     def see(self, entry: EventLogEntry) -> None:
@@ -174,15 +174,15 @@ class _Watch:
         if event is None:
             self.spinner.update(printable(entry.user_message))
             return
-        run = self._of_step.get(event.step_key or "")
+        run = self._run_of_step.get(event.step_key or "")
         match event.event_type:
             case DagsterEventType.ASSET_MATERIALIZATION:
                 materialization = event.step_materialization_data.materialization
                 key = "/".join(materialization.asset_key.path)
                 metadata = {name: entry.value for name, entry in materialization.metadata.items()}
-                if key in self.found:  # a compaction also records its table
-                    self.found[key].state = "done"
-                    self.found[key].metadata = metadata
+                if key in self.results:  # a compaction also materializes its table
+                    self.results[key].state = "done"
+                    self.results[key].metadata = metadata
                 tell(f"{key}: {_outcome_sentence(metadata)}")
             case DagsterEventType.STEP_START if run:
                 self.spinner.update(run.key)
@@ -220,7 +220,10 @@ def _outcome_sentence(metadata: Mapping[str, Any]) -> str:
 
 
 def _failure(data: Any) -> LakehouseError:
-    """The failure as an error of the kind in its metadata, or else of its root cause."""
+    """The failure as the kind of error that its metadata names, or else its root cause.
+
+    Any other exception is a defect of this program, and becomes `Broken`.
+    """
     if failure := data.user_failure_data:
         kind = failure.metadata.get("lakehouse/error")
         if kind is not None and kind.value in _KINDS:

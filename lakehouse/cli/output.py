@@ -19,13 +19,13 @@ from rich.text import Text
 from lakehouse.core.costs.figures import FIGURE_HEADS, figures_in
 from lakehouse.core.text import printable, size_text, utc_text
 
-# Width of tables in pipes. Sentences fit on one line, for grep.
+# Width of tables that are printed to a pipe. Sentences stay on one line, so that grep finds them.
 _PIPE_WIDTH = 220
 # Spaces between two columns, and the minimum width of a column of sentences.
 _GAP = 2
 _LEAST_ROOM = 45
 
-# The option `--json`, as `as_json`.
+# The option `--json`. Commands receive it as `as_json`.
 json_option = click.option(
     "--json",
     "as_json",
@@ -81,11 +81,11 @@ def print_grid(
     `style` returns the style of a row. If the terminal is too narrow, cells of the last column are
     printed below their rows. No cell is truncated.
     """
-    kept = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[place]) for row in [heads, *kept]) for place in range(len(heads))]
-    room = console().width - sum(widths[:-1]) - _GAP * len(heads)
-    below = room < min(widths[-1], _LEAST_ROOM)
-    shown = len(heads) - below
+    escaped = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[place]) for row in [heads, *escaped]) for place in range(len(heads))]
+    last_column_width = console().width - sum(widths[:-1]) - _GAP * len(heads)
+    is_last_below = last_column_width < min(widths[-1], _LEAST_ROOM)
+    shown = len(heads) - is_last_below
     grid = Grid(
         box=SIMPLE_HEAD,
         show_edge=False,
@@ -100,14 +100,14 @@ def print_grid(
             min_width=width if head != heads[-1] else None,
             overflow="fold",
         )
-    for row in kept:
+    for row in escaped:
         grid.add_row(*(Text(cell) for cell in row[:shown]), style=style(row) if style else None)
     out = console()
-    out.width = max(out.width, sum(widths[:shown]) + _GAP * len(heads) if below else 0)
+    out.width = max(out.width, sum(widths[:shown]) + _GAP * len(heads) if is_last_below else 0)
     with out.capture() as printed:
         out.print(grid)
     lines = [line.rstrip() for line in printed.get().splitlines() if line.strip()]
-    notes = ["", "", *(row[-1] for row in kept)] if below else [""] * len(lines)
+    notes = ["", "", *(row[-1] for row in escaped)] if is_last_below else [""] * len(lines)
     for line, note in zip(lines, notes, strict=True):
         click.echo(line)
         if note:

@@ -23,7 +23,7 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
 
     Raises:
         Transient: the server's process runs, but does not answer; or another command is starting
-            one.
+            a server.
         Refused, Broken: the server cannot be started.
     """
     if settings.spark != "server":
@@ -49,7 +49,7 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
 
 @contextlib.contextmanager
 def driver_on_demand(settings: Settings) -> Iterator[None]:
-    """As `driver_for_command`, but only once the block opens a session."""
+    """Like `driver_for_command`, but starts a server only when the block opens a session."""
     with contextlib.ExitStack() as driver:
         driver.enter_context(started_by(lambda: driver.enter_context(driver_for_command(settings))))
         yield
@@ -66,6 +66,6 @@ def wait_for_other_users(users: IO[str], *, seconds: float = _OTHERS_SECONDS) ->
             take_lock(users, seconds=seconds)
         except BlockingIOError:
             tell(
-                f"another command still uses this server after {minutes} min. The server stops; "
-                "run that command again"
+                f"another command still uses this server after {minutes} min. The server is "
+                "stopped now; run the other command again"
             )

@@ -1,1 +1,1 @@
-"""Draws charts: values in, pictures out."""
+"""Renders charts and the morning page: values in, bytes out."""

@@ -1,4 +1,4 @@
-"""Line and bar charts as pictures, line charts as text, and small charts within a line of a page.
+"""Line and bar charts as pictures, line charts as text, and small SVG charts for a page.
 
 matplotlib is imported when the first picture is drawn, so that the terminal and sensors start fast.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Colour-blind people can distinguish these, too. Source: Okabe and Ito's palette.
+# Colour-blind people can distinguish these colours, too. Source: Okabe and Ito's palette.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000")
 _INK, _GRID = "#404040", "#d8d8d8"
 # Readable on a light and on a dark page.
@@ -73,7 +73,7 @@ def line_chart(
     """Draws one line per series, from 0 upwards, and a tick on the x axis at each of `marks`."""
     figure, axes = _canvas(9.6, 4.2, facecolor="white")
     for place, each in enumerate(series):
-        # Lines in the back are wider, so that they are visible behind others.
+        # Lines that are drawn first are wider, so that they are visible behind later ones.
         width = 1.5 + min(1.5, 4.5 / len(series)) * (len(series) - 1 - place)
         xs = [x for x, _ in each.points]
         ys = [y for _, y in each.points]
@@ -162,9 +162,8 @@ def stacked_bar_chart(kinds: Sequence[str], bars: Sequence[StackedBar]) -> bytes
 def _canvas(width: float, height: float, *, facecolor: str = "none") -> "tuple[Figure, Axes]":
     """An empty figure of this size in inches, without a frame."""
     os.environ.setdefault("MPLCONFIGDIR", str(_FONT_CACHE))
-    logging.getLogger("matplotlib").setLevel(
-        logging.ERROR
-    )  # silences messages about its font cache
+    # Silences messages about the font cache.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=facecolor)
@@ -278,7 +277,7 @@ def sparkline(points: Sequence[tuple[float, float]], *, width: int = 120, height
 
 
 def share_bar(numbers: Sequence[float], *, width: int = 600, height: int = 14) -> str:
-    """One bar as SVG text, split by these numbers; the part in place n has the class `part-n`."""
+    """One bar as SVG text, split by these numbers; part n, from 0, has the CSS class `part-n`."""
     total = sum(numbers)
     parts = list[str]()
     start = 0.0

@@ -21,7 +21,7 @@ from lakehouse.report.chart import share_bar, sparkline
 
 _UNKNOWN = Markup('<span class="unknown">unknown</span>')
 _MILD = frozenset({Concern.PAUSED, Concern.UNDECLARED, Concern.INVENTORY_LATE, Concern.QUARANTINE})
-# A page of 1,000 tables would be large otherwise.
+# The most operations on a page. The page of 1,000 tables would be large otherwise.
 _MOST_RUNS = 200
 # Ages are shown in hours from two hours on, and in days from two days on.
 _HOURS_FROM_MINUTES = 120
@@ -75,7 +75,7 @@ def usd_text(usd: float) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Escapes what would act on a page instead of being shown; the HTML is escaped afterwards."""
+    """Escapes control characters and direction marks. Jinja escapes HTML afterwards."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -97,7 +97,7 @@ def _ago(ms: int | None, now_ms: int) -> str:
 
 
 def _wrong_cells(run: UpkeepOperation) -> list[tuple[str, str, str, str]]:
-    """The figures that were not as predicted, as far as their texts show it."""
+    """The figures whose predicted and actual texts differ."""
     cells = [figure.cells for figure in run.wrong_figures]
     return [each for each in cells if each[1] != each[2]]
 
@@ -117,7 +117,7 @@ def _name(key: str) -> Markup:
 
 
 def _mood(score: float | None) -> str:
-    """The class of a score's colour."""
+    """The CSS class of a score's colour."""
     if score is None:
         return "none"
     if score < _BAD:

@@ -195,6 +195,5 @@ def test_a_lake_that_belongs_to_another_home_is_read_by_every_command_and_writte
         and f"the home {told.home} " in taken["before"]
     )
     assert (
-        f"before, it belonged to the home {tmp_path / 'other'} "
-        in told.run("server", "take-over").stdout
+        f"previous owner: the home {tmp_path / 'other'} " in told.run("server", "take-over").stdout
     )

@@ -146,7 +146,7 @@ def test_a_change_that_is_made_is_no_failure_if_dagster_cannot_be_opened(
     event = "but Dagster has no event of it (OSError: the disk is full)"
     lines = capsys.readouterr().err
     assert f"bronze/orders was rebuilt, {event}" in lines
-    assert f"bronze/orders has its rows back, {event}" in lines
+    assert f"archived rows of bronze/orders are restored, {event}" in lines
 
 
 @pytest.mark.parametrize("arguments", [("materialize",), ("compact", "bronze/orders")])

@@ -199,7 +199,9 @@ class TestRuns:
             and "[x]" not in told["where"].partition("](data")[0]
         )
         assert told["storage_classes"].startswith("![bytes by storage class: none: ")
-        assert told["not_declared"].startswith("bronze/orders[x] is in the lake but not declared. ")
+        assert told["not_declared"].startswith(
+            "bronze/orders[x] is in the lake but not declared, so"
+        )
         again = run(lake)
         assert metadata(again)["rows_loaded"] == 0 and metadata(again)["report"] == told["report"]
 

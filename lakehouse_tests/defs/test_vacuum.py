@@ -161,7 +161,7 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
     )  # click keeps what a command learns when it is called by itself
     assert ended.exit_code == (0 if deleted else 1)
     assert (
-        "1,001 file(s) could not be deleted, like f0000: AccessDenied" in ended.stderr
+        "files that could not be deleted: 1,001, for example f0000: AccessDenied" in ended.stderr
     ) != deleted
 
 

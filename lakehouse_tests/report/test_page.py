@@ -97,14 +97,14 @@ PAGE = Page(
     retained=(
         RetainedTable(
             table="bronze/orders",
-            rules=("rows go 90 days after their at",),
+            rules=("rows are deleted 90 days after their at",),
             has_archive=True,
             partition_count=5,
             row_count=6789,
             size_bytes=2 * 1024**2,
             from_ms=0,
             until_ms=24 * HOUR_MS,
-            kept_versions=("version 12, by its declaration",),
+            kept_versions=("version 12, declared in keep_versions",),
         ),
     ),
     attention=(
@@ -200,10 +200,10 @@ def test_the_numbers_on_the_page_are_those_of_its_values() -> None:
         "Not listed: 1 vacuum that found nothing to delete.",
         "eu-central-1, 2026-11; days of this month whose costs are known: 3. The lake is on a disk",
         "Last seven days 1.25 USD This month so far 4.50 USD",
-        "if it goes on like this 13.50 USD Dead bytes, a month 0.0123 USD",
+        "Forecast for this month 13.50 USD Dead bytes, a month 0.0123 USD",
         "bronze/orders sales 7.50 USD 100% live data Archive it.lakehouse inventory report bronze",
         "bronze: 4.50 USD Owner sales: 4.25 USD Kind storage: live: 3.75 USD",
-        "bronze/orders rows go 90 days after their at 5 6,789 2 MiB 1970-01-01 to 1970-01-02 version",
+        "bronze/orders rows are deleted 90 days after their at 5 6,789 2 MiB 1970-01-01 to 1970-01-02 version",
     ):
         assert text in shown, text
 

@@ -11,7 +11,7 @@ from lakehouse.cli.context import (
     address_field,
     cell_of,
     open_declared,
-    real_place,
+    resolve_address,
     tell_errors,
 )
 from lakehouse.cli.output import (
@@ -87,21 +87,21 @@ def adopt_command(
 
     Describes the table at ADDRESS (a folder, or s3://bucket/folder), and adds three lines to
     adopted.toml. From then on, the lake observes, checks, compacts and vacuums the table like its
-    own tables, but writes nothing else to it. While the writers of a table are unknown, it is not
-    compacted where that could overwrite one of their commits. This command itself only reads logs
+    own tables, but writes nothing else to it. While the writers of a table are unknown, no
+    compaction runs that could overwrite one of their commits. This command itself only reads logs
     and listings of the storage.
     """
     _check_options(address, key, prefix, top)
     opened = open_declared()
-    asked = [real_place(address)] if address is not None else _below(prefix or "")
-    findings = _inspected(opened, asked, key=key, writers=writers)
+    addresses = _addresses_below(prefix or "") if address is None else [resolve_address(address)]
+    findings = _inspected(opened, addresses, key=key, writers=writers)
     alone = findings[0].value if address is not None else None
     if address is not None and findings[0].error:
         raise findings[0].error
     if alone and alone.known_as:
         raise Refused(
-            f"adopt {asked[0]}: it is {alone.known_as} already; see: lakehouse health "
-            f"{alone.known_as}"
+            f"adopt {addresses[0]}: it is already declared as {alone.known_as}. Use lakehouse "
+            f"health {alone.known_as}"
         )
     readable = [each.value for each in findings if each.value]
     new = [each.table for each in readable if not each.known_as]
@@ -137,32 +137,32 @@ def _check_options(
             "that is derived from its address"
         )
     if prefix is None and top is not None:
-        raise Refused("adopt: --top is for --prefix. Omit it: there is one table")
+        raise Refused("adopt: --top needs --prefix. Omit --top: ADDRESS is a single table")
 
 
-def _below(prefix: str) -> Sequence[str]:
-    place = real_place(prefix)
-    search = find_tables(place)
+def _addresses_below(prefix: str) -> Sequence[str]:
+    folder = resolve_address(prefix)
+    search = find_tables(folder)
     if search.left_count:
         tell(
-            f"{search.left_count:,} folders were not searched, since {place} has more than "
-            f"{MOST_FOLDERS:,}. Use --prefix for each of its parts"
+            f"{search.left_count:,} folders were not searched, since {folder} has more than "
+            f"{MOST_FOLDERS:,} folders. Use --prefix for each of its subfolders"
         )
     if search.passed:
-        skipped = f"{count_of(len(search.passed), 'folder')} skipped, like {search.passed[0]}"
         tell(
-            f"{skipped}: a name with = is a partition's, and one that begins with _ or . is hidden."
-            " To adopt a table in such a folder, use its address"
+            f"{count_of(len(search.passed), 'folder')} skipped, for example {search.passed[0]}: a "
+            "name with = is a partition, and a name that begins with _ or . is hidden. To adopt a "
+            "table in such a folder, use the table's address"
         )
     if not search.addresses:
-        raise no_table(place)
+        raise no_table(folder)
     return [*dict.fromkeys(map(real_address, search.addresses))]
 
 
 def _inspected(
     opened: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str
 ) -> list[FoundTable]:
-    """The finding at each address, in order. Tables that are known already keep their keys."""
+    """The finding at each address, in order. Tables that are already declared keep their keys."""
     settings, tables = opened.lake.settings, dict(opened.tables)
     known = {real_address(address_of(table, settings)): key for key, table in tables.items()}
     chosen, refused = list[Table](), dict[str, LakehouseError]()
@@ -238,10 +238,12 @@ def _print_fleet(findings: Sequence[FoundTable], *, top: int | None) -> None:
 def _print_next(
     opened: LakeContext, findings: Sequence[TableFinding], prefix: str, *, dry_run: bool
 ) -> None:
-    """What is missing before these tables are compacted, as a command for all of them."""
+    """Prints the command that allows compactions of these tables, if any table needs it."""
     waiting = [each for each in findings if each.risk]
     if not waiting:
-        show("They are compacted and vacuumed as soon as they are due; nothing else is needed.")
+        show(
+            "The tables are compacted and vacuumed as soon as they are due; nothing else is needed."
+        )
         return
     are_new = dry_run and all(not each.known_as for each in waiting)
     file = opened.lake.settings.adopted
@@ -251,8 +253,8 @@ def _print_next(
         else f"""sed -i 's/^writers = "unknown"/writers = "none"/' {shlex.quote(str(file))}"""
     )
     show(
-        f"{count_of(len(waiting), 'table')} not compacted while writers is unknown. If no other "
-        f"program commits to them during a compaction: {command}"
+        f"not compacted while writers is unknown: {count_of(len(waiting), 'table')}. If no other "
+        f"program commits to them during a compaction, use: {command}"
     )
 
 

@@ -1,4 +1,4 @@
-"""`lakehouse alerts`: what is wrong now, and a message to try the webhook."""
+"""`lakehouse alerts`: lists the firing alerts, and sends a test message to the webhook."""
 
 import click
 
@@ -19,9 +19,9 @@ _NO_WEBHOOK = (
 def alerts_command(context: click.Context) -> None:
     """List the alerts that fire; no JVM.
 
-    A sensor of `lakehouse up` finds them while LAKEHOUSE_ALERT_URL is set: failing checks, health
-    below 50, quarantined records, late vacuums and inventories. It sends each to the webhook once,
-    and once more when it is over.
+    While LAKEHOUSE_ALERT_URL is set, a sensor of `lakehouse up` looks for failing checks, health
+    below 50, quarantined records, late vacuums and late inventories. It sends each alert to the
+    webhook once, and once more when the alert is over.
     """
     if context.invoked_subcommand is not None:
         return

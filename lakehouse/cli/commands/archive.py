@@ -53,7 +53,7 @@ def plan_command(table: str, as_json: bool) -> None:
     table = wanted.key
     plan = run.plan(opened.lake, wanted, opened.tables.values())
     if plan is None:
-        raise not_written(table, asked=f"archive of {table}")
+        raise not_written(table, operation=f"archive of {table}")
     document = plan.as_json()
     write_json(document) if as_json else _print_archive(document)
 
@@ -71,7 +71,7 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
     opened, wanted = open_table(table)
     table = wanted.key
     if run.plan(opened.lake, wanted) is None:  # also refuses a table without an archive
-        raise not_written(table, asked=f"archive of {table}")
+        raise not_written(table, operation=f"archive of {table}")
     document = _through_dagster(opened, wanted, only="archive", anyway=anyway)
     write_json(document) if as_json else _print_archive(document)
 
@@ -88,7 +88,7 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
 @click.option("--anyway", is_flag=True, help="Also delete from the archive of a paused table.")
 @json_option
 def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> int:
-    """Delete archived partitions of TABLE that are past Archive.keep_days.
+    """Delete archived partitions of TABLE whose Archive.keep_days have passed.
 
     Also deletes the archived files of partitions that were restored into TABLE longer ago than the
     table's retention.
@@ -97,11 +97,11 @@ def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> in
     table = wanted.key
     plan = rehearse_expire(opened.lake, wanted)
     if plan is None:
-        raise not_written(table, asked=f"archive of {table}")
+        raise not_written(table, operation=f"archive of {table}")
     if wanted.archive is None and not dry_run:
         raise Refused(
-            f"archive expire of {table}: it declares no archive. Use Table(archive=Archive(…)), "
-            "whose keep_days say how long its partitions are kept"
+            f"archive expire of {table}: the table declares no archive. Use "
+            "Table(archive=Archive(keep_days=…)), which says how long partitions are kept"
         )
     document = (
         plan.as_json()
@@ -124,12 +124,12 @@ def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> in
 @click.argument("table", shell_complete=complete_table)
 @json_option
 def list_command(table: str, as_json: bool) -> None:
-    """Show the archived partitions of TABLE: their sizes, when they were archived, when they go."""
+    """Show the archived partitions of TABLE: their sizes, and when they expire."""
     opened, wanted = open_table(table)
     table = wanted.key
     facts = opened.lake.facts(table)
     if facts is None:
-        raise not_written(table, asked=f"archive of {table}")
+        raise not_written(table, operation=f"archive of {table}")
     contents = archive_contents(opened.lake, facts)
     document = list_document(wanted, facts.snapshot.version, contents)
     if as_json:
@@ -153,7 +153,7 @@ def list_command(table: str, as_json: bool) -> None:
 
 
 def list_document(table: Table, version: int, contents: ArchiveContents) -> dict[str, Any]:
-    """The contents of a table's archive. A partition with late rows has an entry per move."""
+    """The contents of a table's archive. A partition with late rows has one entry per move."""
     expires_ms = expiry_times(contents, None if table.archive is None else table.archive.keep_days)
     partitions = [
         {
@@ -228,8 +228,8 @@ def _print_archive(document: Mapping[str, Any]) -> None:
                     " bills small files as larger ones"
                 )
         show(f"{table}: predicted: {price}")
-        gone = time_text(document["bytes_leave_ms"])
-        show(f"{table}: a daily vacuum has deleted the moved files by {gone}")
+        deleted_by = time_text(document["bytes_leave_ms"])
+        show(f"{table}: daily vacuums delete the moved files by {deleted_by}")
     for note in document["notes"]:
         show(f"{table}: {note}")
     print_figures(document)

@@ -48,7 +48,7 @@ _DAY = click.DateTime(["%Y-%m-%d"])
 @click.option("--dry-run", is_flag=True, help="Show the plan only; starts no JVM.")
 @json_option
 def restore_command(table: str, dry_run: bool, as_json: bool, **chosen: Any) -> None:
-    """Bring archived partitions of TABLE back: all partitions, or a selection by the options.
+    """Bring archived partitions of TABLE back: all, or those that the options select.
 
     With --to they become a new table, and the archive keeps them. With --into-source they return to
     TABLE in one commit, and leave the archive. Tables downstream do not read them again.
@@ -87,10 +87,10 @@ def _print(plan: RestorePlan, sentence: str) -> None:
 
 
 def restore_request(opened: LakeContext, chosen: Mapping[str, Any]) -> RestoreRequest:
-    """The request that the options make.
+    """The restore that the options ask for.
 
     Raises:
-        Refused: the options name no place or both, or the place of an existing table.
+        Refused: not exactly one of --to and --into-source is given, or --to is not a new table.
     """
     place = chosen["place"]
     into_source = chosen["into_source"]
@@ -130,7 +130,7 @@ def _ms(day: datetime | None) -> int | None:
 
 
 def partition_text(values: Mapping[str, str | None]) -> str:
-    """Like `event_date=2013-01-05/event_hour=7`."""
+    """The partition as text, for example `event_date=2013-01-05/event_hour=7`."""
     return "/".join(f"{name}={'null' if text is None else text}" for name, text in values.items())
 
 
@@ -140,6 +140,6 @@ def _report(opened: LakeContext, table: Table, sentence: str) -> None:
 
     report_change(
         opened.lake.settings,
-        f"{table.key} has its rows back",
+        f"archived rows of {table.key} are restored",
         lambda recorder: recorder.report_restore(table, opened.lake, sentence),
     )

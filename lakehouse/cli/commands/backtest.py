@@ -17,9 +17,9 @@ from lakehouse.cli.commands.backtest_text import (
 from lakehouse.cli.context import (
     LakeContext,
     complete_table,
-    keys_by_place,
+    keys_by_address,
     open_declared,
-    real_place,
+    resolve_address,
 )
 from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.core.backtest.result import Backtest
@@ -46,8 +46,8 @@ class Subject:
     prices: Prices = DEFAULT_PRICES
 
 
-# The strategies that can be simulated, and no compaction. Two others cannot be simulated because
-# they work within a write: auto_compaction and optimized_write.
+# The strategies that can be simulated, and `none`: no compaction. Delta's auto_compaction and
+# optimized_write cannot be simulated, because they work within a write.
 _STRATEGIES = {
     "by_sensor": ("mode=automatic", "strategy=by_sensor"),
     "after_write": ("mode=automatic", "strategy=after_write"),
@@ -66,7 +66,7 @@ _STRATEGIES = {
     "words",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Set a knob of the replayed policy, like min_small_files=8; may be given several times.",
+    help="Set a knob of the replayed policy. May be given several times.",
 )
 @click.option(
     "--compare", is_flag=True, help="Also show the policy in force, and the real history."
@@ -79,7 +79,7 @@ _STRATEGIES = {
 @click.option(
     "--reads-per-day",
     type=click.FloatRange(min=0),
-    help="Full reads of the table per day; they decide when a compaction is due.",
+    help="Full reads of the table per day, which decide when a compaction is due.",
 )
 @click.option(
     "--plot",
@@ -136,7 +136,7 @@ def backtests_of(
 
     `given` is the policy with the knobs in `words`. Without `words`, or with `compare`, `in_force`
     is the declared policy. `really` is the real history (with `compare`). With `strategies`, the
-    first back-test is repeated under each strategy, unless it is one of the same policy.
+    first back-test is repeated under each strategy. A policy is not simulated twice.
 
     Raises:
         Refused: there is no table, the policy cannot be parsed, or no policy can be simulated.
@@ -191,11 +191,11 @@ def backtests_of(
 
 def _subject(opened: LakeContext, table: str) -> Subject:
     """A declared table by its key, or any other table by its address or folder."""
-    is_place = is_address(table) or Path(table, "_delta_log").is_dir()
-    is_known = is_address(table) and real_place(table) in keys_by_place(
+    is_path = is_address(table) or Path(table, "_delta_log").is_dir()
+    is_declared_address = is_address(table) and resolve_address(table) in keys_by_address(
         opened.tables, opened.lake.settings
     )
-    if table in opened.tables or is_known or not is_place:
+    if table in opened.tables or is_declared_address or not is_path:
         [wanted] = opened.choose([table])
         return Subject(
             lake=opened.lake,
@@ -204,7 +204,7 @@ def _subject(opened: LakeContext, table: str) -> Subject:
             declared=wanted.compaction,
             prices=wanted.prices,
         )
-    root, _, key = real_place(table).rpartition("/")
+    root, _, key = resolve_address(table).rpartition("/")
     if root == "s3:/":
         raise Refused(
             f"backtest of {table}: not a table. "

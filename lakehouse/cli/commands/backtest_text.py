@@ -16,6 +16,7 @@ from lakehouse.cli.output import (
 )
 from lakehouse.core.backtest.result import Backtest, SimulatedStep
 from lakehouse.core.errors import Refused
+from lakehouse.core.text import count_of
 from lakehouse.report.chart import Labels, Series, line_chart, text_chart
 from lakehouse.runtime.extras import require
 
@@ -79,17 +80,17 @@ def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
             if ratio is None
             else f"{ratio:.3f} of their inputs, as in real compactions"
         )
-        count = uncertainty.modelled_files
-        yield f"the sizes of {count} merged file(s) are estimated as {estimate}"
+        count = count_of(uncertainty.modelled_files, "merged file")
+        yield f"the estimated size of {count} is {estimate}"
     if moved := uncertainty.moved_removals + uncertainty.moved_vectors:
         yield (
-            f"writers changed {moved} file(s) that the replay had already merged: there, they "
-            f"rewrite {bytes_text(uncertainty.carried_bytes)} of rows that they did not change"
+            f"writers changed {count_of(moved, 'file')} that the replay had already merged: in the "
+            f"replay, they also rewrite {bytes_text(uncertainty.carried_bytes)} of unchanged rows"
         )
     if count := uncertainty.unclear_compactions:
         yield (
-            f"for {count} real compaction(s) the log does not show which file got which row: rows "
-            "are assigned by size"
+            f"for {count_of(count, 'real compaction')}, the log does not show which rows went into "
+            "which file: rows are assigned by size"
         )
 
 
@@ -127,7 +128,7 @@ def draw_files(plot: Path, title: str, series: Sequence[Series], marks: Sequence
 
 
 def _print_lines(backtests: Mapping[str, Backtest]) -> None:
-    """Prints the sums of each policy on a line of its own."""
+    """Prints one line with the sums of each policy."""
     heads = ("rewritten", "USD")
     rows = list[tuple[str, ...]]()
     for name, each in backtests.items():

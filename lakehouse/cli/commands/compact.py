@@ -22,7 +22,7 @@ from lakehouse.engine.lake import Lake
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")
 @click.argument("table", shell_complete=complete_table)
 @click.option("--dry-run", is_flag=True, help="Show the plan only; starts no JVM.")
-@click.option("--anyway", is_flag=True, help="Also compact a table that is paused or opted out.")
+@click.option("--anyway", is_flag=True, help="Also compact a table that is paused or opts out.")
 @click.option(
     "--probe",
     is_flag=True,
@@ -32,16 +32,16 @@ from lakehouse.engine.lake import Lake
 def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_json: bool) -> None:
     """Merge the small files of TABLE through Dagster, and show predicted and actual figures.
 
-    A table that is paused, or whose declaration opts out, is refused without --anyway. A table with
-    nothing to merge is left alone, and the command says why. No rows change, so downstream tables
-    are not updated.
+    A table that is paused, or whose declaration opts out, is refused without --anyway. If nothing
+    has to be merged, the table is not changed, and the reason is shown. No rows change, so
+    downstream tables are not updated.
     """
     opened, wanted = open_table(table)
     table = wanted.key
     if dry_run:
         plan = run.plan(opened.lake, wanted)
         if plan is None:
-            raise not_written(table, asked=f"compact {table}")
+            raise not_written(table, operation=f"compact {table}")
         reading = Found(table=wanted, value=plan)
         write_json(plan_document(reading)) if as_json else print_plans([reading], verbose=True)
         return
@@ -54,13 +54,13 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
         config = {"anyway": anyway, "probe": probe}
         [done] = recorder.materialize([f"compaction/{table}"], config=config)
     if done.state == "skipped":
-        raise not_written(table, asked=f"compact {table}")
+        raise not_written(table, operation=f"compact {table}")
     document: Mapping[str, Any] = done.outcome()["lakehouse/compaction"]
     write_json(document) if as_json else _print(document)
 
 
 def _refuse_pool_of_its_project(lake: Lake, table: Table) -> None:
-    """Refuses a commit by Spark if only another Dagster instance keeps the writers apart."""
+    """Refuses a Spark commit if only a pool of another Dagster instance serializes the writers."""
     write = table.write
     if not (is_maintained(table) and isinstance(write, Adopted) and write.writers == "none"):
         return
@@ -68,9 +68,9 @@ def _refuse_pool_of_its_project(lake: Lake, table: Table) -> None:
     if facts is None or choose_engine(table, facts.snapshot).engine == "deltalake":
         return
     raise Refused(
-        f"compact {table.key}: Spark would commit, and the table's writers wait for a pool of "
-        "their Dagster project, which this command cannot take. Materialize the asset "
-        f"compaction/{table.key} on the project's page"
+        f"compact {table.key}: Spark would commit while other writers may commit, too, since this "
+        "command cannot take the pool for which they wait in their Dagster project. Materialize "
+        f"the asset compaction/{table.key} on the project's page"
     )
 
 

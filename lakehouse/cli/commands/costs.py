@@ -1,4 +1,4 @@
-"""`lakehouse costs`: what the lake costs, for what, and what was saved."""
+"""`lakehouse costs`: what the lake costs, by table and kind, and what upkeep saved."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -62,8 +62,8 @@ def costs_command(
 ) -> None:
     """Show what the lake, or TABLE, costs: stored bytes, compute and requests; no JVM.
 
-    The recorded days come from costs/chargeback. With --bill, the rows of a bill are split by the
-    bytes that each table stored; they sum up to the bill.
+    The costs of past days are read from the table costs/chargeback. With --bill, the rows of a bill
+    are split by the bytes that each table stored. The parts sum up to the bill.
     """
     opened = open_declared()
     if bill is not None:
@@ -76,7 +76,7 @@ def costs_command(
     first = month_start(now) if since is None else min(since.date(), month_start(now))
     reading = read_ledger(opened.lake, opened.tables, since=first, now_ms=now)
     for key, why in reading.unread.items():
-        tell(f"{key}: its operations are not counted, as it cannot be read: {why}")
+        tell(f"{key}: its operations are not counted, since they cannot be read: {why}")
     charges = [each for each in reading.charges if table is None or each.table == table]
     amounts = read_savings(opened.lake, chosen, charges, now_ms=now)
     days = known_days(reading.charges, today=day_of(now))
@@ -108,7 +108,7 @@ def _allocate(opened: LakeContext, bill: Path, resource: str, *, as_json: bool) 
     else:
         show(
             f"{bill}: {count_of(allocated.billed_rows, 'row')} of {resource!r} split into"
-            f" {count_of(allocated.row_count, 'row')} of costs/chargeback, in sum"
+            f" {count_of(allocated.row_count, 'row')} of costs/chargeback, in total"
             f" {usd_text(allocated.billed)} {allocated.currency}"
         )
 

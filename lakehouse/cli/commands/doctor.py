@@ -1,4 +1,4 @@
-"""`lakehouse doctor`: checks a configuration from end to end, and says what is wrong."""
+"""`lakehouse doctor`: checks a configuration from end to end, and prints what is wrong."""
 
 import os
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"
 def doctor_command(with_spark: bool, as_json: bool) -> int:
     """Check this configuration from end to end: machine, storage, tables, Dagster and Spark.
 
-    Test files are written to the lake and deleted again. Exit code 2 if a check failed.
+    Test files are written to the lake and deleted again. The exit code is 2 if a check failed.
     """
     examination = Examination(show=show_nothing if as_json else show_finding)
     settings = _settings(examination)
@@ -66,18 +66,19 @@ def show_finding(finding: Finding) -> None:
 
 
 def show_nothing(_: Finding) -> None:
-    """Prints nothing: with `--json`, all findings are printed at the end."""
+    """Prints nothing, because all findings are printed at the end with `--json`."""
 
 
 def _settings(examination: Examination) -> Settings | None:
-    found = list[Settings]()
+    parsed = list[Settings]()
 
     def parse() -> Verdict:
-        found.append(settings_in_force())
-        return f"the lake is {found[0].root}, Spark is {found[0].spark.partition(';')[0]}"
+        settings = settings_in_force()
+        parsed.append(settings)
+        return f"the lake is {settings.root}, Spark is {settings.spark.partition(';')[0]}"
 
     examination.check("settings", parse)
-    return found[0] if found else None
+    return parsed[0] if parsed else None
 
 
 def _examine(examination: Examination, settings: Settings, *, with_spark: bool) -> None:
@@ -129,6 +130,7 @@ def _dagster(settings: Settings) -> Verdict:
     if pools.default_pool_limit != 1:
         return Doubt(
             sentence=f"{answers}, but pools have no limit of 1, so a table's writer and its "
-            "compaction may run at once. Use concurrency.pools.default_limit: 1 in dagster.yaml"
+            "compaction may run at the same time. Use concurrency.pools.default_limit: 1 in "
+            "dagster.yaml"
         )
     return answers

@@ -1,4 +1,4 @@
-"""`lakehouse evolve`: shows how tables follow their changed declarations, and applies it."""
+"""`lakehouse evolve`: shows and applies the changes that make tables match declarations."""
 
 from collections.abc import Sequence
 
@@ -26,9 +26,9 @@ from lakehouse.engine.spark.open_session import connect
 
 @click.group("evolve", epilog="Example: lakehouse evolve plan bronze/orders")
 def evolve_command() -> None:
-    """Show how tables follow their changed declarations, and apply it.
+    """Show and apply the changes that make tables match their declarations.
 
-    Safe changes, like a new column, are applied by the next run that writes the table.
+    Safe changes, for example a new column, are applied by the next run that writes the table.
     """
 
 
@@ -36,9 +36,9 @@ def evolve_command() -> None:
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @json_option
 def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
-    """Show each change of TABLE (default: all), how it is made, what it costs, and when.
+    """Show the changes that make each TABLE (default: all) match its declaration.
 
-    Nothing is changed.
+    For each change: how and when it is applied, and what it costs. Nothing is changed.
     """
     opened = open_declared()
     chosen = [table for table in opened.choose(tables) if tables or not _is_adopted(table)]
@@ -61,7 +61,7 @@ def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
 @click.option(
     "--in-place",
     is_flag=True,
-    help="Rename and widen columns by metadata alone. Older readers lose the table.",
+    help="Rename and widen columns by metadata alone. Older Delta readers cannot read the result.",
 )
 @click.option(
     "--drop",
@@ -72,16 +72,16 @@ def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
 @click.option(
     "--keep-old",
     is_flag=True,
-    help="With formerly=: leave the folder of the earlier key as it is.",
+    help="If TABLE declares formerly=: keep the folder of the earlier key.",
 )
 @json_option
 def apply_command(
     table: str, in_place: bool, drop: tuple[str, ...], keep_old: bool, as_json: bool
 ) -> None:
-    """Make TABLE follow its declaration, as `lakehouse evolve plan` shows it.
+    """Apply the changes of TABLE that `lakehouse evolve plan` shows.
 
-    The table changes in one commit, or, for metadata, in one commit per change. If the command is
-    killed, the next one continues.
+    A rebuild is one commit. Each change of metadata alone is a commit of its own. If the command is
+    killed, run it again: it continues where it stopped.
     """
     opened, wanted = open_table(table)
     table = wanted.key

@@ -1,4 +1,4 @@
-"""`lakehouse health`: counts and scores, worst first."""
+"""`lakehouse health`: file counts and health scores of tables, worst first."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,15 +31,15 @@ _BAR_WIDTH = 30
 @click.command("health", epilog="Example: lakehouse health silver/flights --verbose")
 @click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
 @click.option(
-    "-v", "--verbose", is_flag=True, help="Also the parts of each score and the sizes of the files."
+    "-v", "--verbose", is_flag=True, help="Also show the parts of each score and the file sizes."
 )
 @json_option
 def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
-    """Show counts and scores, worst first; no JVM.
+    """Show file counts and health scores, worst table first; no JVM.
 
-    The score of each TABLE (default: all) is 0 to 100. Small files are below three quarters of the
-    target; mergeable files are those that a compaction would really remove. TABLE may also be the
-    ADDRESS of a Delta table that is not declared: a folder (/data/orders, ./orders) or
+    The score of each TABLE (default: all) is 0 to 100. Small files have less than three quarters of
+    the target size. Mergeable files are those that a compaction would really remove. TABLE may also
+    be the ADDRESS of a Delta table that is not declared: a folder (/data/orders, ./orders) or
     s3://bucket/orders.
     """
     opened, chosen = open_tables(tables)

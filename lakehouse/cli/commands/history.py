@@ -59,10 +59,10 @@ def history_command(
     plot: str | None,
     as_json: bool,
 ) -> None:
-    """Show the commits of TABLE, newest first, and the account of all; starts no JVM.
+    """Show the commits of TABLE, newest first, and the account of its compactions; no JVM.
 
-    Shows when and why each compaction ran, and its predicted and actual figures. The account below
-    covers all commits in the log: the mean error of the predictions, bytes rewritten per byte
+    Shows when and why each compaction ran, and its predicted and actual figures. The account at the
+    end covers all commits in the log: the mean error of the predictions, bytes rewritten per byte
     ingested, and wasted work.
     """
     if plot is not None and plot != _IN_TERMINAL:
@@ -71,7 +71,7 @@ def history_command(
     table = wanted.key
     facts = opened.lake.facts(wanted.key)
     if facts is None:
-        raise not_written(table, asked=f"history {table}")
+        raise not_written(table, operation=f"history {table}")
     account = account_of(opened.lake, wanted, facts)
     probe = newest_probe(opened.lake, wanted.key)
     entries = {entry.compaction.version: entry for entry in account.entries}
@@ -133,7 +133,7 @@ def _compaction(entry: Entry) -> dict[str, Any]:
 
 def _print(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
     if not commits:
-        tell("no such commit in the log")
+        tell("the log contains no commit that the options select")
         return
     heads = ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", "")
     rows = list[tuple[str, ...]]()
@@ -172,7 +172,7 @@ def _why(commit: Commit, entry: Entry | None) -> str:
     actual = entry.compaction
     predicted = entry.compaction.predicted
     if predicted is None:
-        return "not by this program: no prediction"
+        return "not by this program, so there is no prediction"
     wrong = [
         f"{name.replace('_', ' ')} {getattr(predicted, name):,}"
         for name in _COUNTED

@@ -23,6 +23,7 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory.reconcile import Reconciliation, TableShares, UsageShare
 from lakehouse.core.inventory.report_manifest import Report
+from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_report
 from lakehouse.engine.inventory.reports_table import inventory_table
@@ -33,7 +34,7 @@ _NAMED = 20
 _configuration_option = click.option(
     "--configuration",
     metavar="ID",
-    help="Use only reports of this inventory configuration (lakehouse-scan: our own scans).",
+    help="Use only reports of this inventory configuration (lakehouse-scan: the lake's own scans).",
 )
 
 
@@ -103,13 +104,14 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     else:
         counted = f"{figures['object_count']:,} objects of {bytes_text(figures['size_bytes'])}"
         show(
-            f"report {figures['report']}: {counted}; {figures['rows_loaded']:,} row(s) loaded into "
-            f"{key}, version {figures['version']}"
+            f"report {figures['report']}: {counted}; rows loaded into {key}: "
+            f"{figures['rows_loaded']:,}, version {figures['version']}"
         )
     if figures["missing_files"]:
         tell(
-            f"{Broken.__name__}: {figures['missing_files']} live file(s) are not in storage; "
-            "lakehouse inventory report names them"
+            f"{Broken.__name__}: not in storage: "
+            f"{count_of(figures['missing_files'], 'live file')}. Use lakehouse inventory report to "
+            "list missing files"
         )
     return Broken.exit_code if figures["missing_files"] else 0
 
@@ -130,9 +132,9 @@ def report_command(
 ) -> int:
     """Show where the bytes are, by table and part.
 
-    Compares the newest complete report with the log of TABLE, or with the logs of all tables; then
-    it also shows files that belong to no table. The exit code is 1 if a file that a table's newest
-    version reads is missing, or if the log of a table cannot be read.
+    Compares the newest complete report with the log of TABLE. Without TABLE, the logs of all tables
+    are compared, and files that belong to no table are also shown. The exit code is 1 if a file
+    that a table's newest version reads is missing, or if the log of a table cannot be read.
     """
     opened = open_declared()
     now = now_ms()
@@ -163,14 +165,14 @@ def _problem_of(table: TableShares) -> str:
         return f"{table.table}: {table.problem}"
     if not table.missing:
         return ""
-    where = (
+    advice = (
         "no file of the table is in the report. Does the report cover another prefix?"
         if not table.shares
         else "restore them from a backup"
     )
     return (
-        f"{table.table}: {len(table.missing)} file(s) of version {table.version} are not in "
-        f"storage, the first is {table.missing[0]}; {where}"
+        f"{table.table}: not in storage: {count_of(len(table.missing), 'file')} of version "
+        f"{table.version}, the first is {table.missing[0]}; {advice}"
     )
 
 
@@ -253,13 +255,13 @@ def _print_report(
                 show(f"  and {len(names) - _NAMED} more; all of them with --json")
         if small := sum(share.small_count for share in table.shares):
             show(
-                f"{table.table}: {small:,} small data file(s) by the report alone, since its log "
-                "cannot be read"
+                f"{table.table}: small data files, counted from the report because the log cannot "
+                f"be read: {small:,}"
             )
         if table.unsettled_count:
             show(
-                f"{table.table}: {table.unsettled_count} live file(s) are too new to be in the "
-                "report"
+                f"{table.table}: too new to be in the report: "
+                f"{count_of(table.unsettled_count, 'live file')}"
             )
 
 

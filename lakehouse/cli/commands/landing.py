@@ -22,7 +22,7 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_file
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.open_session import connect
 
-# On a cluster, people ask which work stays on the machine of the run.
+# Shown on a cluster, where it matters which work stays on the machine of the run.
 _READ_HERE = (
     "; this process reads the files and stages them in parts of 16 MiB, Spark does the rest"
 )
@@ -48,7 +48,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     and loading stops. Use --arrived to state that the table holds the rows of batches 1 to N, and
     none of later batches. This adds a commit without rows.
     """
-    opened, wanted = open_landed(table, asked="landing")
+    opened, wanted = open_landed(table, command="landing")
     if arrived is not None:
         with driver_for_command(opened.lake.settings):
             record_loaded(
@@ -84,13 +84,13 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
     facts = opened.lake.facts(table.key)
     planned = 0 if ledger.newest is None else ledger.newest.number
     arrived = None if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key))
-    holds = (
-        "its log does not record which of them it holds"
+    loaded = (
+        "the table's log does not record which of them are loaded"
         if facts
         else "the table does not exist yet"
     )
     if arrived is not None:
-        holds = f"its log records batch {arrived} as the last one loaded"
+        loaded = f"the table's log records batch {arrived} as the last one loaded"
     try:
         unfinished = unfinished_batch(
             opened.lake, table, last_loaded(table, facts, ledger), ledger, batches
@@ -105,8 +105,8 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
             following += _READ_HERE
     except (Broken, Refused) as error:
         following = str(error)  # the error that will stop the next load
-    known = sum(each.is_taken for each in ledger.seen.values())
-    taken = known + len(ledger.forgotten)
+    taken_in_ledger = sum(each.is_taken for each in ledger.seen.values())
+    taken = taken_in_ledger + len(ledger.forgotten)
     file_count = count_of(taken, "file")
     batch_count = f"{planned} batch{'' if planned == 1 else 'es'}"
     return {
@@ -115,19 +115,21 @@ def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
         "planned": planned,
         "arrived": arrived,
         "files_taken": taken,
-        "files_set_aside": len(ledger.seen) - known,
+        "files_set_aside": len(ledger.seen) - taken_in_ledger,
         "quarantine_rows": quarantined_count(opened.lake, table.key),
         "set_aside": describe_set_aside(ledger, landing),
         "next": following,
         "after_load": None
         if landing.after_load == "keep"
-        else _what_goes(opened.lake, table, batches, facts),
-        "sentence": f"{batch_count} of {file_count} below {landing.prefix} planned; {holds}",
+        else _what_leaves(opened.lake, table, batches, facts),
+        "sentence": f"{batch_count} of {file_count} below {landing.prefix} planned; {loaded}",
     }
 
 
-def _what_goes(lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None) -> str:
-    """Which files leave the landing area with the next load, and why others stay."""
+def _what_leaves(
+    lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
+) -> str:
+    """Which files the next load removes from the landing area, and why others stay."""
     try:
         return f"with the next load {plan_landed(lake, table, batches, facts).sentence}"
     except Refused as error:

@@ -26,7 +26,7 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches
 if TYPE_CHECKING:
     from lakehouse.cli.dagster_runs import AssetRun, Recorder
 
-_SUMS = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "seconds")
+_FIGURES = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "seconds")
 
 
 @click.command(
@@ -37,14 +37,15 @@ _SUMS = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "s
 @click.option(
     "--full-refresh",
     is_flag=True,
-    help="Compute all rows again from the inputs, like `lakehouse rebuild`.",
+    help="Compute all rows again, like `lakehouse rebuild --from inputs`.",
 )
 @json_option
 def materialize_command(selections: tuple[str, ...], full_refresh: bool, as_json: bool) -> int:
     """Write tables and run their checks, inputs first, through Dagster.
 
-    Each SELECTION (default: all) is a table (silver/flights), a layer (bronze), or an asset
-    selection of Dagster. All landed files are loaded. A table without new input is not changed.
+    Each SELECTION is a table (silver/flights), a layer (bronze), or a Dagster asset selection. By
+    default, all tables are written, except adopted ones. All landed files are loaded. A table
+    without new input is not changed.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
@@ -68,7 +69,10 @@ def _rebuild(opened: LakeContext, tables: Sequence[Table], *, as_json: bool) -> 
     from lakehouse.cli.commands.rebuild import print_outcome, rebuild_tables
 
     if not tables:
-        raise Refused("materialize --full-refresh: no table is named. Use `lakehouse tables`")
+        raise Refused(
+            "materialize --full-refresh: name the tables to rebuild. Use `lakehouse tables` to "
+            "list all tables"
+        )
     with driver_for_command(opened.lake.settings):
         outcomes = rebuild_tables(opened, tables, "inputs")
     if as_json:
@@ -80,39 +84,40 @@ def _rebuild(opened: LakeContext, tables: Sequence[Table], *, as_json: bool) -> 
 
 
 def _select(selections: Sequence[str], opened: LakeContext, recorder: "Recorder") -> list[Table]:
-    """The selected tables, each once, inputs first; all of them without a selection."""
-    own = [table for table in opened.tables.values() if not isinstance(table.write, Adopted)]
+    """The tables to write, each once, inputs first. By default, all except adopted tables."""
+    declared = opened.tables.values()
+    written_here = [table for table in declared if not isinstance(table.write, Adopted)]
     if not selections:
-        return own
+        return written_here
     chosen = {
         table.key
         for selection in selections
-        for table in _select_one(selection, own, opened, recorder)
+        for table in _select_one(selection, written_here, opened, recorder)
     }
-    return [table for table in own if table.key in chosen]
+    return [table for table in written_here if table.key in chosen]
 
 
 def _select_one(
-    selection: str, own: Sequence[Table], opened: LakeContext, recorder: "Recorder"
+    selection: str, written_here: Sequence[Table], opened: LakeContext, recorder: "Recorder"
 ) -> list[Table]:
     """The tables of one selection.
 
     Raises:
-        Refused: it selects no table, or an adopted one.
+        Refused: the selection names an adopted table, or contains no table that the lake writes.
     """
     named = opened.tables.get(selection)
     if named and isinstance(named.write, Adopted):
         raise Refused(
-            f"materialize {selection}: others write this table. Use lakehouse compact {selection} "
-            f"or lakehouse vacuum {selection}"
+            f"materialize {selection}: other programs write this adopted table. Use lakehouse "
+            f"compact {selection} or lakehouse vacuum {selection}"
         )
     keys = {selection} if named or selection in LAYERS else recorder.select(selection)
-    chosen = [table for table in own if table.key in keys or table.layer in keys]
+    chosen = [table for table in written_here if table.key in keys or table.layer in keys]
     if not chosen:
         near = nearest(selection, opened.tables)
         raise Refused(
-            f"materialize {selection!r}: not a table, a layer, or an asset selection of Dagster "
-            f"that contains tables; {near}"
+            f"materialize {selection!r}: not a table, a layer, or a Dagster asset selection that "
+            f"contains tables; {near}"
         )
     return chosen
 
@@ -124,41 +129,38 @@ def _document(table: Table, runs: Mapping[str, "AssetRun"], opened: LakeContext)
     elif run.state == "done":
         sentence = str(run.metadata["lakehouse/outcome"])
     else:
-        missing = next(
-            (
-                source.key
-                for source in table.inputs
-                if source.key in runs and runs[source.key].state != "done"
-            ),
-            None,
-        )
-        sentence = (
-            f"not run: {missing} failed or does not exist yet"
-            if missing
-            else _why_no_table(table, opened)
-        )
+        sentence = _why_skipped(table, runs, opened)
     return run_document(table.key, run, sentence=sentence)
 
 
 def run_document(key: str, run: "AssetRun", *, sentence: str) -> dict[str, Any]:
-    """The document of one table."""
+    """The JSON document of one table."""
     return {
         "table": key,
         "state": run.state,
         "version": run.metadata.get("lakehouse/version"),
-        **{name: run.metadata.get(f"lakehouse/{name}", 0) for name in _SUMS},
+        **{name: run.metadata.get(f"lakehouse/{name}", 0) for name in _FIGURES},
         "sentence": sentence,
         "error": type(run.error).__name__ if run.error else None,
         "run_id": run.run_id,
     }
 
 
-def _why_no_table(table: Table, opened: LakeContext) -> str:
-    aside = None
+def _why_skipped(table: Table, runs: Mapping[str, "AssetRun"], opened: LakeContext) -> str:
+    """Why the run recorded nothing for the table.
+
+    A derived table is skipped only if an input in the same run is not done. An input outside the
+    run that does not exist makes the table's own step fail.
+    """
     if table.source is not None:
         batches = PlannedBatches(opened.lake.store, table.key, prefix=table.source.prefix)
-        aside = describe_set_aside(batches.ledger(), table.source)
-    return f"no file has landed for it{f'; {aside}' if aside else ''}"
+        set_aside = describe_set_aside(batches.ledger(), table.source)
+        nothing_landed = "no file to load has landed"
+        return f"{nothing_landed}; {set_aside}" if set_aside else nothing_landed
+    for source in table.inputs:
+        if source.key in runs and runs[source.key].state != "done":
+            return f"not run: its input {source.key} failed or does not exist yet"
+    return f"run {runs[table.key].run_id} recorded nothing. Look at it on Dagster's page"
 
 
 def _print(documents: Sequence[Mapping[str, Any]]) -> None:

@@ -27,13 +27,15 @@ _MAX_AGE_SECONDS_ON_S3 = 300
     help="Replace this file, for the textfile collector of node_exporter, and print nothing.",
 )
 @click.option(
-    "--serve", is_flag=True, help="Serve them at LAKEHOUSE_METRICS_PORT on loopback, until Ctrl-C."
+    "--serve",
+    is_flag=True,
+    help="Serve the metrics at LAKEHOUSE_METRICS_PORT on loopback, until Ctrl-C.",
 )
 def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> None:
     """Print the lake's metrics in Prometheus' text format; no JVM.
 
-    Health, size, upkeep and checks of each TABLE (default: all). `lakehouse up` serves the same
-    metrics. TABLE may also be the ADDRESS of a Delta table that is not declared.
+    They cover health, size, upkeep and checks of each TABLE (default: all). `lakehouse up` serves
+    the same metrics. TABLE may also be the ADDRESS of a Delta table that is not declared.
     """
     from lakehouse.engine.metrics.exposition import metrics_text, write_metrics
 

@@ -33,7 +33,7 @@ _SPAN = re.compile(r"(\d{1,5})([mhd])")
 def pause_command(table: str, until: str | None, why: str, as_json: bool) -> None:
     """Pause the upkeep of TABLE until a time, or until it is resumed.
 
-    Compactions and vacuums of TABLE no longer start automatically. Starting one by hand requires
+    Compactions and vacuums of TABLE no longer start automatically. To start one by hand, use
     --anyway. A run in progress is not stopped. Writes continue. A second pause replaces the first.
     """
     opened, wanted = open_table(table)

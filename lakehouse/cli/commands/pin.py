@@ -28,7 +28,7 @@ _SPARK_SETTING = (
 )
 @click.argument("table", required=False, shell_complete=complete_table)
 @click.option("--version", type=click.IntRange(min=0), help="The version to keep.")
-@click.option("--reader", help="The reader that needs it, one of the table's Vacuum.readers.")
+@click.option("--reader", help="The reader that needs it: one of the table's Vacuum.readers.")
 @click.option("--until", metavar="TIME", help="End of the pin: 2026-12-01T06:00Z, or 6h, 30d.")
 @click.option("--remove", "until", flag_value="", help="Remove the pin instead.")
 @json_option
@@ -79,7 +79,7 @@ def _change(
     kept = set_pin(opened.lake, table, version=version, reader=reader, until_ms=until_ms)
     sentences = [
         f"{key}: version {version} ({count_of(len(kept.files), 'file')}) is {kept.why}",
-        f"after the table's retention, Spark reads the version only with {_SPARK_SETTING}",
+        f"once its retention has passed, Spark reads the version only with {_SPARK_SETTING}",
     ]
     if kept.log_until_ms is not None and kept.log_until_ms < until_ms:
         sentences.append(kept.log_sentence)
@@ -87,15 +87,15 @@ def _change(
 
 
 def _document(opened: LakeContext, table: Table, pin: Pin) -> dict[str, Any]:
-    """A pin, and why it does not hold (empty if it does)."""
+    """A pin, and why it has no effect (`why_not`, empty if it has)."""
     facts = opened.lake.facts(table.key)
     why_not = ""
     if pin.until_ms <= now_ms():
-        why_not = "it has ended"
+        why_not = "the pin has ended"
     elif pin.reader not in table.vacuum.readers:
         why_not = f"Vacuum.readers does not name {pin.reader}"
     elif facts is None or facts.snapshot.table_id != pin.table_id:
-        why_not = "the table was created again since"
+        why_not = "the table was created again after the pin"
     return {**asdict(pin), "holds": not why_not, "why_not": why_not}
 
 

@@ -40,10 +40,11 @@ from lakehouse.engine.fleet_from_logs import read_fleet
 def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show what each compaction would do, and why; no JVM.
 
-    Nothing is changed. Tables (default: all) come in the order in which the sensor would compact
-    them: by daily benefit for readers per cost. TABLE may also be the ADDRESS of a Delta table that
-    is not declared: a folder (/data/orders, ./orders) or s3://bucket/orders. Reads are counted by
-    the commits of downstream tables. Runs under way and waiting times are unknown to the terminal.
+    Nothing is changed. Tables (default: all) are shown in the order in which the sensor would
+    compact them: by the daily benefit for readers, divided by the cost. TABLE may also be the
+    ADDRESS of a Delta table that is not declared: a folder (/data/orders, ./orders) or
+    s3://bucket/orders. Reads are counted by the commits of downstream tables. This command does not
+    know which runs are in progress, nor how long tables have waited.
     """
     opened, chosen = open_tables(tables)
     reading = read_fleet(opened.lake, opened.tables, chosen)
@@ -71,7 +72,7 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
 
 
 def plan_document(reading: Found[CompactionPlan]) -> dict[str, Any]:
-    """The documented shape; without a plan, version is null and nothing is removed."""
+    """The JSON document of a plan. Without a plan, `version` is null and nothing is removed."""
     if reading.value:
         return {**reading.value.as_json(), **address_field(reading.table)}
     unknown = dict.fromkeys(
@@ -124,7 +125,7 @@ def _undeclared_document(table: Table) -> dict[str, Any]:
 def print_plans(
     readings: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()
 ) -> None:
-    """Prints the plans, with the sensor's decisions if given; `verbose` adds the bins."""
+    """Prints the plans, with the sensor's decisions if given; `verbose` adds bins and files."""
     decided = {decision.table: decision for decision in decisions}
     places = {table: place for place, table in enumerate(decided)}
     ordered = (

@@ -49,7 +49,7 @@ def list_command(tables: tuple[str, ...], as_json: bool) -> None:
     opened = open_declared()
     counts = ("rows", "retried", "settled")
     documents = list[dict[str, Any]]()
-    for table in opened.choose_landed(tables, asked="quarantine"):
+    for table in opened.choose_landed(tables, command="quarantine"):
         account = review.account_of(opened.lake, table)
         values: Mapping[str, Any] = dict.fromkeys(counts, 0)
         if account is not None:
@@ -79,7 +79,7 @@ def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) 
 
     For a whole file, line and text are shown as "-".
     """
-    opened, wanted = open_landed(table, asked="quarantine")
+    opened, wanted = open_landed(table, command="quarantine")
     with driver_for_command(opened.lake.settings):
         document = review.show(_session(opened.lake, wanted), files, limit=limit)
     if as_json:
@@ -121,7 +121,7 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
-    opened, wanted = open_landed(table, asked="quarantine")
+    opened, wanted = open_landed(table, command="quarantine")
     with driver_for_command(opened.lake.settings):
         done = retry(_session(opened.lake, wanted), files, dry_run=dry_run)
         # Materialize even if nothing was retried: an earlier retry's load may have been killed.
@@ -154,7 +154,7 @@ def settle_command(
 
     They leave the quarantine; landed files stay where they are.
     """
-    opened, wanted = open_landed(table, asked="quarantine")
+    opened, wanted = open_landed(table, command="quarantine")
     with driver_for_command(opened.lake.settings):
         done = review.settle(_session(opened.lake, wanted), files, why=why, dry_run=dry_run)
     _print_review(done, as_json=as_json)

@@ -23,15 +23,15 @@ from lakehouse.engine.spark.open_session import connect
     "--from",
     "source",
     type=click.Choice(("rows", "inputs")),
-    help="The table's own rows (default of a landed table), or its inputs (default of others).",
+    help="The table's own rows (default for landed tables), or its inputs (default for others).",
 )
 @json_option
 def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool) -> None:
-    """Write all rows of TABLE again, in one commit, and compare them first.
+    """Write all rows of TABLE again, in one commit, after the new rows are verified.
 
-    From its own rows, the table gets its declared columns and partitions, and tables that read it
-    have nothing to read. From its inputs, all rows are computed again: after its keys, its write
-    mode or its code have changed. The table keeps its history and its landed batches.
+    With --from rows, TABLE gets its declared columns and partitions, and downstream tables have
+    nothing new to read. With --from inputs, all rows are computed again. Use that if the keys, the
+    write mode or the code have changed. TABLE keeps its history and its record of loaded batches.
     """
     opened, wanted = open_table(table)
     table = wanted.key
@@ -65,7 +65,7 @@ def rebuild_tables(
 
 
 def print_outcome(outcome: RebuildOutcome) -> None:
-    """Prints what was done, and what tables downstream do."""
+    """Prints what was done, and what downstream tables do."""
     show(f"{outcome.plan.table}: {outcome.sentence}")
     for sentence in outcome.plan.readers:
         show(sentence)

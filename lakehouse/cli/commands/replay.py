@@ -105,13 +105,13 @@ def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
                 description=f"{played.until:%Y-%m-%d %H:00}",
             )
 
-        asked = {
+        options = {
             "start": lake.settings.replay_start,
             "until": until,
             "hours": hours,
             "changes": lake.settings.replay_cdc,
         }
-        return play.play(lake.store, lake.settings.home, **asked, on_progress=show)
+        return play.play(lake.store, lake.settings.home, **options, on_progress=show)
 
 
 def _player() -> ModuleType:
@@ -120,5 +120,5 @@ def _player() -> ModuleType:
     except ImportError as error:
         if not (error.name or "").startswith("lakehouse.replay"):
             raise
-        raise Refused("replay: lakehouse/replay was deleted. Use files of your own") from error
+        raise Refused("replay: lakehouse/replay was deleted. Use your own files") from error
     return play

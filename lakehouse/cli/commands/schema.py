@@ -25,7 +25,7 @@ def schema_command(table: str, as_json: bool) -> None:
     time, the file and the policy that added it. If no schema is declared, lists the columns that
     were inferred from the first batch instead. Starts no JVM.
     """
-    opened, wanted = open_landed(table, asked="schema")
+    opened, wanted = open_landed(table, command="schema")
     landing = wanted.landing
     history = PlannedBatches(opened.lake.store, wanted.key, prefix=landing.prefix).ledger().columns
     present = [

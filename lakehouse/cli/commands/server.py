@@ -26,7 +26,7 @@ _MEANING = {
 def server_command() -> None:
     """Start or stop the Spark server, show its state, or take over the lake.
 
-    If no server is running, commands that need Spark, like materialize or compact, start one and
+    If no server is running, commands that need Spark (for example materialize) start one and
     stop it at their end.
     """
 
@@ -70,8 +70,8 @@ def stop_command(as_json: bool) -> None:
 def take_over_command(as_json: bool) -> None:
     """Make this home, or the Spark that LAKEHOUSE_SPARK names, the writer of the lake.
 
-    Stop the previous writer for good first: two Spark drivers on one table lose commits. If it
-    still runs on this machine, the command is refused.
+    First stop the previous writer for good: two Spark drivers on one table lose commits. While the
+    previous writer still runs on this machine, this command is refused.
     """
     mine, before = take_over(open_lake(settings_in_force()))
     if as_json:
@@ -79,7 +79,7 @@ def take_over_command(as_json: bool) -> None:
     else:
         show(f"the lake belongs to {mine.driver}")
         if before and before.driver != mine.driver:
-            show(f"before, it belonged to {before.sentence}")
+            show(f"previous owner: {before.sentence}")
 
 
 def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:

@@ -30,8 +30,8 @@ from lakehouse.engine.compaction.holds import hold_now
 from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.journal.moves import why_unmoved
 
-# A table's snapshot (`None`: there is no table yet), and the reason to leave the table alone, if
-# there is one.
+# A table's snapshot, or `None` if there is no table yet; and why the compaction sensor skips the
+# table, or `None` if it does not.
 ListedTable = tuple[Snapshot | None, Explanation | None]
 
 
@@ -40,8 +40,8 @@ ListedTable = tuple[Snapshot | None, Explanation | None]
 def tables_command(as_json: bool) -> int:
     """List the declared tables, and the state of each.
 
-    Shows where rows come from, and which tables are left alone, and why. Tables in the folders of
-    the layers that are not declared come last.
+    Shows where rows come from, and which tables the compaction sensor skips, and why. Undeclared
+    tables in the folders of the layers come last.
     """
     opened = open_declared()
 
@@ -71,9 +71,9 @@ def tables_command(as_json: bool) -> int:
         rows += [_row(each, "not declared") for each in rest]
         print_grid(heads, rows, numbers=heads[3:7])
         show_once(
-            (key, f"{key} is left alone, {held.reason.name}: {held.sentence}")
-            for key, held in ((each.table.key, each.value and each.value[1]) for each in readings)
-            if held
+            (key, f"the sensor skips {key}, {hold.reason.name}: {hold.sentence}")
+            for key, hold in ((each.table.key, each.value and each.value[1]) for each in readings)
+            if hold
         )
         for table in (each.table for each in readings if not each.error):
             if why := why_unmoved(opened.lake.store, table):
@@ -84,7 +84,7 @@ def tables_command(as_json: bool) -> int:
 
 def _document(reading: Found[ListedTable], *, is_declared: bool) -> dict[str, Any]:
     table = reading.table
-    snapshot, held = reading.value or (None, None)
+    snapshot, hold = reading.value or (None, None)
     return {
         "table": table.key,
         "declared": is_declared,
@@ -99,7 +99,7 @@ def _document(reading: Found[ListedTable], *, is_declared: bool) -> dict[str, An
         **{
             name: getattr(snapshot, name, None) for name in ("version", "row_count", "committed_ms")
         },
-        "hands_off": {"reason": held.reason.name, "sentence": held.sentence} if held else None,
+        "hands_off": {"reason": hold.reason.name, "sentence": hold.sentence} if hold else None,
     }
 
 
@@ -115,7 +115,7 @@ def _row(reading: Found[ListedTable], write: str) -> tuple[str, ...]:
             "-",
             "-",
             "-",
-            type(reading.error).__name__ if reading.error else "not there yet",
+            type(reading.error).__name__ if reading.error else "not written yet",
         )
     counts = (
         str(snapshot.version),
@@ -139,4 +139,4 @@ def _write_text(write: WriteMode) -> str:
         case Overwrite():
             return "overwrite"
         case Adopted(uri=uri):
-            return f"others, at {uri}"
+            return f"by other programs, at {uri}"

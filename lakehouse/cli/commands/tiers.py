@@ -1,4 +1,4 @@
-"""`lakehouse tiers`: moves dead files into a cheaper storage class of S3, where that pays."""
+"""`lakehouse tiers`: moves removed files into a cheaper S3 storage class, where that pays."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ _class_option = click.option(
 def tiers_command() -> None:
     """Move removed files that wait for the vacuum into a cheaper storage class, where that pays.
 
-    Only on S3. A file that the newest version needs is never moved.
+    Works only on S3. A file that the newest version needs is never moved.
     """
 
 
@@ -74,8 +74,8 @@ def apply_command(
 ) -> int:
     """Tag the files of the plan of each TABLE (default: all), for a lifecycle rule that moves them.
 
-    Right before it is tagged, each file is checked against the newest version. Files that
-    carry the tag and are needed again, since an older version was restored or cloned, lose it.
+    Each file is checked against the newest version right before it is tagged. If a tagged file is
+    needed again, because an older version was restored or cloned, its tag is removed.
     """
     readings, lake = _each(tables, plan if dry_run else apply, storage_class)
     documents = [_document(each) for each in readings]

@@ -1,4 +1,4 @@
-"""`lakehouse ttl`: shows which rows of a table are past their time, and deletes them."""
+"""`lakehouse ttl`: shows which rows of a table have expired, and deletes them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,9 +21,9 @@ from lakehouse.engine.ttl import run as ttl_run
 
 @click.group("ttl", epilog="Example: lakehouse ttl plan bronze/flight_events")
 def ttl_command() -> None:
-    """Delete rows of a table that are past their time.
+    """Delete expired rows of a table.
 
-    A table declares the age with Table(ttl=Ttl(column="event_time", days=365)).
+    A table declares when its rows expire: Table(ttl=Ttl(column="event_time", days=365)).
     """
 
 
@@ -39,7 +39,7 @@ def plan_command(table: str, as_json: bool) -> None:
     table = wanted.key
     plan = ttl_run.plan(opened.lake, wanted)
     if plan is None:
-        raise not_written(table, asked=f"TTL of {table}")
+        raise not_written(table, operation=f"TTL of {table}")
     document = plan.as_json()
     write_json(document) if as_json else _print(document)
 
@@ -49,7 +49,7 @@ def plan_command(table: str, as_json: bool) -> None:
 @click.option("--anyway", is_flag=True, help="Also delete rows of a table that is paused.")
 @json_option
 def run_command(table: str, anyway: bool, as_json: bool) -> None:
-    """Delete the rows of TABLE that are past their time, through Dagster.
+    """Delete the expired rows of TABLE, through Dagster.
 
     Tables downstream keep their rows. Files are deleted by a later vacuum.
     """
@@ -58,7 +58,7 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
     opened, wanted = open_table(table)
     table = wanted.key
     if ttl_run.plan(opened.lake, wanted) is None:  # also refuses a table without a TTL
-        raise not_written(table, asked=f"TTL of {table}")
+        raise not_written(table, operation=f"TTL of {table}")
     settings = opened.lake.settings
     with open_recorder(settings) as recorder, driver_for_command(settings):
         [done] = recorder.materialize([f"ttl/{table}"], config={"anyway": anyway})
@@ -79,7 +79,7 @@ def _print(document: Mapping[str, Any]) -> None:
         )
         for step in document["steps"]
     ]
-    heads = ("step", "partitions", "files", "rewritten at most", "rows, at least", "at most")
+    heads = ("step", "partitions", "files", "rewritten at most", "rows, at least", "rows, at most")
     if rows:
         print_grid(heads, rows, numbers=heads[1:])
         show(f"predicted: {document['seconds']:.1f} s, {document['usd']:.6f} USD")

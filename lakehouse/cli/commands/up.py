@@ -29,7 +29,10 @@ def up_command() -> int | None:
 
 
 def check_owner(settings: Settings) -> None:
-    """Refuses a lake of another driver. If storage does not answer, each run checks it instead."""
+    """Refuses a lake that belongs to another Spark driver.
+
+    If storage does not answer, this check is left to each run.
+    """
     try:
         claim(open_lake(settings), asked="lakehouse up")
     except Transient as error:
@@ -45,8 +48,8 @@ def _show_lines(text: str) -> None:
 def close_dead_runs(home: Path) -> None:
     """Closes runs whose processes died.
 
-    A process of its own does this: the present one runs for days, and would keep Dagster in memory.
-    It is started only if there is such a run, since importing Dagster takes more than a second.
+    A separate process does this, because the present process runs for days and would keep Dagster
+    in memory. It is started only if a run is open, since importing Dagster takes over a second.
     """
     command = [sys.executable, "-W", "ignore", "-m", "lakehouse.defs.run_ownership", str(home)]
     environ = {**os.environ, "DAGSTER_HOME": str(home)}

@@ -45,16 +45,16 @@ from lakehouse.engine.vacuum.run import rehearse
     type=click.Choice(VACUUM_MODES, case_sensitive=False),
     help="Use this mode. Default: the cheapest valid one.",
 )
-@click.option("--anyway", is_flag=True, help="Also vacuum a table that is paused or opted out.")
+@click.option("--anyway", is_flag=True, help="Also vacuum a table that is paused or opts out.")
 @json_option
 def vacuum_command(
     tables: tuple[str, ...], dry_run: bool, mode: str | None, anyway: bool, as_json: bool
 ) -> int:
     """Delete files that are no longer needed. With --dry-run, only list them.
 
-    These are the files of each TABLE (default: all) that no version within its retention needs.
-    They are chosen from the table's log and the inventory of the storage, and Delta chooses, too.
-    Only files that both choose are deleted, in a run of Dagster.
+    These are files of each TABLE (default: all) that no version within the table's retention needs.
+    They are selected from the table's log and the storage inventory. Delta selects files on its
+    own, and a Dagster run deletes only files that both selections contain.
     """
     opened = open_declared()
     chosen = opened.choose(tables)
@@ -76,8 +76,8 @@ def vacuum_command(
             name, why = next(iter(failed.items()))
             count = count_text(each["failed_files"])
             tell(
-                f"{Broken.__name__}: vacuum of {each['table']}: {count} file(s) could not be "
-                f"deleted, like {name}: {why}"
+                f"{Broken.__name__}: vacuum of {each['table']}: files that could not be "
+                f"deleted: {count}, for example {name}: {why}"
             )
             codes.append(Broken.exit_code)
     return worst_code(codes)
@@ -108,7 +108,7 @@ def _vacuum(
 
     if len(tables) == 1 and not anyway:
         refuse_upkeep(opened.lake, tables[0], "vacuum")
-    keys = {f"vacuum/{table.key}": table for table in tables if _is_there(opened.lake, table)}
+    keys = {f"vacuum/{table.key}": table for table in tables if _has_log(opened.lake, table)}
     documents = {table.key: _nothing(table) for table in tables}
     if keys:
         with (
@@ -124,8 +124,8 @@ def _vacuum(
     return [*documents.values()]
 
 
-def _is_there(lake: Lake, table: Table) -> bool:
-    """Whether the table's log has a version, judging by the names of its files."""
+def _has_log(lake: Lake, table: Table) -> bool:
+    """Whether the table's log contains a version, according to the names of its files."""
     return any(
         file.name.rpartition("/")[2][:20].isdigit()
         for file in lake.store.list(f"{table.key}/_delta_log")
@@ -155,7 +155,7 @@ def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
     actual = () if dry_run else ("deleted", "bytes deleted")
     rows = list[tuple[str, ...]]()
     for each in documents:
-        # S3 does not distinguish a key that it deleted from one that was gone already.
+        # S3 also reports a key as deleted if no such object existed.
         at_most = "at most " if each.get("actual_is_at_most") else ""
         deleted = (
             f"{at_most}{count_text(each.get('actual_files', 0))}",

@@ -22,7 +22,7 @@ _LAYERS = ("bronze", "silver", "gold")
 # These log stores check for a version and then write it, which is not atomic.
 # Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
 _DELTAS_OWN_STORES = ("io.delta.storage.", "org.apache.spark.sql.delta.storage.")
-# Except for this one of a later Delta. Source: delta-io/delta, pull request 7767
+# In later releases, this store writes conditionally. Source: delta-io/delta, pull request 7767
 DELTAS_CONDITIONAL_STORE = "io.delta.storage.S3LogStore"
 
 Writers = Literal["unknown", "none", "conditional"]
@@ -79,7 +79,8 @@ def parse_address(text: str, *, base: str) -> str:
     Relative folders are resolved against `base`.
 
     Raises:
-        Refused: the text is neither, or has credentials or characters that Hadoop interprets.
+        Refused: the text is not such an address, or has credentials, or characters that Hadoop
+            interprets.
     """
     scheme = _SCHEME.fullmatch(text)
     name, rest = (scheme["scheme"].lower(), scheme["rest"]) if scheme else ("file", text)
@@ -125,7 +126,7 @@ def quoted_address(address: str) -> str:
 
 
 def key_of(address: str, taken: Collection[str]) -> str:
-    """A key `layer/name` that is derived from the address and is not `taken`.
+    """A key `layer/name` that is derived from the address and not yet `taken`.
 
     The layer is silver unless a folder above the table is called bronze or gold.
     """
@@ -157,7 +158,7 @@ def folders_above(address: str) -> Iterator[str]:
 def commits_conditionally(log_store: str) -> bool:
     """Whether a log store of this class writes a version only if it does not exist.
 
-    Those of Delta 4.4 do not.
+    The log stores of Delta 4.4 do not.
     """
     if log_store == DELTAS_CONDITIONAL_STORE:
         return True
@@ -169,9 +170,9 @@ def commits_at_risk(
 ) -> Explanation | None:
     """Why a compaction by `engine` could overwrite another commit; `None` if it cannot.
 
-    A conditional commit creates its version only if it does not exist. deltalake always commits
-    that way, and Spark does not with Delta's own log stores. An unknown engine (`None`) counts as
-    Spark.
+    A conditional commit creates its version only if that version does not exist. deltalake always
+    commits conditionally. Spark does not, with Delta's own log stores. An unknown engine (`None`)
+    counts as Spark.
 
     Source: delta-io/delta v4.4.0, S3SingleDriverLogStore and HDFSLogStore: they check for the
     version, then write or rename over it.

@@ -19,10 +19,10 @@ _CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """A table's archive: old partitions move to Parquet files below `archive/`, and later go."""
+    """A table's archive: partitions move to Parquet files in `archive/`, and are deleted later."""
 
     older_than_days: int = knob(
-        31, whole(1), "whole partitions move when they ended this many days ago"
+        31, whole(1), "whole partitions move this many days after their end"
     )
     keep_days: int = knob(
         183,
@@ -33,8 +33,8 @@ class Archive:
     clock: Literal["now", "newest_row"] = knob(
         "now",
         one_of("now", "newest_row"),
-        "where the days are counted from. With `newest_row`, a table that gets no new rows keeps"
-        " those that it has",
+        "the time from which days are counted back. With `newest_row`, a table that gets no new"
+        " rows keeps its rows",
     )
     late: Literal["append", "keep", "refuse"] = knob(
         "append",
@@ -93,15 +93,15 @@ def _can_have_a_time(name: str, type_: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ttl:
-    """Deletes rows whose time in `column`, a DATE or TIMESTAMP, is `days` ago. Nulls are kept."""
+    """Deletes rows whose `column`, a DATE or TIMESTAMP, is `days` ago. Rows with null are kept."""
 
     column: str
     days: int
     clock: Literal["now", "newest_row"] = knob(
         "now",
         one_of("now", "newest_row"),
-        "where the days are counted from. With `newest_row`, a table that gets no new rows keeps"
-        " those that it has",
+        "the time from which days are counted back. With `newest_row`, a table that gets no new"
+        " rows keeps its rows",
     )
 
     def __post_init__(self) -> None:
@@ -114,10 +114,10 @@ class Ttl:
 def check_ttl(
     what: str, ttl: Any, write: WriteMode, types: Mapping[str, str | None] | None
 ) -> None:
-    """Refuses a TTL whose rows would come back, or whose column is no time.
+    """Refuses a TTL whose rows would come back, or whose column has no time.
 
-    `types` are the declared columns with their types. What is unknown (`None`) is checked when a
-    run is planned.
+    `types` are the declared columns with their types. If they are unknown (`None`), or a type is,
+    the column is checked when a run is planned.
     """
     if not isinstance(ttl, Ttl):
         raise Refused(f"{what} is {ttl!r}. Use Ttl(column=…, days=…).")

@@ -122,7 +122,7 @@ class Debezium:
     position: str = knob(
         "",
         ANY_TEXT,
-        "fields of `source`, with types, by which changes are ordered instead, like `scn BIGINT`",
+        "fields of `source`, with types, that order the changes instead, like `scn BIGINT`",
     )
     decimals: Literal["precise", "string"] | None = knob(
         None,

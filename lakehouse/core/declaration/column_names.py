@@ -83,7 +83,7 @@ def check_columns(what: str, names: Sequence[Any], *, among: Sequence[str] | Non
 def check_renamed(
     what: str, renamed: Mapping[str, str], columns: Sequence[str] | None = None
 ) -> None:
-    """Refuses a renaming if its old name is still declared, or if its new name is not.
+    """Refuses a renaming if the old name is still declared, or if the new name is not declared.
 
     `columns` are the declared columns, or `None` if they are unknown.
     """
@@ -94,13 +94,13 @@ def check_renamed(
             )
         if old in renamed.values():
             raise Refused(
-                f"{what} maps {old!r} to {new!r}, and another name to {old!r}. Use each"
-                " earlier name with the present one."
+                f"{what} maps {old!r} to {new!r}, and another name to {old!r}. Use each earlier"
+                " name with the present one, without names in between."
             )
         if columns is not None and old.lower() in [name.lower() for name in columns]:
             raise Refused(
-                f"{what} maps {old!r} to {new!r}, but {old!r} is still declared. Either remove it"
-                " from the declared columns, or from here."
+                f"{what} maps {old!r} to {new!r}, but {old!r} is still declared. Either remove"
+                f" {old!r} from the declared columns, or from renamed."
             )
     if columns is not None:
         check_columns(what, [*dict.fromkeys(renamed.values())], among=columns)

@@ -22,9 +22,9 @@ from lakehouse.core.errors import Refused
 
 LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
-# If `reads_per_day` is declared, the losses of readers make a compaction due. The thresholds of
-# file count and age are then forty times as high. Their only purpose is to keep the log short,
-# since reading it takes 7 us per file.
+# If `reads_per_day` is declared, readers' losses make a compaction due, and the thresholds of
+# file count and age are forty times as high. These thresholds only keep the log short, because
+# reading the log takes 7 us per file.
 _DECLARED_READERS_FACTOR = 40
 # Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
 _CLUSTERING_COLUMNS = 4
@@ -212,7 +212,7 @@ class Compaction:
 
     @property
     def most_small_files(self) -> int:
-        """A compaction is due at this number of mergeable files, even if readers lose nothing."""
+        """How many mergeable files make a compaction due, even if readers lose nothing."""
         return self.min_small_files * self.bound_times
 
     @property

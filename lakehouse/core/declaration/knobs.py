@@ -74,7 +74,7 @@ SHARE_OR_OFF = Accepts(
 def knob(
     default: Any, accepts: Accepts, line: str, *, layers: Mapping[str, Any] | None = None
 ) -> Any:
-    """A field of a declaration. `layers` maps layers to their own defaults, if they have any."""
+    """A field of a declaration. `layers` maps layers to defaults that differ from `default`."""
     metadata = {"accepts": accepts, "line": line, "layers": layers or {}}
     return field(default=default, metadata=metadata)
 
@@ -90,10 +90,10 @@ def check_knobs(declared: Any) -> None:
 
 
 def declared_as(kind: type[Declared], entry: Any) -> Declared:
-    """The declaration of this class that a table of TOML or YAML spells, knob by knob.
+    """The declaration of this class from a TOML table or a YAML mapping with a key per knob.
 
     Raises:
-        Refused: the entry is no table, has an unknown knob or value, or lacks a knob.
+        Refused: the entry is not a mapping, has an unknown knob or value, or lacks a knob.
     """
     word = kind.__name__.lower()
     of_kind = fields(cast("Any", kind))

@@ -21,7 +21,8 @@ from lakehouse.core.s3_address import holds_credentials
 from lakehouse.core.text import either
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
-# Folders that the lake writes. A vacuum deletes files in a table's folder that are in no log.
+# Folders that the lake writes. If a file landed in a table's folder, it would be in no log, and a
+# vacuum would delete it.
 _OWN_FOLDERS = (*LAYERS, "archive", "inventory", "quarantine")
 _SUFFIXES = {
     "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst"),
@@ -57,7 +58,7 @@ _ONE_SEPARATOR = Accepts(
     "one ASCII character other than a letter, a digit, a space, a backslash, +, -, . or _",
     lambda value: bool(_SEPARATOR.fullmatch(str(value))),
 )
-_ENCODING = Accepts("an encoding that Python knows, like utf-16 or cp1252", _is_encoding)
+_ENCODING = Accepts("an encoding that Python supports, like utf-16 or cp1252", _is_encoding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +125,12 @@ class Landing:
     release_bytes: int = knob(
         0,
         whole(1, or_zero=True),
-        "or as soon as they have this many bytes. 0: bytes do not count",
+        "or as soon as the waiting files have this many bytes. 0: bytes do not count",
     )
     release_minutes: float = knob(
         0,
         AMOUNT,
-        "or as soon as the oldest of them has waited this long; needed if `release_files` is"
-        " above 1",
+        "or as soon as the oldest file has waited this long; needed if `release_files` is above 1",
     )
 
     after_load: Literal["keep", "delete"] = knob(
@@ -146,7 +146,7 @@ class Landing:
         " prefix is still listed once an hour",
     )
     keep_days: float = knob(
-        30, AMOUNT, "how long a loaded file stays where it landed, whatever `after_load` says"
+        30, AMOUNT, "how long a loaded file stays where it landed, with any value of `after_load`"
     )
 
     def __post_init__(self) -> None:
@@ -173,13 +173,13 @@ class Landing:
         if self.queue and isinstance(self.changes, Dms) and not self.changes.position:
             raise Refused(
                 f"Landing.queue is {self.queue!r}, and changes=Dms() has no position: the queue"
-                " names files in any order, but without a position it is the order of changes."
-                " Either use Dms(position=…), or no queue."
+                " names files in any order, but without a position the order of files is the order"
+                " of changes. Either use Dms(position=…), or no queue."
             )
         if self.release_files > 1 and not self.release_minutes:
             raise Refused(
                 f"Landing.release_files is {self.release_files} and release_minutes is 0, so the"
-                " last files of a day would wait for ever. Set release_minutes, too."
+                " last files of a day would wait forever. Set release_minutes, too."
             )
         self._check_text()
         self._check_columns()
@@ -248,7 +248,7 @@ class Landing:
 
     @property
     def max_batch_bytes(self) -> int:
-        """The most bytes in a batch of several files. After decompression, four times as many."""
+        """The most bytes in a batch of several files; four times as many after decompression."""
         return 2 * self.max_file_bytes
 
     @property

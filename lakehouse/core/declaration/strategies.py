@@ -44,7 +44,7 @@ class BySensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Selects optimized write, compaction after each write, or the sensor, by the latency wanted.
+    """Selects optimized write, compaction after each write, or the sensor, by the wanted latency.
 
     `latency_seconds` is the longest acceptable time from the arrival of a batch until its rows are
     in large files.

@@ -24,7 +24,7 @@ MARKS = (STRATEGY_MARK, CLUSTERING_MARK)
 class PropertyChanges:
     """Properties to set and to unset.
 
-    `left` has the properties, with their values, that a person set and that stay.
+    `left` has the properties that a person set to other values, which are kept.
     """
 
     set: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -45,7 +45,7 @@ def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> 
     """
     pairs = [pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split()]
     marked = {name: value for name, _, value in pairs}
-    # This program only ever sets these two properties, so any other name in the mark is not ours.
+    # This program sets only these two properties, so any other name in the mark is not from it.
     ours = [
         name
         for name in (OPTIMIZE_WRITE, AUTO_COMPACT)

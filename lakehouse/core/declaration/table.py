@@ -49,7 +49,7 @@ class Table:
     ones (`"ask"`), also renamed columns and wider types (`"automatic"`), or none (`"refuse"`).
     `renamed` maps earlier column names to present ones; `formerly` is an earlier key.
 
-    `owner` pays for the table. A month is meant to cost at most `budget_usd_per_month`.
+    `owner` pays for the table. Its budget for a month is `budget_usd_per_month`.
     """
 
     key: str
@@ -131,8 +131,8 @@ class Table:
         for name in self.properties:
             if name.lower() == TRANSACTION_RETENTION.lower():
                 raise self._refused(
-                    f"properties holds {name!r}, with which the table forgets which batches it"
-                    " holds, so that they are loaded again. Leave it out."
+                    f"properties holds {name!r}, which makes the table's log forget the loaded"
+                    " batches, so that they are loaded again. Leave it out."
                 )
         strategy = self.compaction.strategy
         of_vacuum = self.vacuum.retention_properties(self.properties)
@@ -155,13 +155,13 @@ class Table:
         given["Vacuum.retention_hours"] = self.vacuum.retention_hours
         if found := [name for name, value in given.items() if value]:
             raise self._refused(
-                f"{found[0]} is set, but others write the rows and properties of an Adopted table."
-                " Leave it out."
+                f"{found[0]} is set, but other programs write the rows and properties of an Adopted"
+                " table. Leave it out."
             )
         if not isinstance(strategy := self.compaction.strategy, BySensor | Scheduled):
             raise self._refused(
-                f"{type(strategy).__name__} is a strategy of the writer, but others write this"
-                " table. Use BySensor or Scheduled."
+                f"{type(strategy).__name__} is a strategy of the writer, but other programs write"
+                " this table. Use BySensor or Scheduled."
             )
 
     def _check_landed(self, source: Landing) -> None:
@@ -279,7 +279,7 @@ class Table:
 
 
 def check_key(what: str, key: str) -> None:
-    """Refuses a text that is no key of a table; `what` names it."""
+    """Refuses a key that is not `layer/name`. The message calls the key `what`."""
     layer, _, name = key.partition("/")
     if layer not in LAYERS or not _NAME.fullmatch(name):
         raise Refused(

@@ -1,4 +1,4 @@
-"""Tables in the lake's layers that no declaration names any more, and what to do about them."""
+"""Tables in the lake's layers that are not declared, and what to do about these tables."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,25 +10,25 @@ _NAMED = 10
 
 
 def undeclared_among(keys: Iterable[str], declared: Iterable[Table]) -> tuple[str, ...]:
-    """The keys of tables in a layer that no table has as its `key` or `formerly`, sorted."""
+    """Those of the keys, sorted, that are in a layer but not the `key` or `formerly` of a table."""
     known = {key for table in declared for key in (table.key, table.formerly)}
     unknown = {key for key in keys if key not in known}
     return tuple(sorted(key for key in unknown if _is_in_layer(key)))
 
 
 def undeclared_sentence(keys: Sequence[str]) -> str:
-    """Says that these tables are not declared, and what to do; empty without tables."""
+    """A sentence about these undeclared tables, with what to do; empty without tables."""
     if not keys:
         return ""
     if len(keys) == 1:
         return (
-            f"{first_names(keys)} is in the lake but not declared. Declare it again, or set "
-            "formerly= on the table that replaces it; nothing maintains it"
+            f"{first_names(keys)} is in the lake but not declared, so nothing maintains it. "
+            "Declare it again, or set formerly= on the table that replaces it"
         )
     return (
-        f"{len(keys)} tables are in the lake but not declared: {first_names(keys, most=_NAMED)}. "
-        "Declare them again, or set formerly= on the tables that replace them; nothing maintains "
-        "them"
+        f"{len(keys)} tables are in the lake but not declared, so nothing maintains them: "
+        f"{first_names(keys, most=_NAMED)}. Declare them again, or set formerly= on the tables "
+        "that replace them"
     )
 
 

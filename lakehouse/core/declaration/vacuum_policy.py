@@ -60,8 +60,8 @@ class Vacuum:
         0,
         AMOUNT,
         "how long removed files are kept, at least a minute: sets"
-        " `delta.deletedFileRetentionDuration`, and raises the log's retention if it is shorter. 0:"
-        " the table's own property",
+        " `delta.deletedFileRetentionDuration`, and raises a shorter retention of the log. 0: the"
+        " table's own property",
     )
     accepts_short_retention: str = knob(
         "",

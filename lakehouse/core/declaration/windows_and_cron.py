@@ -17,7 +17,7 @@ _PART = re.compile(r"(\d{1,2})|(?:\*|(\d{1,2})-(\d{1,2}))(?:/(0[1-9]|[1-9]\d?))?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The time from `start` to `end` (`HH:MM`, UTC). `days` are the days on which it starts.
+    """The time from `start` to `end` (`HH:MM`, UTC). The window starts on each of these `days`.
 
     If `end` is not after `start`, the window ends on the following day.
     """

@@ -12,10 +12,10 @@ from lakehouse.core.report.values import Attention, Concern, ReportedTable, Stor
 from lakehouse.core.text import count_of, first_names, size_text, utc_text
 from lakehouse.core.units import HOUR_MS
 
-# A vacuum follows the nightly inventory, so one missed night is late.
+# Vacuums follow the nightly inventory. After this time, at least one night was missed.
 LATE_VACUUM_MS = 48 * HOUR_MS
-# Checks whose facts the page reads itself, and so has newer.
-_SHOWN_ANYWAY = frozenset({"breaker", "quarantine", "fresh", "missing", "deleted", "budget"})
+# The page reads the facts of these checks itself, and newer ones.
+_ON_PAGE = frozenset({"breaker", "quarantine", "fresh", "missing", "deleted", "budget"})
 _UPKEEP = ("compaction", "vacuum", "archive", "ttl")
 _OF_LAKE = ("inventory/", "costs/")
 _STOPPED = frozenset(each.name for each in (Reason.BREAKER_OPEN, Reason.REWRITE_LOOP))
@@ -35,9 +35,9 @@ def attention_to_table(
                 command=f"lakehouse health {key}",
             )
         ]
-    found = list[Attention]()
+    items = list[Attention]()
     if table.reason in _STOPPED:
-        found.append(
+        items.append(
             Attention(
                 concern=Concern.BREAKER,
                 table=key,
@@ -46,7 +46,7 @@ def attention_to_table(
             )
         )
     if table.quarantined_rows:
-        found.append(
+        items.append(
             Attention(
                 concern=Concern.QUARANTINE,
                 table=key,
@@ -57,17 +57,17 @@ def attention_to_table(
         )
     if table.overdue_bytes:
         last = "never" if table.last_vacuum_ms is None else utc_text(table.last_vacuum_ms)
-        found.append(
+        items.append(
             Attention(
                 concern=Concern.VACUUM_LATE,
                 table=key,
-                sentence=f"{size_text(table.overdue_bytes)} could have been deleted by now; last "
+                sentence=f"{size_text(table.overdue_bytes)} should have been deleted by now; last "
                 f"vacuum: {last}",
                 command=f"lakehouse vacuum {key} --dry-run",
             )
         )
     if pause is not None and pause.holds(now_ms):
-        found.append(
+        items.append(
             Attention(
                 concern=Concern.PAUSED,
                 table=key,
@@ -75,11 +75,11 @@ def attention_to_table(
                 command=f"lakehouse resume {key}",
             )
         )
-    return found
+    return items
 
 
 def attention_to_inventory(stored: StoredBytes, *, is_own: bool, now_ms: int) -> list[Attention]:
-    """What needs attention at the inventory: there is none, or it is too old."""
+    """What needs attention if there is no inventory, or if it is too old."""
     if stored.created_ms is None:
         return [
             Attention(
@@ -130,7 +130,8 @@ def attention_to_deletions(table: str, failed: Mapping[str, str]) -> list[Attent
         Attention(
             concern=Concern.FAILED_DELETION,
             table=table,
-            sentence=f"{count_of(len(failed), 'file')} could not be deleted, like {name}: {why}",
+            sentence=f"{count_of(len(failed), 'file')} could not be deleted, for example {name}: "
+            f"{why}",
             command=f"lakehouse vacuum {table}",
         )
     ]
@@ -139,30 +140,30 @@ def attention_to_deletions(table: str, failed: Mapping[str, str]) -> list[Attent
 def attention_to_checks(
     failed: Iterable[tuple[str, str]], declared: Iterable[Table]
 ) -> list[Attention]:
-    """The failed checks of these tables and of the lake, unless the page shows their facts anyway.
+    """The failed checks of these tables and of the lake, without those that the page repeats.
 
-    `failed` are assets and checks in Dagster's records, which may have other assets, too.
+    `failed` has each failed check in Dagster's records with its asset. Other assets are ignored.
     """
     keys = {_asset_of(table): table.key for table in declared}
     of_upkeep = {f"{kind}/{key}": key for key in keys.values() for kind in _UPKEEP}
-    found = list[Attention]()
+    items = list[Attention]()
     for asset, check in sorted(failed):
         key = keys.get(asset) or of_upkeep.get(asset, "")
-        if check in _SHOWN_ANYWAY or not (key or asset.startswith(_OF_LAKE)):
+        if check in _ON_PAGE or not (key or asset.startswith(_OF_LAKE)):
             continue
         command = f"lakehouse health {key} --verbose" if key else ""
         if check == "declaration":
             command = f"lakehouse evolve plan {key}"
-        found.append(
+        items.append(
             Attention(
                 concern=Concern.FAILED_CHECK,
                 table=key,
-                sentence=f"check {check} of {asset} failed when it ran last; its page in Dagster "
-                "says why",
+                sentence=f"the last run of check {check} of {asset} failed; the asset's page in "
+                "Dagster shows why",
                 command=command,
             )
         )
-    return found
+    return items
 
 
 def _asset_of(table: Table) -> str:

@@ -32,9 +32,10 @@ _NAMES = {
 }
 _PART_NAMES = {part.name.lower(): _NAMES[kind] for kind, parts in KINDS.items() for part in parts}
 _PART_NAMES[MULTIPART] = _UPLOADS
-# A part with at least this share of a table's cost gets advice.
+# The shares of a table's cost from which on a part of the cost gets advice.
 _WORTH_A_VACUUM = 0.1
 _WORTH_A_LOOK = 0.25
+# The share from which on a part is most of the cost.
 _MOSTLY = 0.75
 _DEAREST = 10
 _OUTSIDE = "(outside all tables)"
@@ -52,8 +53,8 @@ class NamedAmount:
 class DearTable:
     """The forecast cost of a table for the present month, and its parts.
 
-    `parts` are the largest first. `advice` is what makes it cheaper, `command` shows or does it.
-    `is_outside`: these are the files that belong to no table.
+    `parts` begins with the largest one. `advice` says how the table becomes cheaper, and `command`
+    shows or does that. `is_outside` marks the cost of files that belong to no table.
     """
 
     table: str
@@ -71,9 +72,9 @@ class Money:
     """The costs of the lake in USD, as `lakehouse costs` shows them.
 
     - `known_days`: the days of the present month whose charges are known.
-    - `has_storage`: whether any inventory is known. Without one, storage is in no sum.
+    - `has_storage`: whether any inventory is known. Otherwise, no sum includes storage.
     - `forecast_usd`: `None` if no day of the last week is known.
-    - `dead_usd`: a month of the bytes that no newest version needs; `None` if unknown.
+    - `dead_usd`: the cost per month of bytes that no newest version needs; `None` if unknown.
 
     A lake on a disk is priced as if it were on S3.
     """
@@ -101,7 +102,7 @@ def money_of(
     today: date,
     is_on_s3: bool,
 ) -> Money:
-    """The money of the charges of this month and the last seven days."""
+    """The sums, forecasts and most expensive tables. `charges` cover this month and seven days."""
     summary = summarize(charges, today=today)
     month = [charge for charge in charges if charge.day >= today.replace(day=1)]
     [dead] = [each.usd for each in summary.amounts if each.name == "dead bytes"]
@@ -125,7 +126,7 @@ def money_of(
 def dearest_tables(
     charges: Sequence[Charge], declared: Mapping[str, Table], *, today: date
 ) -> list[DearTable]:
-    """The tables that cost something, the dearest first, each with what makes it cheaper."""
+    """The tables that cost something, the most expensive first, with advice for each."""
     forecast = forecast_by_table(charges, today=today)
     totals = {key: sum(parts.values()) for key, parts in forecast.items()}
     dearest = sorted((key for key in totals if totals[key] > 0), key=lambda key: -totals[key])
@@ -139,28 +140,28 @@ def attention_to_budgets(
     *,
     today: date,
 ) -> list[Attention]:
-    """The budgets that the month will exceed. A budget is of a table, a layer, or the lake."""
-    found = list[Attention]()
+    """The budgets that the month will exceed. A budget is for a table, a layer, or the lake."""
+    items = list[Attention]()
     for scope, left in left_usd(charges, budgets, today=today).items():
         if left >= 0:
             continue
         budget = budgets[scope]
         cost = usd_text(budget - left)
-        found.append(
+        items.append(
             Attention(
                 concern=Concern.OVER_BUDGET,
                 table=scope if scope in tables else "",
-                sentence=f"this month, {scope} will cost {cost} USD of {budget:f} USD",
+                sentence=f"this month, {scope} will cost {cost} USD; its budget is {budget:f} USD",
                 command=f"lakehouse costs {scope if scope in tables else '--by table'}",
             )
         )
-    return found
+    return items
 
 
 def forecast_by_table(charges: Sequence[Charge], *, today: date) -> dict[str, dict[str, float]]:
     """The cost of the present month by table and part.
 
-    Each day to come is assumed to cost as much as an average known day of the last week. So all
+    Each remaining day is assumed to cost as much as an average known day of the last week. So all
     parts sum up to `forecast_usd`.
     """
     first = today.replace(day=1)
@@ -202,7 +203,7 @@ def _dear_table(key: str, parts: Mapping[str, float], table: Table | None) -> De
 
 
 def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple[str, str]:
-    """What makes a table cheaper, and the command that shows or does it."""
+    """How a table becomes cheaper, and the command that shows or does that."""
     if not key:
         return _advice_outside(shares)
     if shares.get(_DEAD, 0) >= _WORTH_A_VACUUM:
@@ -219,17 +220,17 @@ def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple
         if shares.get(part, 0) >= _WORTH_A_LOOK:
             return advice
     if shares.get(_LIVE, 0) < _MOSTLY:
-        return "No part of it stands out", f"lakehouse costs {key} --by kind"
+        return "No part of the cost stands out", f"lakehouse costs {key} --by kind"
     if table is not None and table.archive is None and table.ttl is None:
         return (
-            "Most of it is live data. If old rows are rarely read, use "
-            'archive=Archive(storage_class="STANDARD_IA"); if they are not needed, use ttl=Ttl(…)'
+            "Most of the cost is live data. If old rows are rarely read, use "
+            'archive=Archive(storage_class="STANDARD_IA"). If they are not needed, use ttl=Ttl(…)'
         ), f"lakehouse inventory report {key}"
-    return "Most of it is live data", f"lakehouse inventory report {key}"
+    return "Most of the cost is live data", f"lakehouse inventory report {key}"
 
 
 def _advice_outside(shares: Mapping[str, float]) -> tuple[str, str]:
-    """What is known about costs of no table."""
+    """Advice on the costs that belong to no table."""
     if shares.get(_INVENTORY, 0) >= _MOSTLY:
         return "This is what the inventory itself costs", "lakehouse costs --by kind"
     advice = "These files belong to no table. The report shows their folders"
@@ -237,14 +238,14 @@ def _advice_outside(shares: Mapping[str, float]) -> tuple[str, str]:
 
 
 def _advice_on_bytes(key: str) -> dict[str, tuple[str, str]]:
-    """What makes parts of a table's bytes smaller, and the command that shows them."""
+    """How parts of a table's bytes become smaller, and the command that shows these parts."""
     colder = (
-        "Its archive takes a large part. Use a colder Archive(storage_class=…), or keep it for "
-        "fewer days"
+        "Its archive is a large part of the cost. Use a colder Archive(storage_class=…), "
+        "or keep archived partitions for fewer days"
     )
     fewer_commits = "Its log is large. Write fewer, larger commits"
     rule = (
-        "Uploads that never ended take a large part. Add a lifecycle rule with "
+        "Uploads that never ended are a large part of the cost. Add a lifecycle rule with "
         "AbortIncompleteMultipartUpload to the bucket"
     )
     return {
@@ -255,18 +256,21 @@ def _advice_on_bytes(key: str) -> dict[str, tuple[str, str]]:
 
 
 def _advice_on_work(key: str, table: Table | None) -> dict[str, tuple[str, str]]:
-    """What makes each kind of upkeep cheaper, and the command that shows it."""
+    """How each kind of upkeep becomes cheaper, and the command that shows its cost."""
     advice = {
         "vacuum": (
-            "Its vacuums take a large part. Their plan has the price of each mode",
+            "Its vacuums are a large part of the cost. Their plan shows the price of each mode",
             f"lakehouse vacuum {key} --dry-run",
         ),
         "archive": (
-            "Its archive runs take a large part. Each partition moves once",
+            "Its archive runs are a large part of the cost. Each partition moves only once",
             f"lakehouse archive plan {key}",
         ),
         "ttl": (
-            "Its TTL takes a large part. The log alone suffices for partitions by that time",
+            (
+                "Its TTL is a large part of the cost. If the table is partitioned by that time, "
+                "deletions change only the log"
+            ),
             f"lakehouse ttl plan {key}",
         ),
     }

@@ -37,7 +37,7 @@ class Page:
 
     @property
     def worst_first(self) -> list[ReportedTable]:
-        """The tables by health: unreadable ones, the worst scores, and those without a score."""
+        """The tables: unreadable ones, then by ascending score, then those without a score."""
         return sorted(self.tables, key=_health_rank)
 
     @property

@@ -1,4 +1,4 @@
-"""What leaves a table, and what is kept: archives, TTLs, pins, on the morning page."""
+"""The retention of tables on the morning page: archives, TTLs and kept versions."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ from lakehouse.core.vacuum.facts import Pin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetainedTable:
-    """The rules of one table, what its archive holds, and the versions that are kept.
+    """The retention rules of one table, the contents of its archive, and its kept versions.
 
-    The archive's figures are `None` if it is unknown, or if there is none. `from_ms` and
-    `until_ms` are the times of its oldest and newest rows; `None` also for an empty archive.
+    The archive's figures are `None` if the archive is unknown, or if there is none. `from_ms` and
+    `until_ms` are the times of the oldest and newest archived rows; `None` also if it is empty.
     """
 
     table: str
@@ -31,7 +31,7 @@ class RetainedTable:
 def retained_table(
     table: Table, contents: ArchiveContents | None, pins: tuple[Pin, ...], *, now_ms: int
 ) -> RetainedTable:
-    """The rules and contents of a table. `contents` is `None` if it has no archive, or unknown."""
+    """A table's retention. `contents` is `None` if there is no archive, or if it is unknown."""
     partitions = () if contents is None else contents.partitions
     return RetainedTable(
         table=table.key,
@@ -43,14 +43,17 @@ def retained_table(
         from_ms=min((each.start_ms for each in partitions), default=None),
         until_ms=max((each.end_ms for each in partitions), default=None),
         kept_versions=(
-            *(f"version {version}, by its declaration" for version in table.vacuum.keep_versions),
+            *(
+                f"version {number}, declared in keep_versions"
+                for number in table.vacuum.keep_versions
+            ),
             *(f"version {pin.version}, {pin.why}" for pin in pins if now_ms < pin.until_ms),
         ),
     )
 
 
 def attention_to_archive(table: str, contents: ArchiveContents | None) -> list[Attention]:
-    """What needs attention at an archive: an operation that was interrupted."""
+    """What needs attention if an operation on an archive was interrupted."""
     operation = None if contents is None else contents.unapplied
     if operation is None:
         return []
@@ -74,9 +77,10 @@ def _rules(table: Table) -> tuple[str, ...]:
         older = table.archive.older_than_days
         kept = table.archive.keep_days
         rules.append(
-            f"partitions move to the archive after {count_of(older, 'day')}, which keeps them for "
+            f"partitions move to the archive after {count_of(older, 'day')}, and stay there for "
             f"{count_of(kept, 'day')}"
         )
     if table.ttl is not None:
-        rules.append(f"rows go {count_of(table.ttl.days, 'day')} after their {table.ttl.column}")
+        days = count_of(table.ttl.days, "day")
+        rules.append(f"rows are deleted {days} after their {table.ttl.column}")
     return tuple(rules)

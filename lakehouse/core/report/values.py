@@ -1,4 +1,4 @@
-"""The values on the morning page. `None` means unknown: the page says so, and never shows 0."""
+"""The values on the morning page. `None` means unknown, which the page never shows as 0."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import Enum
 
 # The most points of a table's line of file counts; more cannot be seen.
 _POINTS = 48
-# A score falls by less than this between two compactions.
+# Between two compactions, a score usually falls by less than this.
 _FALL = 5.0
 
 
@@ -29,9 +29,9 @@ class Concern(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Something that needs attention: about which table, in a sentence, and the command that helps.
+    """A problem that needs attention, and the command that helps.
 
-    `table` is empty if it is about the whole lake.
+    `table` is empty if the problem concerns the whole lake.
     """
 
     concern: Concern
@@ -44,8 +44,8 @@ class Attention:
 class ReportedTable:
     """One table on the page.
 
-    - `problem`: why its log cannot be read; then most other values are unknown.
-    - `exists`: a declared table may not have been written yet.
+    - `problem`: why its log cannot be read. If set, most other values are unknown.
+    - `exists`: false if the declared table has not been written yet.
     - `score_before`: the score on the newest page of an earlier day.
     - `file_counts`: points (ms, live files) as far as the log goes back, oldest first.
     - `last_vacuum_ms`: when the newest vacuum ended.
@@ -119,7 +119,7 @@ class StoredBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsSize:
-    """The size of Dagster's own records, and their size when the page of `before_ms` was made."""
+    """The size of Dagster's own records, now and on an earlier page, made at `before_ms`."""
 
     size_bytes: int
     run_count: int | None = None
@@ -128,7 +128,7 @@ class RecordsSize:
 
     @property
     def grown_bytes(self) -> int | None:
-        """The growth since that page; `None` if no earlier page has the size."""
+        """The growth since the earlier page; `None` if no earlier page has the size."""
         return None if self.before_bytes is None else self.size_bytes - self.before_bytes
 
 
@@ -140,7 +140,7 @@ def points_of(times_ms: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int
 
 
 def _sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """The sum of each name, the largest first."""
+    """The sum of the numbers of each name, the largest first."""
     found = dict[str, int]()
     for name, number in pairs:
         found[name] = found.get(name, 0) + number

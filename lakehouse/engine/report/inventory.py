@@ -31,10 +31,10 @@ _NO_CLASS = "not recorded"
 class InventoryOfPage:
     """The newest report, and the files of tables whose logs are read for other parts of the page.
 
-    `reconciled` has the reconciliation by the report's name, once it is made.
+    `reconcile` stores its reconciliation in `reconciled`, by the report's name.
 
-    A reconciliation needs logs that were read after the report was made, so the report is looked up
-    first.
+    The report is looked up first, because a reconciliation needs logs that were read after the
+    report was made.
     """
 
     def __init__(self, lake: Lake, *, now_ms: int) -> None:
@@ -52,7 +52,7 @@ class InventoryOfPage:
             self._problem = str(error)
 
     def take(self, key: str, facts: TableFacts | None) -> None:
-        """Keeps the files of a table whose log was read, so that it is not read again."""
+        """Keeps the files of a table whose log was read, so that the log is not read again."""
         if facts is None:
             self._absent.add(key)
         elif self._report is not None and key not in self._lake.elsewhere:

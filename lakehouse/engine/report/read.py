@@ -1,7 +1,7 @@
 """Reads what the morning page shows: logs, journal, and the newest inventory, without Spark.
 
-Each log is read once. What cannot be read is unknown on the page, or named there, and never ends
-the report.
+Each log is read once. If something cannot be read, the page shows it as unknown or as a problem,
+and the other values are still shown.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ from lakehouse.engine.report.stored_pages import EarlierPage, earlier_page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LogFigures:
-    """What the page needs of a table's log beyond its health."""
+    """The figures from a table's log that the page shows in addition to its health."""
 
     file_counts: tuple[tuple[int, int], ...]
     last_write_ms: int | None
@@ -64,7 +64,7 @@ class _LogFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Journal:
-    """Past vacuums, oldest first, and quarantined rows by table; unknown ones are absent."""
+    """Past vacuums, oldest first, and quarantined rows, by table. Unreadable tables are absent."""
 
     vacuums: dict[str, tuple[VacuumRecord, ...]]
     quarantined: dict[str, int | None]
@@ -79,7 +79,7 @@ def read_page(
 ) -> Page:
     """The page of a lake and its tables, as they are now.
 
-    `records` are Dagster's own, if they are known.
+    `records` are Dagster's own records, or `None` if they are unknown.
     """
     now = now_ms()
     tables = list(declared.values())
@@ -139,7 +139,7 @@ def read_page(
 def _runs_in_journal(
     tables: Iterable[Found[TableReading]], journal: _Journal, *, since_ms: int
 ) -> Iterator[UpkeepOperation]:
-    """The vacuums and the failed compactions since a time, which the tables' logs do not have."""
+    """The vacuums and failed compactions since a time. Only the journal records them."""
     for found in tables:
         key = found.table.key
         prices = found.table.prices
@@ -163,7 +163,7 @@ def _records_size(records: DagsterRecords, earlier: EarlierPage) -> RecordsSize:
 
 
 def _read_earlier(lake: Lake, *, now: int) -> EarlierPage:
-    """The newest page of an earlier day; all is unknown if it cannot be read."""
+    """The newest page of an earlier day. If it cannot be read, all its values are unknown."""
     with suppress(LakehouseError):
         return earlier_page(lake.store, now_ms=now)
     return EarlierPage()
@@ -200,10 +200,10 @@ def _figures(facts: TableFacts, vacuumed: VacuumRecord | None, *, now: int) -> _
 
 
 def _overdue_bytes(snapshot: Snapshot, vacuumed: VacuumRecord | None, *, now: int) -> int | None:
-    """Bytes of files removed so long ago that a vacuum should have deleted them; `None`: unknown.
+    """Bytes of files that a vacuum should have deleted by now; `None` if unknown.
 
-    A tombstone stays in the log after its file was vacuumed, so those that the newest vacuum
-    considered do not count.
+    A tombstone stays in the log after its file was vacuumed. So tombstones from before the horizon
+    of the newest vacuum do not count.
     """
     retention_ms = retention_ms_of(snapshot.properties)
     if retention_ms is None:
@@ -256,7 +256,7 @@ def _reported(
 def _undeclared(
     lake: Lake, tables: Sequence[Table], found: Sequence[Found[TableReading]]
 ) -> list[Attention]:
-    """What needs attention at undeclared tables; none are searched if storage does not answer."""
+    """The undeclared tables that need attention; empty if storage does not answer."""
     if any(isinstance(each.error, Transient) for each in found):
         return []
     try:
@@ -268,9 +268,9 @@ def _undeclared(
 def read_money(
     lake: Lake, declared: Mapping[str, Table], known: KnownFacts, *, now_ms: int
 ) -> tuple[Money | None, list[Attention]]:
-    """The costs, and the budgets that the month will exceed. `None` if they cannot be read.
+    """The costs (`None` if they cannot be read), and the budgets that the month will exceed.
 
-    `known` are facts that were read for other parts of the page.
+    `known` has the facts that were read for other parts of the page.
     """
     today = day_of(now_ms)
     try:
@@ -284,6 +284,6 @@ def read_money(
 
 
 def operations_start_ms(now_ms: int) -> int:
-    """The time since which `KnownFacts` must have all operations."""
+    """The time from which on `KnownFacts` must contain all operations."""
     first = day_of(now_ms) - timedelta(days=DAYS_BACK)
     return int(midnight(first).timestamp() * 1000)

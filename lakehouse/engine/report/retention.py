@@ -48,16 +48,18 @@ class ArchivesOfPage:
             shown = retained_table(table, contents, of_readers.get(table.key, ()), now_ms=now_ms)
             if shown.rules or shown.kept_versions or shown.has_archive:
                 retained.append(shown)
-        return retained, [*attention, *_unreadable({**self._problems, **unread_pins})]
+        attention += _unreadable(self._problems, command="lakehouse archive list")
+        attention += _unreadable(unread_pins, command="lakehouse pin")
+        return retained, attention
 
 
-def _unreadable(problems: Mapping[str, str]) -> list[Attention]:
+def _unreadable(problems: Mapping[str, str], *, command: str) -> list[Attention]:
     return [
         Attention(
             concern=Concern.UNREADABLE,
             table=key,
             sentence=problem,
-            command=f"lakehouse archive list {key}",
+            command=f"{command} {key}",
         )
         for key, problem in problems.items()
     ]

@@ -1,7 +1,7 @@
 """Keeps the morning pages of the last days: `_lakehouse/reports/<date>.html` and `.json`.
 
-The newest page is also `_lakehouse/reports/report.html`. Each day, a newer page replaces the one
-before.
+The newest page is also stored as `_lakehouse/reports/report.html`. A page replaces earlier pages of
+its day.
 """
 
 import json
@@ -29,7 +29,7 @@ class EarlierPage:
 
 
 def store_page(store: Store, html: str, values: Mapping[str, Any], *, now_ms: int) -> None:
-    """Stores a page and its values under the day of `now_ms`, and deletes pages of old days."""
+    """Stores a page and its values for the day of `now_ms`, and deletes pages of older days."""
     date = _date(now_ms)
     page = html.encode("utf-8", "replace")
     store.put(f"{_FOLDER}/{date}.json", json.dumps(values).encode())
@@ -41,7 +41,7 @@ def store_page(store: Store, html: str, values: Mapping[str, Any], *, now_ms: in
 
 
 def earlier_page(store: Store, *, now_ms: int) -> EarlierPage:
-    """The newest page of an earlier day; without a readable one, all values are unknown."""
+    """The newest page of an earlier day. If there is none, or it cannot be read, all is unknown."""
     today = _date(now_ms)
     dates = [date for date in sorted(_dated_files(store)) if date < today]
     try:

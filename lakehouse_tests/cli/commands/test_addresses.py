@@ -64,7 +64,7 @@ def test_a_command_for_tables_of_the_lake_says_how_another_becomes_one(
 ) -> None:
     for command in ("compact", "vacuum", "history"):
         refused = terminal.run(command, f"{warehouse}/events").stderr
-        assert f"use its key; lakehouse adopt {warehouse}/events gives it one" in refused
+        assert f"adopt it first: lakehouse adopt {warehouse}/events" in refused
 
 
 def test_a_declared_table_is_the_same_by_its_key_and_by_its_address(told: Terminal) -> None:

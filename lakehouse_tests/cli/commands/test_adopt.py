@@ -93,11 +93,11 @@ def test_a_fleet_ends_with_its_totals_and_the_line_that_lets_it_be_compacted(
     assert rehearsed.endswith(f"lakehouse adopt --prefix {warehouse} --writers none\n")
     told = terminal.run("adopt", "--prefix", str(warehouse)).stdout
     assert "2 tables added to" in told
-    subprocess.run(told.splitlines()[-1].partition("compaction: ")[2], shell=True, check=True)
+    subprocess.run(told.splitlines()[-1].partition(", use: ")[2], shell=True, check=True)
     assert adopted(terminal).count('writers = "none"') == 2
     again = terminal.run("adopt", "--prefix", str(warehouse)).stdout
     assert again.endswith("as soon as they are due; nothing else is needed.\n")
-    assert "Omit it: there is one table" in terminal.refused(
+    assert "Omit --top: ADDRESS is a single table" in terminal.refused(
         "adopt", f"{warehouse}/events", "--top", "1"
     )
 
@@ -128,7 +128,7 @@ def test_folders_that_are_passed_over_are_counted(terminal: Terminal, warehouse:
         LogBuilder(DiskStore(warehouse), name).create()
     result = terminal.run("adopt", "--prefix", str(warehouse), "--dry-run")
     assert result.stderr.startswith(
-        f"3 folders skipped, like {warehouse}/.hidden: a name with = is a partition's"
+        f"3 folders skipped, for example {warehouse}/.hidden: a name with = is a partition"
     )
     assert "2 tables would be added to" in result.stdout and "uri =" not in result.stdout
     [found] = terminal.json("adopt", f"{warehouse}/region=eu/orders", "--dry-run")
@@ -170,7 +170,7 @@ def test_a_refusal_names_what_would_be_accepted(
     )
     assert "did you mean" in refused(terminal, "--prefix", f"{warehouse}/nothing")
     terminal.run("adopt", f"{warehouse}/events")
-    assert "it is silver/events already" in refused(
+    assert "it is already declared as silver/events" in refused(
         terminal, f"{warehouse}/events", "--key", "gold/events"
     )
 
@@ -207,7 +207,7 @@ def test_a_table_is_adopted_through_a_link_by_the_place_where_it_lies(
         terminal.run("adopt", str(tmp_path / name))
         assert f'uri = "{target}"' in adopted(terminal)
     assert {each["table"] for each in terminal.json("health")} > {"silver/events", "silver/own"}
-    assert "it is silver/events already" in refused(terminal, str(tmp_path / "events"))
+    assert "it is already declared as silver/events" in refused(terminal, str(tmp_path / "events"))
 
 
 def test_nothing_is_written_that_would_stop_the_next_command(
@@ -241,7 +241,7 @@ def test_a_table_of_another_lake_and_one_of_this_lake_elsewhere_are_refused(
     assert f"belongs to the lake {other.settings.root}" in refused(
         told, f"{other.settings.root}/silver/t"
     )
-    assert "it is silver/orders already" in refused(told, f"{told.root}/silver/orders")
+    assert "it is already declared as silver/orders" in refused(told, f"{told.root}/silver/orders")
     LogBuilder(DiskStore(told.root), "some/deeper/table").create()
     assert "where a table's key is its path. Use a table at layer/name" in refused(
         told, f"{told.root}/some/deeper/table"

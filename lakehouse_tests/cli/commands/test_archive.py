@@ -82,7 +82,7 @@ def test_the_list_names_each_partition_and_a_restore_shows_what_it_would_read(
         (["restore", "--to", "Bronze/x"], "--to is 'Bronze/x'. Use layer/name"),
         (["restore", "--to", "/usr/lib"], "there is something at /usr/lib already"),
         (["restore", "--into-source", "--partition", "2013-01-01"], "Use COLUMN=VALUE"),
-        (["expire"], "it declares no archive. Use Table(archive=Archive(…))"),
+        (["expire"], "the table declares no archive. Use Table(archive=Archive(keep_days=…))"),
         (["plan"], "it declares none. Use Table(archive=Archive(…))"),
         (["run"], "it declares none. Use Table(archive=Archive(…))"),
     ],

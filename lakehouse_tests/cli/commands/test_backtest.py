@@ -96,8 +96,7 @@ def test_a_person_sees_the_sums_the_runs_and_the_lines(full: Terminal) -> None:
     assert "bronze/orders, given:" in lines
     assert any("* given   o in force   + really" in line for line in lines)
     assert any(
-        line.startswith("given: the sizes of 3 merged file(s) are estimated as 0.500")
-        for line in lines
+        line.startswith("given: the estimated size of 3 merged files is 0.500") for line in lines
     )
     assert (
         full.run("backtest", "bronze/orders", "--verbose").stdout.count("mergeable files, 4 needed")

@@ -99,7 +99,7 @@ def test_tables_lists_what_is_declared_and_what_there_is_of_it(told: Terminal) -
         None,
     )
     shown = told.run("tables").stdout
-    assert "append by d" in shown and "merge on id" in shown and "not there yet" in shown
+    assert "append by d" in shown and "merge on id" in shown and "not written yet" in shown
 
 
 NO_TABLES = "lakehouse_tests.log_builder"
@@ -118,8 +118,8 @@ def test_tables_that_are_no_longer_declared_are_named_and_whatever_is_no_table_i
     story("exports/orders").create()
     (told.root / "bronze/staging/_tmp").mkdir(parents=True)
     advice = (
-        "gold/sums is in the lake but not declared. Declare it again, or set formerly= on the table "
-        "that replaces it; nothing maintains it"
+        "gold/sums is in the lake but not declared, so nothing maintains it. Declare it again, or "
+        "set formerly= on the table that replaces it"
     )
     for command in ("tables", "health", "plan"):
         result = told.run(command)
@@ -140,9 +140,9 @@ def test_tables_that_are_no_longer_declared_are_named_and_whatever_is_no_table_i
         assert "gold/sums" not in told.run(command, "bronze/orders").stdout
         several = told.run(command, LAKEHOUSE_TABLES=NO_TABLES).stdout.splitlines()[-1]
         assert several == (
-            "3 tables are in the lake but not declared: bronze/orders, gold/sums, silver/orders. "
-            "Declare them again, or set formerly= on the tables that replace them; nothing "
-            "maintains them"
+            "3 tables are in the lake but not declared, so nothing maintains them: bronze/orders, "
+            "gold/sums, silver/orders. Declare them again, or set formerly= on the tables that "
+            "replace them"
         )
 
 

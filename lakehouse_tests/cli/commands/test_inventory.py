@@ -68,7 +68,7 @@ def test_a_live_file_that_is_missing_is_told_loudly(stored: Terminal) -> None:
     assert result.exit_code == 1
     assert "bronze/orders: not in storage: 1\n  d=1/c\n" in result.stdout
     assert (
-        "Broken: bronze/orders: 1 file(s) of version 2 are not in storage, the first is d=1/c"
+        "Broken: bronze/orders: not in storage: 1 file of version 2, the first is d=1/c"
         in result.stderr
     )
 

@@ -67,4 +67,4 @@ def test_a_pin_whose_table_was_created_again_is_listed_as_such(told: Terminal) -
     [record] = store.list("_lakehouse/pins")
     store.put(record.name, store.read(record.name).replace(b"00000000-0000", b"10000000-0000"))
     [pin] = told.json("pin")
-    assert (pin["holds"], pin["why_not"]) == (False, "the table was created again since")
+    assert (pin["holds"], pin["why_not"]) == (False, "the table was created again after the pin")

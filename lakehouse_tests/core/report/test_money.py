@@ -151,12 +151,12 @@ def test_a_budget_that_the_month_will_exceed_needs_a_person() -> None:
     assert [(line.table, line.sentence, line.command) for line in lines] == [
         (
             "bronze/orders",
-            "this month, bronze/orders will cost 8.40 USD of 8 USD",
+            "this month, bronze/orders will cost 8.40 USD; its budget is 8 USD",
             "lakehouse costs bronze/orders",
         ),
         (
             "",
-            "this month, lake will cost 10.50 USD of 9 USD",
+            "this month, lake will cost 10.50 USD; its budget is 9 USD",
             "lakehouse costs --by table",
         ),
     ]

@@ -48,11 +48,11 @@ def test_an_archive_is_shown_by_its_partitions_and_ended_pins_are_not() -> None:
     assert (shown.partition_count, shown.row_count, shown.size_bytes) == (2, 21, 30)
     assert (shown.from_ms, shown.until_ms) == (3 * DAY_MS, 5 * DAY_MS)
     assert shown.rules == (
-        "partitions move to the archive after 31 days, which keeps them for 183 days",
-        "rows go 400 days after their d",
+        "partitions move to the archive after 31 days, and stay there for 183 days",
+        "rows are deleted 400 days after their d",
     )
     assert shown.kept_versions == (
-        "version 12, by its declaration",
+        "version 12, declared in keep_versions",
         "version 40, pinned by powerbi until 1970-01-03 00:00 UTC",
     )
 

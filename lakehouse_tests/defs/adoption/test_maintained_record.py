@@ -91,7 +91,7 @@ def test_what_maintain_has_is_not_adopted() -> None:
     tick()
     refused = run("adopt", "./w/orders")
     assert refused.exit_code == 2
-    assert "it is silver/sales_orders already; see: lakehouse health" in refused.stderr
+    assert "it is already declared as silver/sales_orders. Use lakehouse health" in refused.stderr
     [found] = shown("adopt", "--prefix", "./w", "--dry-run")
     assert (found["table"], found["adopted"]) == ("silver/sales_orders", True)
 
