@@ -101,7 +101,7 @@ def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
 
 
 def _average(name: str) -> Column:
-    """The average, or null. Decimals, so that the order of adding changes no digit."""
+    """The average, or null. With decimals, the order of addition does not change a digit."""
     total = F.sum(name).cast("DECIMAL(18,5)")
     count = F.nullif(F.count(name), F.lit(0)).cast("DECIMAL(10,0)")
     return (total / count).cast("DECIMAL(10,2)")

@@ -1,4 +1,4 @@
-"""Silver: typed rows, one per flight and observation, in their newest state."""
+"""Silver: typed rows. Each flight and each observation has one row, in its newest state."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -67,8 +67,8 @@ def flights(flight_events: DataFrame) -> DataFrame:
 def weather(weather: DataFrame) -> DataFrame:
     """One row per airport and hour (UTC), as numbers; missing values are null.
 
-    In degrees Fahrenheit, miles per hour, inches, millibars and miles. If an observation was sent
-    twice, the one in the later file (by name) counts.
+    Units are degrees Fahrenheit, miles per hour, inches, millibars and miles. If an observation was
+    sent twice, the one in the later file (by name) counts.
     """
     return weather.select(
         "origin",

@@ -194,7 +194,7 @@ CLUSTERED = {
         (
             (),
             ZOrder(columns=("amount",)),
-            "ZOrder.columns holds 'amount', which is not a column of it",
+            "ZOrder.columns holds 'amount', which is not a column of the table",
         ),
     ],
 )

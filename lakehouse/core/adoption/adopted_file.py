@@ -36,10 +36,10 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
             f"{name} is not TOML: {error}. Use entries like those that lakehouse adopt writes"
         ) from error
     tables = {key: _table(key, entry, name=name) for key, entry in entries.items()}
-    places: dict[str, str] = {}
+    keys: dict[str, str] = {}  # by address
     for key, table in tables.items():
         assert isinstance(table.write, Adopted)
-        if (other := places.setdefault(table.write.uri, key)) != key:
+        if (other := keys.setdefault(table.write.uri, key)) != key:
             raise Refused(f"{name}: {other} and {key} are both at {table.write.uri}. Use one key")
     return tables
 
@@ -98,7 +98,7 @@ def toml_text(text: str) -> str:
 
 
 def _inline_table(declared: Archive | Ttl) -> str:
-    """The knobs that differ from their defaults."""
+    """The knobs that differ from their defaults, as an inline table of TOML."""
     values = {each.name: getattr(declared, each.name) for each in fields(declared)}
     defaults = {each.name: each.default for each in fields(declared)}
     texts = [
@@ -117,7 +117,7 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
         near = nearest_words(unknown[0], _WORDS, most=1)
         raise Refused(
             f"{name}: {key} has {unknown[0]!r}. Use {', '.join(near or _WORDS)}; the key of an "
-            'entry is quoted, like ["silver/orders"]'
+            'entry is quoted, for example ["silver/orders"]'
         )
     uri = words.get("uri")
     columns = words.get("cluster_by", [])

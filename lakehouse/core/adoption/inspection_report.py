@@ -22,9 +22,9 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 class TableFinding:
     """One inspected table.
 
-    `vacuum` is the vacuum's plan, or the reason why no vacuum may run. `risk` is why this
-    declaration prevents compactions. `known_as` is the key of a table that is already declared, or
-    empty.
+    `vacuum` is the vacuum's plan, or the reason why no vacuum may run. `risk` is the reason why no
+    compaction may run under this declaration, or `None`. `known_as` is the key of a table that is
+    already declared, or empty.
     """
 
     table: Table
@@ -104,19 +104,22 @@ class TableFinding:
         health = self.health
         plan = self.health.plan
         risk = self.risk
-        laid = {"partitioned": snapshot.partition_columns, "clustered": snapshot.clustering_columns}
-        layout = [f"{how} by {', '.join(columns)}" for how, columns in laid.items() if columns]
+        layouts = {
+            "partitioned": snapshot.partition_columns,
+            "clustered": snapshot.clustering_columns,
+        }
+        layout = [f"{how} by {', '.join(columns)}" for how, columns in layouts.items() if columns]
         files = (
             f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}, "
             f"{size_text(health.average_file_bytes)} on average"
         )
         seconds = self.openings_saved * DEFAULT_RATES.seconds_per_file
-        saves = (
-            f"; each full read then opens {self.openings_saved} fewer files and saves "
-            f"about {seconds:.3g} s"
+        savings = (
+            f"; each full read then opens {count_of(self.openings_saved, 'fewer file')} and saves "
+            f"about {seconds:.3g} s and {self.usd_per_read:.2g} USD"
         )
-        gives = f"{saves} and {self.usd_per_read:.2g} USD" if plan.bins else ""
-        takes = f"; {plan.estimate.sentence}" if plan.bins else ""
+        cost = f"; {plan.estimate.sentence}"
+        cost_and_savings = f"{cost}{savings}" if plan.bins else ""
         return [
             (
                 "written by",
@@ -138,7 +141,7 @@ class TableFinding:
                 ),
             ),
             ("health", health.sentence),
-            ("compaction", f"{plan.sentence}{takes}{gives}"),
+            ("compaction", f"{plan.sentence}{cost_and_savings}"),
             *([("", f"not compacted: {risk.sentence}")] if risk else []),
             ("vacuum", self.vacuum if isinstance(self.vacuum, str) else self.vacuum.sentence),
         ]
@@ -152,11 +155,11 @@ def totals_sentence(findings: Sequence[TableFinding]) -> str:
     after = files - sum(each.openings_saved for each in findings)
     vacuums = [each.vacuum for each in findings if not isinstance(each.vacuum, str)]
     total = size_text(sum(each.size_bytes for each in healths))
-    old = size_text(sum(each.size_bytes for each in vacuums))
+    expired = size_text(sum(each.size_bytes for each in vacuums))
     seconds = sum(each.estimate.seconds for each in plans)
     usd = sum(each.estimate.usd for each in plans)
     return (
         f"{count_of(len(findings), 'table')}: {count_of(files, 'file')}, {total}. Compactions "
         f"leave {count_of(after, 'file')}, and take about {seconds:.3g} s and {usd:.3g} USD; "
-        f"vacuums delete {old} that are past retention."
+        f"vacuums delete {expired} of files past retention."
     )

@@ -1,7 +1,7 @@
 """The tables of a call of `maintain`, and the document that records them in their lake.
 
-From the record, the terminal knows how these tables are declared in a Dagster project that it does
-not load.
+The terminal does not load the Dagster project that calls `maintain`. It reads the declarations of
+these tables from the record.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import NO_TABLES
 
-# Defaults of a project that maintains its own tables. Each run opens its own driver, so nothing has
-# to be started in addition to `dagster dev`, and nothing of the demo is declared.
+# Default settings of a project that maintains its own tables. Each run opens its own Spark driver,
+# so only `dagster dev` has to be started. The demo's tables and replay are not declared.
 _PROJECT_DEFAULTS = {
     "LAKEHOUSE_SPARK": "local[2]",
     "LAKEHOUSE_REPLAY": "off",
     "LAKEHOUSE_TABLES": NO_TABLES,
 }
-# The classes of the knobs' values, by the name that a record has for them.
+# The classes of knob values, by their `kind` in a record.
 _KINDS = {
     kind.__name__: kind
     for kind in (BySensor, Scheduled, BinPacking, LiquidClustering, ZOrder, Window)
@@ -66,7 +66,7 @@ def is_maintained(table: Table) -> bool:
 
 
 def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]:
-    """The record of these tables. Knobs that have their default are omitted.
+    """The record of these tables. Knobs with default values are omitted.
 
     `home` is the project's folder, for people who look for it.
     """
@@ -103,18 +103,19 @@ def parse_maintained(document: Any, *, name: str) -> dict[str, Table]:
     except (Refused, KeyError, TypeError, AttributeError) as error:
         problem = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
         raise Refused(
-            f"{name}: {key}: {problem}. The Dagster project that recorded it has another version "
-            "of lakehouse. Use the same version here, or reload its code location with this one"
+            f"{name}: {key}: {problem}. The Dagster project that wrote this record has another "
+            "version of lakehouse. Use the project's version here, or update lakehouse in the "
+            "project and reload its code location"
         ) from error
     return tables
 
 
 def with_project_defaults(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment variables, with the defaults of a project that maintains its own tables."""
-    given = {
+    configured = {
         name: value for name, value in environ.items() if value or name not in _PROJECT_DEFAULTS
     }
-    return {**_PROJECT_DEFAULTS, **given}
+    return {**_PROJECT_DEFAULTS, **configured}
 
 
 def _knobs(declared: Compaction | Vacuum | Archive | Ttl) -> dict[str, Any]:

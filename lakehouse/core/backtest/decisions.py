@@ -31,7 +31,7 @@ from lakehouse.core.units import DAY_MS, HOUR_MS
 # After a commit, a table is evaluated every hour for eight days: one day for its files to grow old
 # enough, and seven for a window to open. Then it is evaluated again at the next commit.
 _HOURS_EVALUATED = 8 * 24
-# No evaluation is planned further ahead, since with very few reads the time would overflow.
+# No evaluation is planned further ahead than this: with very few reads, the time would overflow.
 _DAYS_AHEAD = 365_000
 
 
@@ -39,7 +39,8 @@ _DAYS_AHEAD = 365_000
 class PolicyDecision(Explained):
     """One decision about a table, and why.
 
-    `again_ms`: when readers will have lost as much as a compaction costs, if no writer commits.
+    `again_ms`: the time at which readers will have lost as much as a compaction costs, if no writer
+    commits before.
     """
 
     runs: bool

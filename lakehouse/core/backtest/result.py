@@ -30,9 +30,9 @@ class SimulatedCompaction:
 class SimulatedStep:
     """A version that a writer committed, and the upkeep before the next one.
 
-    Counts are taken after the upkeep. `row_count` is `None` if unknown. `explanation` belongs to
-    the decision that led to the first run or, if there was none, to the last decision. It is `None`
-    for the real history.
+    Counts are taken after the upkeep. `row_count` is `None` if unknown. `explanation` is that of
+    the decision that led to the first compaction. Without a compaction, it is that of the last
+    decision; for the real history, it is `None`.
     """
 
     version: int
@@ -67,11 +67,11 @@ class Uncertainty:
 
     - `moved_removals`: files that a writer removed after the simulation had moved their rows.
     - `moved_vectors`: deletion vectors on such files.
-    - `carried_bytes`: bytes that writers had to rewrite because a removed file also held rows that
-      stay.
+    - `carried_bytes`: bytes that writers would have rewritten, because a file that they removed
+      also has other rows in the simulation.
     - `modelled_files`: output files whose size is estimated with `shrink_ratio`.
-    - `unclear_compactions`: real compactions whose log does not show which rows went into which
-      file.
+    - `unclear_compactions`: partitions of real compactions for which the log does not show which
+      rows went into which file.
     """
 
     moved_removals: int = 0

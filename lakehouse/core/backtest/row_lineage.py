@@ -1,15 +1,16 @@
 """Tracks which rows are in which file: a table's history without its compactions.
 
 A grain is the set of rows that one commit of a writer wrote into one file. Compactions combine
-grains but do not change them; only a later commit of a writer removes or changes them. So the
+grains but do not change them. Only a later commit of a writer removes or changes a grain, so the
 grains are the same under every policy.
 
-Two things are not in the log, so they are estimated and counted:
+The log does not show two things, so they are estimated and counted:
 
-- A deletion vector on a compacted file: the deleted rows are spread over the file's grains, in
-  proportion to their row counts.
-- A compaction of one partition into several files: grains are assigned by row counts (Delta packs
-  by size). If the counts are ambiguous (Z-order, missing statistics), files are filled by size.
+- Which rows a deletion vector deletes in a compacted file. The deleted rows are spread over the
+  file's grains, in proportion to the grains' row counts.
+- Which grains are in which file, if a compaction writes several files into a partition. The inputs
+  are packed in Delta's order, ascending by size. A bin ends where its row count is that of an
+  output. If the row counts do not match (Z-order) or are missing, grains are assigned by file size.
 """
 
 from collections import defaultdict
@@ -20,7 +21,8 @@ from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, live_bytes
 
-# The grains in a file, each with the number of its deleted rows. Equal for files with equal rows.
+# The grains in a file, each with the number of its deleted rows. Two files with the same rows have
+# the same content.
 GrainContent = frozenset[tuple[int, int]]
 
 
@@ -34,7 +36,10 @@ class SimulatedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorChange:
-    """A file with a new deletion vector. `deleted`: rows deleted by grain (negative: restored)."""
+    """A file with a new deletion vector.
+
+    `deleted` has the number of newly deleted rows of each grain, negative if rows are restored.
+    """
 
     file: DataFile
     grains: frozenset[int]
@@ -45,13 +50,13 @@ class VectorChange:
 class CommitEffect:
     """The effect of a writer's commit.
 
-    `gone` has the removed paths with their grains, `marks` has the files with new deletion vectors,
-    and `added` has the new grains with their files.
+    `removed` has the removed paths with their grains, `vector_changes` the files with new deletion
+    vectors, and `added` the new grains with their files.
     """
 
     commit: FileCommit
-    gone: tuple[tuple[str, frozenset[int]], ...]
-    marks: tuple[VectorChange, ...]
+    removed: tuple[tuple[str, frozenset[int]], ...]
+    vector_changes: tuple[VectorChange, ...]
     added: tuple[tuple[int, DataFile], ...]
 
 
@@ -62,11 +67,12 @@ class Lineage:
     - `effects`: the effects of the writers' commits.
     - `grains`: each grain's file, as the writer wrote it.
     - `outputs`: the outputs of real compactions, by content.
-    - `unclear_count`: the number of compactions whose outputs the log does not match to grains.
+    - `unclear_count`: how often the log does not show which grains are in which output of a
+      compaction. Each partition of a compaction counts on its own.
     """
 
     def __init__(self, file_history: FileHistory) -> None:
-        """Replays the history. `_live` has the real table's files as of the current commit."""
+        """Replays the history. `_live` has the real files after the commit that is replayed."""
         self.effects: list[CommitEffect] = []
         self.grains: dict[int, DataFile] = {}
         self.outputs: dict[GrainContent, DataFile] = {}
@@ -80,13 +86,13 @@ class Lineage:
         )
         for commit in file_history.commits:
             if commit.is_compaction:
-                self._compact(commit)
+                self._apply_compaction(commit)
             elif commit.changed_data:
-                self._write(commit)
+                self._apply_write(commit)
 
     @property
     def shrink_ratio(self) -> float | None:
-        """Bytes that real compactions wrote per live byte read; `None` if there were none."""
+        """Bytes that real compactions wrote per live byte they read; `None` without compactions."""
         return self._bytes_out / self._bytes_in if self._bytes_in else None
 
     def _add(self, file: DataFile) -> tuple[int, DataFile]:
@@ -96,54 +102,60 @@ class Lineage:
         self._deleted[grain] = file.deleted_row_count
         return grain, file
 
-    def _write(self, commit: FileCommit) -> None:
+    def _apply_write(self, commit: FileCommit) -> None:
         added = {file.path: file for file in commit.added}
-        removed = [
+        removed_paths = [
             path for path in commit.removed_paths if path not in added and path in self._live
         ]
-        gone = tuple((path, self._live.pop(path).grains) for path in removed)
-        marks = tuple(self._mark(file) for path, file in added.items() if path in self._live)
-        marked = {mark.file.path for mark in marks}
-        new = tuple(self._add(file) for path, file in added.items() if path not in marked)
-        self.effects.append(CommitEffect(commit=commit, gone=gone, marks=marks, added=new))
+        removed = tuple((path, self._live.pop(path).grains) for path in removed_paths)
+        vector_changes = tuple(
+            self._change_vector(file) for path, file in added.items() if path in self._live
+        )
+        changed_paths = {change.file.path for change in vector_changes}
+        new = tuple(self._add(file) for path, file in added.items() if path not in changed_paths)
+        self.effects.append(
+            CommitEffect(commit=commit, removed=removed, vector_changes=vector_changes, added=new)
+        )
 
-    def _compact(self, commit: FileCommit) -> None:
+    def _apply_compaction(self, commit: FileCommit) -> None:
         columns = by_name(commit.shape.columns)
         inputs: defaultdict[TypedPartition, list[SimulatedFile]] = defaultdict(list)
         outputs: defaultdict[TypedPartition, list[DataFile]] = defaultdict(list)
         for path in commit.removed_paths:
             if path in self._live:
-                held = self._live.pop(path)
-                inputs[typed_partition(held.file.partition, columns)].append(held)
+                live = self._live.pop(path)
+                inputs[typed_partition(live.file.partition, columns)].append(live)
         for file in commit.added:
             outputs[typed_partition(file.partition, columns)].append(file)
         for partition, files in inputs.items():
-            self._put_together(files, outputs.pop(partition, []))
+            self._compact_partition(files, outputs.pop(partition, []))
         for file in (file for files in outputs.values() for file in files):
             self._live[file.path] = SimulatedFile(file, frozenset())
 
-    def _put_together(self, inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]) -> None:
-        dealt = _deal(inputs, outputs)
-        self.unclear_count += dealt is None
-        for file, grains in _fill(inputs, outputs) if dealt is None else dealt.items():
+    def _compact_partition(
+        self, inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
+    ) -> None:
+        matched = _match_outputs(inputs, outputs)
+        self.unclear_count += matched is None
+        for file, grains in _fill(inputs, outputs) if matched is None else matched.items():
             self._live[file.path] = SimulatedFile(file, grains)
-            if dealt is not None:
+            if matched is not None:
                 self.outputs[content(grains, self._deleted)] = file
-        self._bytes_in += sum(live_bytes(held.file) for held in inputs)
+        self._bytes_in += sum(live_bytes(live.file) for live in inputs)
         self._bytes_out += sum(file.size_bytes for file in outputs)
 
-    def _mark(self, file: DataFile) -> VectorChange:
-        held = self._live[file.path]
-        more = file.deleted_row_count - held.file.deleted_row_count
+    def _change_vector(self, file: DataFile) -> VectorChange:
+        before = self._live[file.path]
+        newly_deleted = file.deleted_row_count - before.file.deleted_row_count
         weights = {
             grain: (self.grains[grain].row_count or 0) - self._deleted[grain]
-            for grain in sorted(held.grains)
+            for grain in sorted(before.grains)
         }
-        deleted = _spread(more, weights)
+        deleted = _spread(newly_deleted, weights)
         for grain, rows in deleted.items():
             self._deleted[grain] += rows
-        self._live[file.path] = SimulatedFile(file, held.grains)
-        return VectorChange(file=file, grains=held.grains, deleted=deleted)
+        self._live[file.path] = SimulatedFile(file, before.grains)
+        return VectorChange(file=file, grains=before.grains, deleted=deleted)
 
 
 def live_rows(file: DataFile) -> int | None:
@@ -158,74 +170,81 @@ def content(grains: Iterable[int], deleted: Mapping[int, int]) -> GrainContent:
 
 def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
     """Spreads `rows` over grains by their weights, as integers that add up to `rows`."""
-    whole = sum(max(weight, 0) for weight in weights.values())
+    total_weight = sum(max(weight, 0) for weight in weights.values())
     spread: dict[int, int] = {}
-    passed = given = 0
-    for place, (grain, weight) in enumerate(weights.items(), start=1):
-        passed += max(weight, 0)
-        upto = (
+    weight_so_far = rows_so_far = 0
+    for number, (grain, weight) in enumerate(weights.items(), start=1):
+        weight_so_far += max(weight, 0)
+        rows_up_to_grain = (
             rows
-            if place == len(weights)
-            else rows * passed // whole
-            if whole
-            else rows * place // len(weights)
+            if number == len(weights)
+            else rows * weight_so_far // total_weight
+            if total_weight
+            else rows * number // len(weights)
         )
-        spread[grain] = upto - given
-        given = upto
+        spread[grain] = rows_up_to_grain - rows_so_far
+        rows_so_far = rows_up_to_grain
     return spread
 
 
-def _deal(
+def _match_outputs(
     inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
 ) -> dict[DataFile, frozenset[int]] | None:
-    """The grains of each output, matched by row counts; `None` if these are ambiguous."""
+    """The grains of each output, matched by row counts; `None` if these do not match."""
     if len(outputs) == 1:
-        return {outputs[0]: frozenset().union(*(held.grains for held in inputs))}
-    # OPTIMIZE drops bins with a single file; a purge does not.
-    return _deal_bins(inputs, outputs, least_files=2) or _deal_bins(inputs, outputs, least_files=1)
+        return {outputs[0]: frozenset().union(*(each.grains for each in inputs))}
+    # OPTIMIZE rewrites no bin with a single file; a purge also rewrites such bins.
+    return _match_bins(inputs, outputs, least_files=2) or _match_bins(
+        inputs, outputs, least_files=1
+    )
 
 
-def _deal_bins(
+def _match_bins(
     inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile], *, least_files: int
 ) -> dict[DataFile, frozenset[int]] | None:
-    waiting: defaultdict[int | None, list[DataFile]] = defaultdict(list)
+    unmatched: defaultdict[int | None, list[DataFile]] = defaultdict(list)
     for file in outputs:
-        waiting[file.row_count].append(file)
-    dealt: dict[DataFile, frozenset[int]] = {}
+        unmatched[file.row_count].append(file)
+    matched: dict[DataFile, frozenset[int]] = {}
     bin_: list[SimulatedFile] = []
     bin_rows = 0
-    for held in _by_size(inputs):
-        rows = live_rows(held.file)
+    for each in _by_size(inputs):
+        rows = live_rows(each.file)
         if rows is None:
             return None
-        bin_.append(held)
+        bin_.append(each)
         bin_rows += rows
-        if len(bin_) >= least_files and waiting.get(bin_rows):
-            dealt[waiting[bin_rows].pop()] = frozenset().union(*(each.grains for each in bin_))
+        if len(bin_) >= least_files and unmatched.get(bin_rows):
+            grains = frozenset[int]().union(*(member.grains for member in bin_))
+            matched[unmatched[bin_rows].pop()] = grains
             bin_ = []
             bin_rows = 0
-    return dealt if not bin_ and len(dealt) == len(outputs) else None
+    return matched if not bin_ and len(matched) == len(outputs) else None
 
 
 def _fill(
     inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
 ) -> Iterator[tuple[DataFile, frozenset[int]]]:
-    """Assigns every grain to an output. Fills the outputs in turn, with inputs ordered by size."""
-    left = _by_size(inputs)
-    whole_in = sum(held.file.size_bytes for held in left) or 1
-    whole_out = sum(file.size_bytes for file in outputs) or 1
-    passed_in = passed_out = place = 0
+    """Assigns every grain to an output, by size alone.
+
+    The outputs are filled one after the other, with the inputs in ascending order of size. Each
+    output gets about the same share of the input bytes as it has of the output bytes.
+    """
+    ordered = _by_size(inputs)
+    total_in = sum(each.file.size_bytes for each in ordered) or 1
+    total_out = sum(file.size_bytes for file in outputs) or 1
+    bytes_in = bytes_out = index = 0
     for number, file in enumerate(outputs, start=1):
-        passed_out += file.size_bytes
+        bytes_out += file.size_bytes
         grains: set[int] = set()
-        while place < len(left) and (
-            number == len(outputs) or passed_in * whole_out < passed_out * whole_in
+        while index < len(ordered) and (
+            number == len(outputs) or bytes_in * total_out < bytes_out * total_in
         ):
-            passed_in += left[place].file.size_bytes
-            grains |= left[place].grains
-            place += 1
+            bytes_in += ordered[index].file.size_bytes
+            grains |= ordered[index].grains
+            index += 1
         yield file, frozenset(grains)
 
 
 def _by_size(inputs: Iterable[SimulatedFile]) -> list[SimulatedFile]:
-    return sorted(inputs, key=lambda held: (held.file.size_bytes, held.file.path))
+    return sorted(inputs, key=lambda each: (each.file.size_bytes, each.file.path))

@@ -1,17 +1,17 @@
 """Simulates a table's log under another policy: which compactions would have run, and their cost.
 
-1. The log is translated into grains (`row_lineage`). Its real compactions are left out.
+1. The log is translated into grains (`row_lineage`), without its real compactions.
 2. Each commit of a writer is applied to the simulation's own files.
-3. The policy decides whether to compact: by the sensor's rules, or by the plan if it has another
-   strategy.
+3. The policy decides whether to compact. If its strategy is the sensor, the sensor's rules decide;
+   otherwise the plan decides.
 4. A simulated compaction merges the bins of its plan. If a real compaction merged the same rows,
-   the name and size of its output are used. Otherwise, the size is estimated: the bin shrinks by
-   the average ratio of the real compactions.
+   the simulated output gets the name and size of the real one. Otherwise the size is estimated: the
+   bin shrinks by the average ratio of the real compactions.
 
-So a simulation of the policy that was really in force reproduces the real files. If a writer
-removed a file that the simulation does not have, all simulated files with its rows are removed.
-Their other rows move into the files of that commit, as with copy-on-write. Each such estimate is
-counted.
+So a simulation of the policy that was really in force reproduces the real files. A writer may have
+removed a file that the simulation does not have. Then all simulated files with rows of that file
+are removed, and their other rows move into the files of that commit, as with copy-on-write. Each
+such estimate is counted.
 """
 
 import json
@@ -40,11 +40,11 @@ from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.holds import closed_window, persons_hold, recommend_only
-from lakehouse.core.scheduling.read_losses import OpeningSteps, is_made_anew
+from lakehouse.core.scheduling.read_losses import OpeningSteps, replaces_all_files
 from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.core.units import MINUTE_MS
 
-# A real plan reads the same number of commits (`read_facts`).
+# `read_facts` reads the same number of commits for a real plan.
 _COMMITS_REMEMBERED = 500
 # A limit for policies that would compact without end.
 _RUNS_PER_COMMIT = 100
@@ -72,9 +72,9 @@ def simulate_history(
 def real_result(
     file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES
 ) -> Backtest:
-    """The table's real history, in the same shape.
+    """The table's real history, in the shape of a simulation's result.
 
-    `policy` defines which files count as small, and how compactions were verified.
+    `policy` defines which files count as small, and whether compactions compared every row.
     """
     live = {file.path: file for file in (file_history.start.files if file_history.start else ())}
     steps: list[SimulatedStep] = []
@@ -129,13 +129,13 @@ class _Simulation:
         commit = effect.commit
         added = [file.path for file in commit.added]
         self._remember(commit.committed_ms, added=added)
-        if self._openings and is_made_anew(
+        if self._openings and replaces_all_files(
             commit.operation, added, commit.removed_paths, len(self._table.files)
         ):
             self._openings = []
         until_ms = following.commit.committed_ms if following else None
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
-        seen = PolicyDecision(
+        reported = PolicyDecision(
             runs=False, explanation=Reason.OTHER_STRATEGY.explain(strategy=f"scheduled ({cron})")
         )
         runs = list[SimulatedCompaction]()
@@ -146,12 +146,12 @@ class _Simulation:
         times = sorted({*evaluation_times(self._policy, commit.committed_ms, until_ms), *cooled})
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
-            held = (
+            hold = (
                 persons_hold(self._policy, None, now_ms)
                 or recommend_only(commit.shape.table, self._policy)
                 or closed_window(self._policy, now_ms)
             )
-            decision = PolicyDecision(runs=False, explanation=held) if held else None
+            decision = PolicyDecision(runs=False, explanation=hold) if hold else None
             if decision is None or self._openings is not None:
                 snapshot = replace(commit.shape, files=self._table.files)
                 if plan is None or self._policy.cold_hours:
@@ -165,17 +165,21 @@ class _Simulation:
                 decision = decision or decide(state, plan, now_ms=now_ms)
                 if decision.again_ms and until_ms:
                     times = _in_order((*times, decision.again_ms), now_ms, until_ms)
-            seen = seen if runs else decision
+            reported = reported if runs else decision
             if plan is not None and decision.runs:
                 runs.append(self._run(plan, decision, now_ms))
                 times = _in_order((*times, self._cooled_ms), runs[-1].ended_ms, until_ms)
                 plan = None
         return _simulated_step(
-            commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs)
+            commit,
+            self._table.files,
+            self._policy,
+            explanation=reported.explanation,
+            runs=tuple(runs),
         )
 
     def _openings_with(self, plan: CompactionPlan, now_ms: int) -> OpeningSteps | None:
-        """The steps of the openings that a compaction would save; `None` if reads are unknown."""
+        """The steps of openings saved (`read_losses`); `None` if the policy declares no reads."""
         if self._openings is None:
             return None
         saved = max(0, plan.files_removed - plan.files_added)
@@ -195,8 +199,7 @@ class _Simulation:
         """Remembers a simulated commit for later plans."""
         self._version += 1
         figures = plan.as_json() if plan else {}
-        # Later plans read the columns of a clustering from the same parameter as those of ZORDER
-        # BY.
+        # Later plans accept `zOrderBy` for the columns of a clustering, too.
         columns = (
             plan.statement.columns
             if plan and isinstance(plan.statement, ZOrdering | Clustering)

@@ -1,4 +1,4 @@
-"""The table of a simulation: the files that would exist, and the rows in each of them."""
+"""The table of a simulation: the files that would exist, and the grains in each of them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,45 +17,45 @@ from lakehouse.core.delta.snapshot import DataFile, PartitionValues, live_bytes
 
 
 class SimulatedTable:
-    """The files of a simulation, which writers and compactions change. Estimates are counted."""
+    """The files of a simulation. Writers and compactions change them; estimates are counted."""
 
     def __init__(self, lineage: Lineage) -> None:
-        """Holds the files that existed at the beginning of the history."""
+        """Starts with the files that existed at the beginning of the history."""
         self.uncertainty = Uncertainty(
             unclear_compactions=lineage.unclear_count, shrink_ratio=lineage.shrink_ratio
         )
         self._lineage = lineage
         self._live: dict[str, SimulatedFile] = {}
-        self._place: dict[int, str] = {}
+        self._paths: dict[int, str] = {}  # by grain
         self._deleted: dict[int, int] = {}
-        self._named = 0
+        self._name_count = 0
         for grain, file in lineage.start:
             self._add(grain, file)
 
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The live files."""
-        return tuple(held.file for held in self._live.values())
+        return tuple(live.file for live in self._live.values())
 
     def apply(self, effect: CommitEffect) -> None:
         """Applies a writer's commit to the files of the simulation."""
-        rests = self._remove(effect)
-        for mark in effect.marks:
-            self._mark(mark, effect.commit.version)
+        remaining = self._remove(effect)
+        for change in effect.vector_changes:
+            self._change_vector(change, effect.commit.version)
         paths = [self._add(grain, file) for grain, file in effect.added]
-        for rest in rests:
-            self._carry(rest, paths)
+        for each in remaining:
+            self._rewrite_remaining(each, paths)
 
     def merge(self, bin_: Bin, *, into: int = 1, now_ms: int) -> list[DataFile]:
-        """Merges a bin, and returns the new files: one, or about `into` for an ordered rewrite."""
-        held = [self._live.pop(file.path) for file in bin_.files]
-        grains = frozenset[int]().union(*(each.grains for each in held))
-        made = self._lineage.outputs.get(content(grains, self._deleted))
-        if into == 1 and made is not None and made.path not in self._live:
-            self._hold(made, grains)
-            return [made]
+        """Merges a bin into one file, or for an ordered rewrite into about `into` files."""
+        inputs = [self._live.pop(file.path) for file in bin_.files]
+        grains = frozenset[int]().union(*(each.grains for each in inputs))
+        real_output = self._lineage.outputs.get(content(grains, self._deleted))
+        if into == 1 and real_output is not None and real_output.path not in self._live:
+            self._set_live(real_output, grains)
+            return [real_output]
         size_bytes = sum(map(live_bytes, bin_.files)) * (self._lineage.shrink_ratio or 1)
-        parts = self._parted(grains, into)
+        parts = self._split(grains, into)
         files = [
             self._file(
                 part, grains, size_bytes, "merged", partition=bin_.partition, modified_ms=now_ms
@@ -68,19 +68,20 @@ class SimulatedTable:
                 replace(files[0], row_count=sum_known([live_rows(file) for file in bin_.files]))
             ]
         for file, part in zip(files, parts, strict=True):
-            self._hold(file, part)
+            self._set_live(file, part)
         self.uncertainty.modelled_files += len(files)
         return files
 
-    def _parted(self, grains: frozenset[int], into: int) -> list[frozenset[int]]:
+    def _split(self, grains: frozenset[int], into: int) -> list[frozenset[int]]:
         """Splits the grains into at most `into` parts of about the same size."""
         sizes = {grain: self._live_grain_bytes(grain) for grain in sorted(grains)}
-        whole = sum(sizes.values()) or 1
-        passed = 0.0
+        total_bytes = sum(sizes.values()) or 1
+        bytes_so_far = 0.0
         parts: dict[int, set[int]] = {}
         for grain, size in sizes.items():
-            parts.setdefault(min(into - 1, int(passed / whole * into)), set()).add(grain)
-            passed += size
+            number = min(into - 1, int(bytes_so_far / total_bytes * into))
+            parts.setdefault(number, set()).add(grain)
+            bytes_so_far += size
         return [frozenset(part) for part in parts.values()] or [grains]
 
     def _file(
@@ -88,89 +89,90 @@ class SimulatedTable:
         part: frozenset[int],
         grains: frozenset[int],
         size_bytes: float,
-        what: str,
+        kind: str,
         *,
         partition: PartitionValues,
         modified_ms: int,
     ) -> DataFile:
-        """A new file for a part of the grains. `size_bytes` is the size of all grains together."""
+        """A new file with a part of the grains. `size_bytes` is the size of all grains together."""
         return DataFile(
-            path=self._name(what),
+            path=self._name(kind),
             size_bytes=max(1, round(size_bytes * self._share(part, grains))),
             modified_ms=modified_ms,
             partition=partition,
             row_count=sum_known([self._live_grain_rows(grain) for grain in part]),
-            compacted=what == "merged",
+            compacted=kind == "merged",
         )
 
     def _remove(self, effect: CommitEffect) -> list[SimulatedFile]:
-        """Removes the files with rows that a writer removed, and returns their other rows.
+        """Removes the files with grains that a writer removed, and returns their other grains.
 
-        The writer's commit has to write these other rows again.
+        The writer's commit would have had to write these other grains again.
         """
-        gone = frozenset[int]().union(*(grains for _, grains in effect.gone))
-        for path, grains in effect.gone:
+        removed = frozenset[int]().union(*(grains for _, grains in effect.removed))
+        for path, grains in effect.removed:
             self.uncertainty.moved_removals += (
                 path not in self._live or self._live[path].grains != grains
             )
-        rests: list[SimulatedFile] = []
+        remaining: list[SimulatedFile] = []
         for path in dict.fromkeys(
-            self._place[grain] for grain in sorted(gone) if grain in self._place
+            self._paths[grain] for grain in sorted(removed) if grain in self._paths
         ):
-            held = self._live.pop(path)
-            if rest := held.grains - gone:
-                partition = held.file.partition
-                size_bytes = live_bytes(held.file)
+            live = self._live.pop(path)
+            if rest := live.grains - removed:
+                partition = live.file.partition
+                size_bytes = live_bytes(live.file)
                 file = self._file(
                     rest,
-                    held.grains,
+                    live.grains,
                     size_bytes,
                     "rest",
                     partition=partition,
                     modified_ms=effect.commit.committed_ms,
                 )
-                rests.append(SimulatedFile(file, rest))
-        for grain in gone:
-            self._place.pop(grain, None)
-        return rests
+                remaining.append(SimulatedFile(file, rest))
+        for grain in removed:
+            self._paths.pop(grain, None)
+        return remaining
 
-    def _carry(self, rest: SimulatedFile, paths: Sequence[str]) -> None:
-        """Puts remaining rows into a file of the same commit and partition, or into a new one."""
-        file = rest.file
+    def _rewrite_remaining(self, remaining: SimulatedFile, paths: Sequence[str]) -> None:
+        """Adds remaining grains to a file of the commit in their partition, or to a new file."""
+        file = remaining.file
         self.uncertainty.carried_bytes += file.size_bytes
-        for held in map(self._live.__getitem__, paths):
-            if held.file.partition == file.partition:
-                rows = sum_known([held.file.row_count, file.row_count])
+        for live in map(self._live.__getitem__, paths):
+            if live.file.partition == file.partition:
+                rows = sum_known([live.file.row_count, file.row_count])
                 grown = replace(
-                    held.file, size_bytes=held.file.size_bytes + file.size_bytes, row_count=rows
+                    live.file, size_bytes=live.file.size_bytes + file.size_bytes, row_count=rows
                 )
-                self._hold(grown, held.grains | rest.grains)
+                self._set_live(grown, live.grains | remaining.grains)
                 return
-        self._hold(file, rest.grains)
+        self._set_live(file, remaining.grains)
 
-    def _mark(self, mark: VectorChange, version: int) -> None:
-        for grain, rows in mark.deleted.items():
+    def _change_vector(self, change: VectorChange, version: int) -> None:
+        """Applies a deletion vector to the same file, or else to the files with its grains."""
+        for grain, rows in change.deleted.items():
             self._deleted[grain] += rows
-        held = self._live.get(mark.file.path)
-        if held is not None and held.grains == mark.grains:
-            held.file = replace(mark.file, compacted=held.file.compacted)
+        live = self._live.get(change.file.path)
+        if live is not None and live.grains == change.grains:
+            live.file = replace(change.file, compacted=live.file.compacted)
             return
-        moved = {grain: rows for grain, rows in mark.deleted.items() if rows}
+        moved = {grain: rows for grain, rows in change.deleted.items() if rows}
         self.uncertainty.moved_vectors += bool(moved)
         for grain, rows in moved.items():
-            if grain in self._place:
-                self._delete_rows(self._live[self._place[grain]], rows, version)
+            if grain in self._paths:
+                self._delete_rows(self._live[self._paths[grain]], rows, version)
 
-    def _delete_rows(self, held: SimulatedFile, rows: int, version: int) -> None:
+    def _delete_rows(self, live: SimulatedFile, rows: int, version: int) -> None:
         """Deletes rows of a file (negative: restores them). A file without rows is removed."""
-        file = held.file
+        file = live.file
         deleted = max(0, file.deleted_row_count + rows)
         if file.row_count is not None and deleted >= file.row_count:
             del self._live[file.path]
-            for grain in held.grains:
-                self._place.pop(grain, None)
+            for grain in live.grains:
+                self._paths.pop(grain, None)
             return
-        held.file = replace(
+        live.file = replace(
             file,
             deleted_row_count=deleted,
             deletion_vector=f"simulation@{version}" if deleted else None,
@@ -179,26 +181,26 @@ class SimulatedTable:
     def _add(self, grain: int, file: DataFile) -> str:
         self._deleted[grain] = file.deleted_row_count
         named = replace(file, path=self._name(file.path)) if file.path in self._live else file
-        self._hold(named, frozenset({grain}))
+        self._set_live(named, frozenset({grain}))
         return named.path
 
-    def _hold(self, file: DataFile, grains: frozenset[int]) -> None:
+    def _set_live(self, file: DataFile, grains: frozenset[int]) -> None:
         self._live[file.path] = SimulatedFile(file, grains)
         for grain in grains:
-            self._place[grain] = file.path
+            self._paths[grain] = file.path
 
     def _share(self, part: frozenset[int], grains: frozenset[int]) -> float:
-        """The share that the part has in the live bytes of the grains."""
-        whole = sum(self._live_grain_bytes(grain) for grain in grains)
+        """The share of the grains' live bytes that belongs to the part."""
+        total_bytes = sum(self._live_grain_bytes(grain) for grain in grains)
         return (
-            sum(self._live_grain_bytes(grain) for grain in part) / whole
-            if whole
+            sum(self._live_grain_bytes(grain) for grain in part) / total_bytes
+            if total_bytes
             else len(part) / len(grains)
         )
 
-    def _name(self, what: str) -> str:
-        self._named += 1
-        return f"replay/{self._named}-{what}"
+    def _name(self, kind: str) -> str:
+        self._name_count += 1
+        return f"replay/{self._name_count}-{kind}"
 
     def _live_grain_rows(self, grain: int) -> int | None:
         rows = self._lineage.grains[grain].row_count

@@ -1,1 +1,1 @@
-"""The exact plan of a compaction: which files it merges, and why. Or why there is nothing to do."""
+"""Plans a compaction exactly: which files it merges and why, or why there is nothing to do."""

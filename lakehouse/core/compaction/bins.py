@@ -1,4 +1,4 @@
-"""The input and output of a planner: facts in; a statement, its bins and a reason out."""
+"""The input of a planner (facts), and its output (a statement, bins and a reason)."""
 
 from array import array
 from collections import defaultdict
@@ -105,7 +105,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningFacts:
-    """The input of a planner. The policy's target is the one in force, never 0."""
+    """The input of a planner. The target in `policy` is the one in force, and never 0."""
 
     snapshot: Snapshot
     policy: Compaction
@@ -118,9 +118,12 @@ class PlanningFacts:
 class PartitionPlan:
     """The effect of a statement on one partition. `files` are all files of the partition.
 
-    Only packing sets the other fields. Files below `cutoff_bytes` are selected. `promoted`: the
-    second tier also merges files that reached an earlier target. `kept` are small files that are
-    left for later: each is a compaction's output, and larger than all merged files together.
+    The other fields are for packing:
+
+    - `cutoff_bytes`: files below this size are selected.
+    - `promoted`: the second tier also merges files that reached an earlier target.
+    - `kept`: small outputs of compactions that are not merged yet, since each is larger than all
+      merged files together.
     """
 
     files: Sequence[DataFile]
@@ -144,7 +147,8 @@ class PartitionPlan:
 class Rewrite:
     """The result of a planner; no bins means nothing to do.
 
-    `numbers` has additional numbers for the sentence of `reason`, and `more` is added to it.
+    `numbers` has additional numbers for the sentence of `reason`. `more` is appended to that
+    sentence. `files_left` is the number of files that are left for the next run.
     """
 
     statement: Statement
@@ -157,7 +161,7 @@ class Rewrite:
 
 
 def files_added(statement: Statement, bins: Iterable[Bin]) -> int:
-    """The number of files that these bins become; an upper bound for ordered rewrites.
+    """The number of files that the bins are rewritten into; for ordered rewrites, an upper bound.
 
     Packing and purge write one file per bin; deltalake writes none if a bin has no rows. An ordered
     rewrite may leave a range empty.
@@ -177,7 +181,7 @@ def files_added(statement: Statement, bins: Iterable[Bin]) -> int:
 
 
 def live_share(bins: Iterable[Bin]) -> float:
-    """The share of the bytes whose rows are live. Files without row counts count in full."""
+    """The estimated share of the bytes that live rows take. Without a row count, it is 1."""
     files = [file for bin_ in bins for file in bin_.files]
     size_bytes = sum(map(_SIZE, files))
     return sum(map(live_bytes, files)) / size_bytes if size_bytes else 1.0
@@ -186,7 +190,7 @@ def live_share(bins: Iterable[Bin]) -> float:
 def files_by_partition(
     snapshot: Snapshot,
 ) -> Mapping[TypedPartition, Sequence[DataFile]]:
-    """Live files by partition, ascending by size. The order does not depend on the log's order.
+    """Live files by partition, in ascending order of size, whatever their order in the log.
 
     Partitions whose values a rewrite would change are omitted (`left_alone`).
     """
@@ -200,7 +204,7 @@ def files_by_partition(
 
 
 def left_alone(snapshot: Snapshot) -> tuple[DataFile, ...]:
-    """Files that no plan touches: OPTIMIZE would change a string in their partition to null."""
+    """Files that no plan merges, since OPTIMIZE would change a partition value to null."""
     columns = by_name(snapshot.columns)
     partitions = partitions_of(snapshot.files)
     changed = {each for each in partitions if is_changed_by_rewrite(each, columns)}
@@ -208,19 +212,19 @@ def left_alone(snapshot: Snapshot) -> tuple[DataFile, ...]:
 
 
 def in_columns(
-    plan: PartitionPlan, files: Sequence[DataFile], made: Sequence[DataFile]
+    plan: PartitionPlan, files: Sequence[DataFile], objects: Sequence[DataFile]
 ) -> PartitionPlan:
-    """The same plan, whose files are again places in the table's columns.
+    """The same plan, with row numbers of the snapshot's columns instead of one object per file.
 
-    `made` are the objects that the plan holds, in the order of `files`. Plans of all partitions are
-    in memory together, so they must not hold one object per file.
+    `objects` are the objects in the plan, in the order of `files`. The plans of all partitions are
+    in memory at the same time, so objects for all of their files would take too much memory.
     """
     if not isinstance(files, Rows) or files.keeps_objects:
         return plan
-    place_of = dict(zip(map(id, made), files.places, strict=True))
+    row_of = dict(zip(map(id, objects), files.places, strict=True))
 
-    def rows(held: Sequence[DataFile]) -> Rows[DataFile]:
-        return Rows(files.columns, array("q", [place_of[id(file)] for file in held]))
+    def rows(planned: Sequence[DataFile]) -> Rows[DataFile]:
+        return Rows(files.columns, array("q", [row_of[id(file)] for file in planned]))
 
     bins = tuple(replace(bin_, files=rows(bin_.files)) for bin_ in plan.bins)
     return replace(plan, files=files, bins=bins, kept=rows(plan.kept))
@@ -233,15 +237,15 @@ def pack(
     up_to_bytes: int,
     least_files: int = 2,
 ) -> tuple[Bin, ...]:
-    """The bins of one partition, packed as Delta does: ascending sizes, one open bin at a time.
+    """The bins of one partition, packed as Delta does, with one open bin at a time.
 
-    Bins with fewer than `least_files` files are dropped.
+    `files` are in ascending order of size. Bins with fewer than `least_files` files are dropped.
     """
     return tuple(
-        Bin(partition=found[0].partition, files=tuple(found))
-        for together in _packed_together(files, columns)
-        for found in _filled(together, up_to_bytes)
-        if len(found) >= least_files
+        Bin(partition=members[0].partition, files=tuple(members))
+        for group in _packed_together(files, columns)
+        for members in _filled(group, up_to_bytes)
+        if len(members) >= least_files
     )
 
 

@@ -1,7 +1,8 @@
 """Whether a merge of files in a colder storage class pays.
 
-Reading such files costs a retrieval, and replacing them early costs the rest of the class's minimum
-days. Their rows are written again into STANDARD. Readers save one opening per merged file.
+Reading such a file costs a retrieval. Replacing it early costs the rest of the class's minimum
+storage duration. Its rows are written again into STANDARD. Readers save one opening per merged
+file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +16,13 @@ from lakehouse.core.inventory.objects import RESTORED_FIRST
 from lakehouse.core.tiers.storage_class_costs import TierPrices
 from lakehouse.core.units import DAY_MS
 
-# What readers save within a month has to cover the cost.
+# A merge pays if readers save its cost within this time.
 PAYBACK_DAYS = 30
 # Assumed if nothing is declared: a cold partition is read once a day.
 _READS_PER_DAY = 1.0
 _GB = 1024**3
-# Its price is that of its warmest tier. Its next tier costs as much as STANDARD_IA.
+# The price list has the price of this class's warmest tier. The next tier costs as much as
+# STANDARD_IA.
 # Source: Amazon S3 pricing, S3 Intelligent-Tiering.
 _TIERED = "INTELLIGENT_TIERING"
 _AS_COLD_AS = "STANDARD_IA"
@@ -29,10 +31,10 @@ _AS_COLD_AS = "STANDARD_IA"
 def replacement_costs(
     snapshot: Snapshot, classes: Mapping[str, str], prices: TierPrices, *, now_ms: int
 ) -> dict[str, float]:
-    """What reading and replacing each live file in a colder class costs, in USD.
+    """The cost in USD of reading and replacing each live file in a colder class, by name.
 
-    `classes` maps decoded names to classes. A file that must be restored first costs infinitely
-    much. A class that is not in the prices is assumed to have the dearest retrieval.
+    `classes` maps decoded names to classes. The cost of a file that must be restored first is
+    infinite. A class without a price is priced as the class with the most expensive retrieval.
     """
     dearest = max(prices.classes.values(), key=lambda each: each.usd_per_gb_retrieved)
     costs = dict[str, float]()
@@ -54,7 +56,7 @@ def replacement_costs(
 
 
 def unprofitable_cold_files(facts: PlanningFacts, plan: PartitionPlan) -> Sequence[DataFile]:
-    """The files in a colder class that forbid the merge of a partition; empty if it pays."""
+    """The files in colder classes, if they make the merge of a partition too expensive."""
     cold = facts.snapshot.cold_files
     if not cold:
         return ()

@@ -1,8 +1,8 @@
 """Plans a compaction again after it lost the commit race to another writer.
 
-OPTIMIZE fails if another writer removes one of its input files before it commits. The compaction is
-then planned again without the partitions of those files. An unpartitioned table is planned again as
-a whole.
+OPTIMIZE fails if another writer removes one of its input files before OPTIMIZE commits. In this
+case, the compaction is planned again without the partitions of the removed files. An unpartitioned
+table is planned again as a whole.
 Source: delta-io/delta v4.4.0, `ConflictChecker.scala`.
 """
 
@@ -16,6 +16,7 @@ from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.journal_records import CompactionTry
+from lakehouse.core.text import count_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,8 @@ def without_partitions(
         each for each in plan.partitions or () if typed_partition(each, columns) not in partitions
     )
     smaller = replace(plan, bins=kept, partitions=limited or None)
-    left = plan.files_removed - smaller.files_removed
+    omitted = plan.files_removed - smaller.files_removed
+    clause = f"; omitted, since other writers removed files there: {count_of(omitted, 'file')}"
     sizes = {
         "files_removed": smaller.files_removed,
         "bytes_removed": smaller.bytes_removed,
@@ -63,11 +65,8 @@ def without_partitions(
     }
     return replace(
         smaller,
-        explanation=replace(
-            plan.explanation,
-            more=f"{plan.explanation.more}; {left} of these files are left to other writers",
-        ),
-        files_left=plan.files_left + left,
+        explanation=replace(plan.explanation, more=f"{plan.explanation.more}{clause}"),
+        files_left=plan.files_left + omitted,
         estimate=estimate(
             rates,
             MergeWork(**sizes),

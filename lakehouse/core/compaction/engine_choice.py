@@ -1,8 +1,8 @@
 """Which engine compacts a table: deltalake, which needs no JVM, or Spark.
 
-deltalake commits a version only if it does not exist, and rewrites a table of 70 small files in
-0.2 s, without a session. It lacks many table features. A table with one of them is left to Spark,
-and the plan says why.
+With deltalake, a table of 70 small files is rewritten in 0.2 s, without a Spark session. The commit
+creates a version only if it does not exist. Spark compacts the tables with a feature that deltalake
+lacks, and their plans contain the reason.
 """
 
 import re
@@ -18,8 +18,8 @@ from lakehouse.core.delta.snapshot import Snapshot, file_paths, partitions_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import size_text
 
-# Features that deltalake 1.6.6 writes and that a rewrite of files leaves as they are. It also knows
-# deletion vectors, variants and V2 checkpoints, but no exact plan has been compared for these.
+# Features that deltalake 1.6.6 supports and that a rewrite of files does not affect. deltalake also
+# supports deletion vectors, variants and V2 checkpoints, but no exact plan was compared for these.
 # Source: delta-io/delta-rs, crates/core/src/kernel/transaction/protocol.rs, INSTANCE
 _WRITABLE = {
     "appendOnly",
@@ -53,9 +53,9 @@ class EngineChoice:
     why_not_deltalake: str = ""
 
     def clause(self, disk_bytes: int) -> str:
-        """The end of a plan's sentence: the engine, if it is not Spark by declaration.
+        """The end of a plan's sentence, which names the engine; empty if Spark is declared.
 
-        deltalake takes `disk_bytes` on the disk of this machine, and streams files from and to S3.
+        `disk_bytes`: the bytes on this machine's disk that deltalake takes for a table on S3.
         """
         if self.engine == "deltalake":
             disk = f", with about {size_text(disk_bytes)} on this machine's disk"
@@ -67,7 +67,7 @@ SPARK = EngineChoice(engine="spark")
 
 
 def may_need_no_spark(table: Table) -> bool:
-    """Whether deltalake compacts the table if it can. Only the table's log shows whether it can."""
+    """Whether deltalake compacts the table, provided that the table's log shows that it can."""
     declared = table.compaction.engine
     return declared == "deltalake" or (declared == "auto" and isinstance(table.write, Adopted))
 
@@ -76,7 +76,7 @@ def choose_engine(table: Table, snapshot: Snapshot) -> EngineChoice:
     """The engine that compacts a table at its present version.
 
     Raises:
-        Refused: the declaration says deltalake, which cannot compact the table.
+        Refused: the declaration has `engine="deltalake"`, which cannot compact the table.
     """
     if not may_need_no_spark(table):
         return SPARK
@@ -90,7 +90,7 @@ def choose_engine(table: Table, snapshot: Snapshot) -> EngineChoice:
 
 
 def is_by_deltalake(table: Table, snapshot: Snapshot) -> bool:
-    """Whether deltalake compacts the table; false if that is refused."""
+    """Whether deltalake compacts the table; false if the choice of an engine is refused."""
     try:
         return choose_engine(table, snapshot).engine == "deltalake"
     except Refused:
@@ -98,9 +98,9 @@ def is_by_deltalake(table: Table, snapshot: Snapshot) -> bool:
 
 
 def missing_in_deltalake(snapshot: Snapshot) -> str | None:
-    """What deltalake cannot rewrite in this table, as a clause like `it has deletion vectors`.
+    """Why deltalake cannot rewrite this table, as a clause: for example `it has deletion vectors`.
 
-    `None` if there is nothing.
+    `None` if deltalake can.
     """
     is_mapped = snapshot.properties.get("delta.columnMapping.mode", "none") != "none"
     lacking = set(snapshot.features) - _WRITABLE
@@ -123,7 +123,7 @@ def missing_in_deltalake(snapshot: Snapshot) -> str | None:
 
 
 def unplanned_layout(policy: Compaction) -> str:
-    """Which knob of the policy needs Spark, as a clause; empty if there is none."""
+    """The knob of the policy that requires Spark, as a clause; empty if there is none."""
     if not isinstance(policy.data_layout, BinPacking):
         return f"its data_layout is {type(policy.data_layout).__name__}"
     if policy.verify == "content":

@@ -16,8 +16,8 @@ from lakehouse.core.text import count_of
 class Comparison:
     """A comparison of the rows before and after a compaction, which found no difference.
 
-    `by` is `content` if every row was compared, and `rows` if row counts and column statistics in
-    the log were.
+    `by` is `content` if every row was compared. It is `rows` if the row counts and column
+    statistics in the log were compared.
     """
 
     by: Literal["rows", "content"]
@@ -158,7 +158,7 @@ class CompactionOutcome:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The lines to print below the figures. If nothing was merged, they say why."""
+        """The lines to print below the figures, or the reason why nothing was merged."""
         if self.version_after is None:
             return (self._why_nothing_was_merged,) if self.plan.bins else ()
         verified = ""
@@ -184,7 +184,8 @@ class CompactionOutcome:
         """Why OPTIMIZE did not commit although files were planned."""
         planned = self.plan.version
         newest = self.facts.snapshot.version if self.facts else None
-        merged = f"OPTIMIZE merged none of the {self.plan.files_removed} planned files"
+        planned_files = count_of(self.plan.files_removed, "planned file")
+        merged = f"OPTIMIZE did not merge the {planned_files}"
         if newest is not None and newest > planned:
             return (
                 f"{merged}: other writers have committed up to version {newest} since the planned"

@@ -50,11 +50,11 @@ _SIZE = attrgetter("size_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan(Explained):
-    """The files that `statement` merges in `table` at `version`. Without bins, `reason` says why.
+    """The files that `statement` merges in `table` at `version`, and the reason.
 
     - `partitions`: the partitions that the statement is limited to; `None` means the whole table.
     - `policy`: the policy in force, with a target above 0.
-    - `files_left`: the number of files that exceed the bounds of one run and wait for the next.
+    - `files_left`: the number of mergeable files that are left for the next run.
     """
 
     table: str
@@ -89,7 +89,7 @@ class CompactionPlan(Explained):
 
     @property
     def verify_sentence(self) -> str:
-        """How and by whom rows are verified after the commit, and what comparing all costs."""
+        """How rows are verified after the commit, and the cost of comparing every row."""
         reader = "this process" if self.engine.engine == "deltalake" else "Spark"
         price = self.estimate
         cost = f"{price.comparison_seconds:.1f} s and {price.comparison_usd:.6f} USD"
@@ -137,9 +137,9 @@ class CompactionPlan(Explained):
 def plan_table(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int, cold_start: bool = False
 ) -> CompactionPlan:
-    """The compaction of a declared table, priced by its own history; raises as `plan_compaction`.
+    """The compaction of a declared table, priced by its history; raises as `plan_compaction`.
 
-    `cold_start`: whether the server has not compacted yet, so that the compaction takes longer.
+    `cold_start`: the server has not compacted yet, so the compaction takes longer.
     """
     choice = choose_engine(table, snapshot)
     policy = replace(policy_for(table.layer, table.compaction), engine=choice.engine)
@@ -155,7 +155,7 @@ def plan_table(
 def plan_or_refusal(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> CompactionPlan:
-    """The result of `plan_table`; if that is refused, a plan that does nothing and says why."""
+    """The result of `plan_table`; if the plan is refused, one without bins and with the reason."""
     try:
         return plan_table(table, snapshot, history, now_ms=now_ms)
     except Refused as refusal:
@@ -174,7 +174,7 @@ def plan_or_refusal(
 def plan_once_cold(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> tuple[int, CompactionPlan] | None:
-    """When the whole table will be cold, and the plan for then; `None` if it is cold already."""
+    """When the whole table will be cold, and the plan for that time; `None` if it is cold now."""
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
         return None
@@ -189,7 +189,7 @@ def plan_once_cold(
 def plan_compaction(
     snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits
 ) -> CompactionPlan:
-    """The compaction of `snapshot` under `policy`, or a plan that does nothing and says why.
+    """The compaction of `snapshot` under `policy`; if there is nothing to do, a plan without bins.
 
     Raises:
         Refused: the table has a feature that changes how OPTIMIZE selects files.
@@ -267,23 +267,23 @@ def _priced(facts: PlanningFacts, rewrite: Rewrite) -> CompactionPlan:
         "where": f" in {len(partitions)} partitions" if len(partitions) > 1 else "",
         **rewrite.numbers,
     }
-    left = f"; {rewrite.files_left} more are left for the next run" if rewrite.files_left else ""
+    clauses = ""
     if rewrite.kept:
-        kept_bytes = sum(file.size_bytes for file in rewrite.kept)
+        kept_bytes = sum(map(_SIZE, rewrite.kept))
         kept = f"{count_of(len(rewrite.kept), 'compacted file')} ({size_text(kept_bytes)})"
-        left += (
-            f", without {kept}{', each' if len(rewrite.kept) > 1 else ','} larger than all of these"
-        )
+        clauses += f"; not merged yet, since larger than all of these together: {kept}"
+    if rewrite.files_left:
+        clauses += f"; left for the next run: {count_of(rewrite.files_left, 'file')}"
     if alone := left_alone(facts.snapshot):
         count, size = count_of(len(alone), "file"), size_text(sum(map(_SIZE, alone)))
-        left += (
-            f"; {count} ({size}) of partitions with an empty text stay as they are, since OPTIMIZE"
+        clauses += (
+            f"; never merged: {count} ({size}) in partitions with an empty text, since OPTIMIZE"
             " would turn the text into null (delta-io/delta#6150)"
         )
     return CompactionPlan(
         table=facts.snapshot.table,
         version=facts.snapshot.version,
-        explanation=Explanation(rewrite.reason, numbers, rewrite.more + left),
+        explanation=Explanation(rewrite.reason, numbers, rewrite.more + clauses),
         statement=rewrite.statement,
         bins=rewrite.bins,
         partitions=tuple(partitions.values())

@@ -1,12 +1,13 @@
 """Plans the purge of deleted rows: exactly which files REORG will rewrite, and when it is due.
 
-Source: delta-io/delta v4.4.0, `DeltaReorgTableCommand.scala` (DeltaPurgeOperation): every file with
-deleted rows, or with a deletion vector and no statistics, whatever its size;
-`OptimizeTableCommand.scala`, groupFilesIntoBins: bins may have a single file.
+REORG rewrites every file with deleted rows, or with a deletion vector and no statistics, whatever
+the file's size. Its bins may have a single file.
+Source: delta-io/delta v4.4.0, `DeltaReorgTableCommand.scala` (DeltaPurgeOperation),
+`OptimizeTableCommand.scala` (groupFilesIntoBins).
 
-REORG also rewrites files with columns that the table no longer has: dropped columns, and columns
-that UPDATE or MERGE add in tables with a change data feed. The log does not show such files, so the
-figures of these tables are lower bounds.
+REORG also rewrites files with columns that the table does not have: dropped columns, and columns
+that UPDATE or MERGE add in tables with a change data feed. The log does not show which files these
+are, so the figures of such tables are lower bounds.
 """
 
 from collections import Counter
@@ -29,7 +30,7 @@ from lakehouse.core.reasons import Reason
 
 
 def plan_purge(facts: PlanningFacts) -> Rewrite | None:
-    """The rewrite of all files with deleted rows; `None` if not due, or if all are warm."""
+    """The rewrite of all files with deleted rows; `None` if it is not due or all are warm."""
     # Files without row counts in the log cannot make a purge due.
     files = facts.snapshot.files
     deleted = sum(file.deleted_row_count for file in files_with_vectors(files) if file.row_count)
@@ -48,12 +49,12 @@ def plan_purge(facts: PlanningFacts) -> Rewrite | None:
         plans, _ = partition_plans(facts, partial(_bins, facts, target))
     if not plans:
         return None
-    bins, waiting = one_run(facts, plans)
+    bins, files_left = one_run(facts, plans)
     return Rewrite(
         statement=Purge(up_to_bytes=target),
         reason=Reason.DELETED_ROWS,
         bins=bins,
-        files_left=waiting or _small_files_left(facts),
+        files_left=files_left or _small_files_left(facts),
         numbers={
             "deleted": deleted,
             "rows": rows,
@@ -64,16 +65,17 @@ def plan_purge(facts: PlanningFacts) -> Rewrite | None:
 
 
 def may_hold_other_columns(snapshot: Snapshot) -> bool:
-    """Whether files may hold columns that the table does not have.
+    """Whether files may have columns that the table does not have.
 
     This is the case if the table has a change data feed, or if more column ids were assigned than
-    it has columns. Sources: PROTOCOL.md, "Column Mapping", maxColumnId; files of an UPDATE by Delta
-    4.4.0 hold `_change_type` and `__is_cdc`.
+    the table has columns.
+    Sources: PROTOCOL.md, "Column Mapping", maxColumnId; files that an UPDATE by Delta 4.4.0 writes
+    have the columns `_change_type` and `__is_cdc`.
     """
     if "changeDataFeed" in snapshot.features:
         return True
-    given = snapshot.properties.get("delta.columnMapping.maxColumnId", "")
-    return given.isdigit() and int(given) > sum(
+    max_id = snapshot.properties.get("delta.columnMapping.maxColumnId", "")
+    return max_id.isdigit() and int(max_id) > sum(
         1 + column.type.count(":") for column in snapshot.columns
     )
 
@@ -90,9 +92,9 @@ def _is_purged(file: DataFile) -> bool:
 
 
 def _small_files_left(facts: PlanningFacts) -> int:
-    """An upper bound of the small files that packing may merge after the purge.
+    """At most this many small files can be merged after the purge.
 
-    The real number depends on the sizes of the purge's outputs.
+    The exact number depends on the sizes of the files that the purge writes.
     """
     limit = facts.policy.candidate_bytes
     fresh = Counter(

@@ -1,4 +1,4 @@
-"""Selects the partitions of one run: those that pay, cold, in order, within the policy's bounds."""
+"""Selects the cold partitions that one run rewrites, by benefit and within the policy's bounds."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,14 +19,15 @@ from lakehouse.core.compaction.target_size import WriteHistory
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.units import HOUR_MS
 
-# Spark counts opening a file as this many bytes (`spark.sql.files.openCostInBytes`).
+# A core that reads less than this does not speed up a scan: Spark counts the opening of a file as
+# this many bytes (`spark.sql.files.openCostInBytes`).
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
 _COUNTED = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPartition:
-    """The plan of one partition and its small files. `pays`: it is worth a rewrite."""
+    """The plan of one partition, its small files, and whether a rewrite of the partition pays."""
 
     plan: PartitionPlan
     candidates: Sequence[DataFile]
@@ -35,17 +36,19 @@ class PlannedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestGroup:
-    """The partitions that one statement rewrites, under `target`; none if nothing is worth it.
+    """The partitions that one statement rewrites, with files of up to `target`; may be empty.
 
-    A rewrite of all partitions would remove `file_count` files. `counts` are for the sentences.
-    `kept_for_cores`: a rewrite would be worth it, but would leave cores idle.
+    - `file_count`: the number of files that a rewrite of all partitions that pay would remove.
+    - `counts`: numbers for the sentence of the plan.
+    - `leaves_cores_idle`: if `plans` is empty, whether the reason is that a rewrite would leave
+      cores idle.
     """
 
     plans: Sequence[PartitionPlan]
     target: int
     file_count: int
     counts: Mapping[str, int]
-    kept_for_cores: bool
+    leaves_cores_idle: bool
 
 
 def best_group(
@@ -53,12 +56,12 @@ def best_group(
 ) -> BestGroup:
     """The partitions with the cut-off that removes most files; a statement has one cut-off.
 
-    `planned` gives the plans of all partitions for a target. The target is halved until the files
-    that are left keep all cores busy.
+    `planned` returns the plans of all partitions for a target. The target is halved until the table
+    keeps enough files for all cores.
     """
     target = facts.policy.target_file_bytes
     by_cutoff, counts = _by_cutoff(facts, planned(target))
-    kept_for_cores = bool(by_cutoff)
+    leaves_cores_idle = bool(by_cutoff)
     while (plans := _most_removed(by_cutoff)) and not keeps_cores_busy(facts, plans):
         target //= 2
         by_cutoff, _ = _by_cutoff(facts, planned(target))
@@ -67,14 +70,14 @@ def best_group(
         target=target,
         file_count=sum(plan.file_count for group in by_cutoff.values() for plan in group),
         counts=counts,
-        kept_for_cores=kept_for_cores,
+        leaves_cores_idle=leaves_cores_idle,
     )
 
 
 def _by_cutoff(
     facts: PlanningFacts, planned: Iterable[PlannedPartition]
 ) -> tuple[Mapping[int, Sequence[PartitionPlan]], Mapping[str, int]]:
-    """The partitions that are worth a rewrite now, by cut-off, and counts of all."""
+    """The partitions whose rewrite pays now, by cut-off, and the counts of all partitions."""
     by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
     counts: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
     for each in planned:
@@ -86,10 +89,10 @@ def _by_cutoff(
             continue
         if is_warm(facts, plan):
             counts["warm"] += 1
-        elif left := unprofitable_cold_files(facts, plan):
+        elif cold_files := unprofitable_cold_files(facts, plan):
             counts["cold"] += 1
-            counts["cold_files"] += len(left)
-            counts["cold_bytes"] += sum(file.size_bytes for file in left)
+            counts["cold_files"] += len(cold_files)
+            counts["cold_bytes"] += sum(file.size_bytes for file in cold_files)
         else:
             by_cutoff[plan.cutoff_bytes].append(plan)
     return by_cutoff, counts
@@ -106,8 +109,8 @@ def _most_removed(by_cutoff: Mapping[int, Sequence[PartitionPlan]]) -> Sequence[
 def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int:
     """The time at which rows of these files were last added or deleted; 0 if unknown.
 
-    Outputs of compactions do not count. A deletion vector counts with the time of its commit, since
-    the file's own time does not change.
+    Outputs of compactions do not count. A deletion vector counts from the time of its commit, since
+    it does not change the file's modification time.
     """
     logged = (write_history.written_ms.get(file.path, 0) for file in files)
     own = (file.modified_ms for file in files if not file.compacted)
@@ -150,10 +153,10 @@ def partition_plans(
     """
     plans = list[PartitionPlan]()
     for files in files_by_partition(facts.snapshot).values():
-        made = tuple(files)
-        bins = bins_of(made)
+        objects = tuple(files)
+        bins = bins_of(objects)
         if bins:
-            plans.append(in_columns(PartitionPlan(files=made, bins=bins), files, made))
+            plans.append(in_columns(PartitionPlan(files=objects, bins=bins), files, objects))
     cold = [plan for plan in plans if not is_warm(facts, plan)]
     return cold, len(plans) - len(cold)
 
@@ -183,13 +186,13 @@ def within_bounds(
 
 
 def one_run(facts: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[tuple[Bin, ...], int]:
-    """The bins of one run, and the number of files left to the next run.
+    """The bins of one run, and the number of files that are left for the next run.
 
     A partition is never split. The first partition is always taken, whatever its size.
     """
     chosen = within_bounds(facts, plans) or (in_order(facts, plans)[0],)
-    left = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
-    return tuple(bin_ for plan in chosen for bin_ in plan.bins), left
+    files_left = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
+    return tuple(bin_ for plan in chosen for bin_ in plan.bins), files_left
 
 
 def in_order(facts: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:

@@ -1,10 +1,10 @@
 """Plain compaction: which small files OPTIMIZE will merge, exactly, and which merges pay off.
 
-Files are selected and packed exactly as Delta does it, so plan and outcome can be compared file by
-file. Files of equal size may swap places, since Delta orders them as in its snapshot and the plan
-orders them by path. The figures are the same. Source: delta-io/delta v4.4.0,
-`OptimizeTableCommand.scala` (filterCandidateFileList, groupFilesIntoBins),
-`OptimizeTableStrategy.scala`.
+Files are selected and packed exactly as in Delta, so plan and outcome can be compared file by file.
+There is one exception: Delta orders files of equal size as in its snapshot, and the plan orders
+them by path. So such files may be in each other's bins, with the same figures.
+Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala` (filterCandidateFileList,
+groupFilesIntoBins), `OptimizeTableStrategy.scala`.
 
 This module chooses the partitions, the size below which a file is selected (the cut-off), and the
 size of a bin. The choices make a compacted table a fixed point: docs/internals/decisions/0003 has
@@ -14,10 +14,10 @@ the proof.
   compaction wrote it, or if it has a deletion vector. OPTIMIZE then rewrites every bin of the
   partition.
 - A file that reached three quarters of an earlier, smaller target is shielded: the cut-off of its
-  partition is lowered to these three quarters. Only the second tier rewrites it: when the target is
-  eight times the earlier one, and such files fill one new file.
-- In a table without partitions, large compacted files are left for later. The cut-off is lowered to
-  a power of two that is larger than all smaller files together, if no fresh file is above it. The
+  partition is lowered to these three quarters. Only the second tier rewrites a shielded file, once
+  the target is eight times the earlier one and such files fill one new file.
+- In a table without partitions, large compacted files are merged later. The cut-off is lowered to a
+  power of two that is larger than all files below it together, if no fresh file is above it. The
   merged files share one bin, so none of them is fresh afterwards.
 - A partition with files in a colder storage class is left out as a whole, unless its merge pays
   (`cold_tier.py`).
@@ -58,9 +58,10 @@ from lakehouse.core.reasons import Reason
 # A file with a larger share of deleted rows is rewritten, whatever its size, if it shares a bin.
 # Source: Delta's default, DeltaSQLConf, optimize.maxDeletedRowsRatio.
 MAX_DELETED_ROWS_RATIO = 0.05
-# The second tier merges eight files, like 128 MiB each into 1 GiB. Each tier rewrites a byte once.
+# The second tier merges eight files, for example of 128 MiB each into one of 1 GiB. Each tier
+# rewrites a byte once.
 _TIER = 8
-# Rewriting this much takes about as long as starting a job. No smaller file is left for later.
+# Rewriting this much takes about as long as starting a job, so smaller files are merged at once.
 LEAST_KEPT_BYTES = 16 * 1024 * 1024
 
 
@@ -80,7 +81,7 @@ def plain_statement(facts: PlanningFacts) -> Packing:
 
 
 def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
-    """Delta's own test, with its floating-point arithmetic: 5 of 100 rows exceed 0.05.
+    """Delta's test, with the same floating-point arithmetic: 5 of 100 rows exceed 0.05.
 
     Source: delta-io/delta v4.4.0, `actions.scala`, HasNumRecords; `OptimizeTableCommand.scala`,
     filterCandidateFileList.
@@ -97,11 +98,11 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
 
 def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
     for files in files_by_partition(facts.snapshot).values():
-        made = tuple(files)
-        plan, candidates = _partition_plan(facts, made, target)
+        objects = tuple(files)
+        plan, candidates = _partition_plan(facts, objects, target)
         pays = any(_gains(bin_, facts, plan, target) for bin_ in plan.bins)
         if pays:
-            plan = in_columns(plan, files, made)
+            plan = in_columns(plan, files, objects)
         yield PlannedPartition(plan=plan, candidates=candidates, pays=pays)
 
 
@@ -132,12 +133,12 @@ def _partition_plan(
 def _tier_cutoff(facts: PlanningFacts, candidates: Sequence[DataFile], cutoff: int) -> int:
     """The size below which files are merged: `cutoff`, or a lower power of two.
 
-    Rewriting a large file together with a few new ones saves readers a single opening but costs all
-    its bytes each time. If the file waits until the smaller files together approach its size, a
-    byte is rewritten about once per doubling, as in a binary counter. A fresh file is never left
-    out. The power of two stays below half of `cutoff`, since otherwise the large file would no
-    longer fit into a bin. Tables with partitions keep their cut-off, since a statement has a single
-    one for all partitions.
+    Rewriting a large file together with a few new ones saves readers a single opening, but costs
+    all bytes of the large file each time. If the large file waits until the smaller files together
+    approach its size, a byte is rewritten about once per doubling, as in a binary counter. A fresh
+    file is never left out. The power of two stays below half of `cutoff`, since otherwise the large
+    file would no longer fit into a bin. Tables with partitions keep `cutoff`, since a statement has
+    a single cut-off for all partitions.
     """
     if (
         facts.snapshot.partition_columns
@@ -159,7 +160,7 @@ def _tier_cutoff(facts: PlanningFacts, candidates: Sequence[DataFile], cutoff: i
 
 
 def _earlier_target(file: DataFile, facts: PlanningFacts, target: int) -> int:
-    """The smaller target of the compaction that wrote the file, if it was reached; otherwise 0."""
+    """The target of the file's compaction, if it was smaller and the file reached it; else 0."""
     earlier = facts.write_history.targets.get(file.path, 0)
     return (
         earlier
@@ -215,26 +216,27 @@ def _bounded(facts: PlanningFacts, group: BestGroup) -> Rewrite:
 
 
 def _lowered(facts: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[PartitionPlan, float]:
-    """The plan for the smallest files of a partition that fit into one run, and its ratio.
+    """The plan for the smallest files of a partition that fit into one run, and its maximum ratio.
 
-    The plan has at least two files that make a bin worthwhile. No file exceeds the ratio of deleted
-    rows, 1.0: files with deleted rows may have any size, so a bounded run does not select them for
-    these rows. If only such files make a bin worthwhile, the whole partition is planned. A
-    statement selects by size only, so the plan has all files below the cut-off.
+    The plan has at least two files that make a bin worth a rewrite. The maximum ratio of deleted
+    rows is 1.0, which no file exceeds: files with deleted rows may be large, so a bounded run
+    selects files by size alone. If only files with deleted rows make a bin worth a rewrite, the
+    whole partition is planned, with the usual ratio. The statement selects every file below the
+    cut-off, and so does the plan.
     """
     files = _candidates(plan.files, plan.cutoff_bytes, max_ratio=1.0)
     gains = next(
         (
-            found
+            files_that_pay
             for bin_ in pack(files, facts.snapshot.columns, up_to_bytes=target)
-            if (found := _gains(bin_, facts, plan, target))
+            if (files_that_pay := _gains(bin_, facts, plan, target))
         ),
         None,
     )
     if gains is None:
         return plan, MAX_DELETED_ROWS_RATIO
     sums = list(accumulate(file.size_bytes for file in files))
-    fitting = bisect_left(range(len(files)), True, key=lambda place: not fits(facts, sums[place]))
+    fitting = bisect_left(range(len(files)), True, key=lambda index: not fits(facts, sums[index]))
     cutoff = files[fitting].size_bytes if fitting < len(files) else plan.cutoff_bytes
     cutoff = min(max(cutoff, gains[1].size_bytes + 1), plan.cutoff_bytes)
     bins = pack(
@@ -244,9 +246,9 @@ def _lowered(facts: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[Pa
 
 
 def nothing(facts: PlanningFacts, group: BestGroup) -> Rewrite:
-    """The plan that does nothing, with its reason."""
+    """A plan without bins, and the reason."""
     counts = group.counts
-    if group.kept_for_cores:
+    if group.leaves_cores_idle:
         reason = Reason.CORES_KEPT_BUSY
     elif counts["cold"]:
         reason = Reason.COLD_TIER

@@ -1,7 +1,7 @@
 """Chooses the target size of compacted files, and reads earlier targets from the log.
 
-The target grows with the table, so that a large table has a hundred files or more. Then a scan runs
-in parallel, and a change rewrites little.
+The target grows with the table, so that a large table has a hundred files or more. With this many
+files, a scan runs in parallel, and a change rewrites little.
 """
 
 import json
@@ -20,7 +20,7 @@ SMALLEST_TARGET = 16 * MIB
 # OPTIMIZE's own default (`DeltaSQLConf`, optimize.maxFileSize).
 LARGEST_TARGET = 1024 * MIB
 _FILES_PER_TABLE = 128
-# JSON lines of a dozen fields become 6 to 12 times smaller as Parquet with Snappy (demo's events).
+# The demo's events, JSON lines of a dozen fields, are 6 to 12 times smaller as Parquet with Snappy.
 _TEXT_TIMES = 8
 _QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 
@@ -31,14 +31,16 @@ class WriteHistory:
 
     - `last_target`: the newest compaction's target, or `None`.
     - `unchanged`: whether no row has changed since that compaction.
-    - `targets`: path -> the target under which the file was compacted.
-    - `written_ms`: path -> the time of the last commit that changed its rows.
-    - `versions`: path -> the version of the commit that added the file.
-    - `read_versions`: path -> the version that the file's compaction read.
-    - `arranged`: path -> the columns and the version of the commit that ordered its rows.
-    - `settled`: the columns by which all older files are in order.
+    - `targets`: the target under which each file was compacted.
+    - `written_ms`: the time of the last commit that changed the rows of each file.
+    - `versions`: the version of the commit that added each file.
+    - `read_versions`: the version that each file's compaction read.
+    - `arranged`: the columns by which a commit ordered the rows of each file, and the commit's
+      version.
+    - `settled`: the columns by which all files that are older than the log are ordered; empty if
+      the log does not show this.
 
-    Columns have the spelling of `comparable_names`.
+    Mappings are by path. Columns have the spelling of `comparable_names`.
     """
 
     last_target: int | None = None
@@ -95,7 +97,8 @@ def write_history_of(history: Commits | None) -> WriteHistory:
 def choose_target(size_bytes: int, *, last: int | None) -> int:
     """The target for a table of this size, a power of two.
 
-    The `last` target is kept until the table is a third beyond the size at which it would change.
+    The `last` target is kept until the table's size is a third beyond a size at which the target
+    would change.
 
     >>> [choose_target(gib * 1024**3, last=None) // 1024**2 for gib in (0, 3, 4, 16, 128, 4096)]
     [16, 16, 32, 128, 1024, 1024]
@@ -111,8 +114,8 @@ def choose_target(size_bytes: int, *, last: int | None) -> int:
 def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHistory) -> int:
     """The declared target, or the one for the table's size.
 
-    The last compaction's target is kept until a writer commits. Its outputs shrank by an unknown
-    factor, so a new target could make the same files mergeable again.
+    The last compaction's target is kept until a writer commits. The compaction shrank the table by
+    an unknown factor, so a new target could make the same files mergeable again.
     """
     settled = write_history.last_target if write_history.unchanged else None
     if not policy.target_file_bytes:
@@ -169,9 +172,9 @@ def comparable_names(columns: Iterable[str]) -> tuple[str, ...]:
 def count_outputs(
     landed_bytes: int, row_count: int, files: Sequence[DataFile], target_bytes: int
 ) -> int:
-    """The number of files for a batch, each near the target size.
+    """The number of files to write for a batch, so that each has about the target size.
 
-    The table's file with the most rows provides the bytes per row.
+    The bytes per row are those of the table's file with the most rows.
     """
     most_rows, size_bytes = max(
         ((file.row_count, file.size_bytes) for file in files if file.row_count), default=(0, 0)

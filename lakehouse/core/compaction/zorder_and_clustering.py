@@ -2,10 +2,11 @@
 
 Both rewrite whole partitions. So a rewrite waits until enough is out of order: a quarter of a
 partition's bytes, or as many files as a plain compaction waits for, but at least two files. With a
-quarter, a byte is rewritten four times while its partition doubles, and not with each batch.
+quarter, a byte is rewritten four times while its partition doubles, instead of with each batch.
 
-The log shows the order: a commit names the columns in its operationParameters. A file that is older
-than the log is in order if the newest commit that ordered rows by these columns left no files.
+The log shows the order, since a commit names the columns in its operationParameters. A file that is
+older than the log counts as ordered if a commit ordered rows by the same columns and left no files
+for a later run, and no later commit ordered rows by other columns.
 
 Source: delta-io/delta v4.4.0, `OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy),
 `OptimizeTableCommand.scala` (validateZorderByColumns), `ZCube.scala`.
@@ -77,14 +78,18 @@ def plan_zordering(facts: PlanningFacts, wanted: ZOrder) -> Rewrite:
     if not plans:
         reason = Reason.ALL_WARM if warm else Reason.IN_ORDER
         return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm})
-    bins, left = one_run(facts, plans)
+    bins, files_left = one_run(facts, plans)
     return Rewrite(
-        statement=statement, reason=Reason.OUT_OF_ORDER, bins=bins, files_left=left, numbers=numbers
+        statement=statement,
+        reason=Reason.OUT_OF_ORDER,
+        bins=bins,
+        files_left=files_left,
+        numbers=numbers,
     )
 
 
 def plan_clustering(facts: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
-    """The rewrite by a plain OPTIMIZE of a table with liquid clustering, or the reason for none.
+    """The OPTIMIZE of a table with liquid clustering, or the reason for doing nothing.
 
     The figures are exact, except for the files added, if two conditions hold: all files outside of
     full cubes fit into one bin (150 GiB), and the log shows for every file whether it was
@@ -124,14 +129,14 @@ def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
     partitions = {name.lower() for name in snapshot.partition_columns}
     indexed = {name.lower() for name in _columns_with_statistics(snapshot)}
     for name in columns:
-        found = name.lower()
-        if found not in names:
-            why = "is not a column of it"
+        lower_name = name.lower()
+        if lower_name not in names:
+            why = "is not a column of the table"
         elif "`" in name:
             why = "has a backtick, and Delta cannot order by such a name"
-        elif found in partitions:
+        elif lower_name in partitions:
             why = "is a partition column, so each file has a single value of it"
-        elif found not in indexed:
+        elif lower_name not in indexed:
             why = "has no statistics, so no order could ever skip a file"
         else:
             continue
@@ -191,7 +196,7 @@ def _is_in_order(file: DataFile, facts: PlanningFacts, columns: tuple[str, ...])
 class _ByCube(NamedTuple):
     """Files in no cube, and files in cubes that are not full.
 
-    `has_unknown`: a loose file is older than the log, so it may be in a cube.
+    `has_unknown`: a file in `loose` is older than the log, so it may be in a cube.
     """
 
     loose: list[DataFile]
@@ -202,8 +207,8 @@ class _ByCube(NamedTuple):
 def _by_cube(facts: PlanningFacts) -> _ByCube:
     """The files that clustering may rewrite.
 
-    A file with a deletion vector remains in its cube. Cubes of other columns are not rewritten, and
-    neither is a single cube if there are no loose files.
+    A file with a deletion vector remains in its cube. Cubes that are ordered by other columns are
+    not rewritten. Neither is a single cube, if there are no loose files.
     """
     columns = comparable_names(facts.snapshot.clustering_columns)
     loose = list[DataFile]()

@@ -1,8 +1,8 @@
 """The circuit breaker of a table: it stops compactions after too many failures in a row.
 
-A breaker opens after three failures in a row, stays open for six hours, then allows one attempt
-(half open). A success closes it; a further failure opens it again for twice the time. Two things
-count as a failure:
+A breaker opens after three failures in a row and stays open for six hours. Then it is half open and
+allows one attempt. If this attempt succeeds, the breaker closes; if it fails, the breaker opens
+again for twice the time. Two events count as a failure:
 
 - An automatic compaction failed, or lost a race for its commit.
 - The same bytes were rewritten pointlessly, as `find_rewrites` defines it.
@@ -23,14 +23,15 @@ from lakehouse.core.units import HOUR_MS
 TRIES_ALLOWED = 3
 # Short enough that a later batch on the same day finds the breaker half open.
 _HOURS = 6
-# Six hours become at most four days, so a table that keeps failing is still tried every few days.
+# The pause of six hours grows to at most four days, so a table that keeps failing is still tried
+# every few days.
 _MOST_DOUBLINGS = 4
 _WHY_LETTERS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrites:
-    """A run of pointless rewrites of the same bytes: its length, and its last commit."""
+    """A series of pointless rewrites of the same bytes: its length, and its last commit."""
 
     times: int = 0
     bytes_rewritten: int = 0
@@ -53,9 +54,9 @@ class BreakerState(Explained):
 
 
 def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int) -> BreakerState:
-    """The breaker of a table at `now_ms`. Tries may be in any order; the last of each run counts.
+    """The breaker of a table at `now_ms`, from tries in any order. The last try of each run counts.
 
-    Times after `now_ms` come from a clock that was set back, and are ignored.
+    Tries that ended after `now_ms` were recorded before a clock was set back, and are ignored.
     """
     ended = _one_per_run(
         each
@@ -90,7 +91,7 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
 
 
 def pause_hours(count: int) -> int:
-    """How long a table is skipped after `count` failures in a row (at least `TRIES_ALLOWED`)."""
+    """How long a table is skipped after `count` failures in a row; `count` >= `TRIES_ALLOWED`."""
     return _HOURS * 2 ** min(count - TRIES_ALLOWED, _MOST_DOUBLINGS)
 
 
@@ -101,39 +102,39 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
     compaction lost a race after some of its commits, each commit counts as a success, and the lost
     race as a conflict.
     """
-    kept = tuple(failures)
+    recorded = tuple(failures)
     undone = history.undone()
-    spans = [
+    failed_spans = [
         (each.ended_ms - int(each.seconds * 1000), each.ended_ms)
-        for each in kept
+        for each in recorded
         if each.result == "failed"
     ]
     ours = (
         commit for commit in history.commits if _is_ours(commit) and commit.version not in undone
     )
-    stayed = (
+    succeeded = (
         commit
         for commit in ours
-        if not any(start <= commit.committed_ms <= end for start, end in spans)
+        if not any(start <= commit.committed_ms <= end for start, end in failed_spans)
     )
-    found = (
+    successes = (
         CompactionTry(
             ended_ms=each.committed_ms, result="succeeded", bytes_rewritten=each.removed_bytes
         )
-        for each in stayed
+        for each in succeeded
     )
-    return (*found, *kept)
+    return (*successes, *recorded)
 
 
 def find_rewrites(history: Commits) -> Rewrites:
-    """Length of the current run of pointless rewrites, or zero.
+    """Length of the current series of pointless rewrites, or zero.
 
     Files are tracked through commits without data change, folder by folder (a partition is a
-    folder). Such a commit is pointless if it rewrites outputs of an earlier one, merges fewer than
-    two new files from writers, and does not halve the number of files. (Our own plans always do one
-    or the other: they merge two new files, or, in a second tier, halve the number.) REORG has
-    another purpose, so it neither counts nor ends a run. A useful merge, a rewrite of rows or a
-    delete ends the run. A useful merge of ours ends all runs of the table.
+    folder). Such a commit is pointless if it rewrites outputs of an earlier such commit, merges
+    fewer than two new files from writers, and does not halve the number of files. Our own plans
+    are never pointless: they merge two new files, or halve the number of files in a second tier.
+    REORG has another purpose, so it neither continues nor ends a series. A useful merge, a rewrite
+    of rows or a delete ends the series. A useful merge of ours ends all series of the table.
     """
     written: dict[str, Rewrites] = {}
     for commit in history.commits:
@@ -143,16 +144,17 @@ def find_rewrites(history: Commits) -> Rewrites:
             after = (
                 None
                 if commit.changed_data
-                else _after(commit, before, added=len(added), fresh=len(removed) - len(before))
+                else _series_after(
+                    commit, before, added=len(added), fresh=len(removed) - len(before)
+                )
             )
             ended |= after == Rewrites()
             for path in added:
                 if after is not None:
                     written[path] = after
                 elif commit.changed_data:
-                    written.pop(
-                        path, None
-                    )  # the same file with a deletion vector: its rows changed
+                    # The file may be an earlier one with a new deletion vector: its rows changed.
+                    written.pop(path, None)
         if ended and _is_ours(commit):
             written = dict.fromkeys(written, Rewrites())
     return max(written.values(), key=_worse, default=Rewrites())
@@ -183,13 +185,13 @@ def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     yield from folders.values()
 
 
-def _after(
+def _series_after(
     commit: Commit, before: Sequence[Rewrites], *, added: int, fresh: int
 ) -> Rewrites | None:
-    """The run of rewrites that the added files continue.
+    """The series of rewrites that the added files continue.
 
-    `None` if the commit removed no file. For example, computing statistics only adds the same files
-    again.
+    `None` if the commit removed no file. For example, a commit that computes statistics only adds
+    the same files again.
     """
     if not before and not fresh:
         return None

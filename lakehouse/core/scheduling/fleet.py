@@ -1,4 +1,4 @@
-"""Ranks the tables of a lake by facts about each, and decides which to compact, with reasons.
+"""Ranks the tables of a lake, and decides which of them to compact, with reasons.
 
 The sensor reads the facts from Dagster's events, the terminal from the Delta logs. Both call
 `decide_fleet`, so the same facts give the same decisions.
@@ -26,9 +26,9 @@ from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.text import first_names
 
-# The number of lines; the tables beyond them are only counted.
+# After this many lines, the remaining tables are only counted.
 _MOST_LINES = 60
-# From this many tables on, those that wait for the same reason share a line.
+# If at least this many tables wait for the same reason, they share a line.
 _MANY = 4
 
 
@@ -36,9 +36,10 @@ _MANY = 4
 class FleetTable:
     """The facts about one table.
 
-    `tries` are earlier compactions. `spark_is_conditional`: Spark cannot overwrite a commit.
-    `hold` is a hold that only the caller knows about. `shared_a_run`: a run for several tables has
-    been requested for this state.
+    - `tries`: earlier compactions.
+    - `spark_is_conditional`: Spark cannot overwrite a commit of another writer.
+    - `hold`: a hold that the other facts do not show.
+    - `shared_a_run`: a run for several tables has already been requested for this state.
     """
 
     table: Table
@@ -81,15 +82,15 @@ def has_budgets(tables: Iterable[Table], budgets: str) -> bool:
 
 
 def within_budgets(tables: Sequence[FleetTable], left_usd: Mapping[str, float]) -> list[FleetTable]:
-    """The tables; those over a monthly budget are held. `left_usd` is as in `over_budget`."""
+    """The tables, with a hold if they exceed a monthly budget. `left_usd`: as in `over_budget`."""
     return [replace(each, hold=each.hold or over_budget(each.table, left_usd)) for each in tables]
 
 
 def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
-    """One line per request and per reason, best first; those beyond `lines` are counted by reason.
+    """The decisions as lines, best first. Decisions beyond `lines` are counted by reason.
 
-    A reason that many tables share takes one line: the first table's sentence, and the names of the
-    others.
+    Tables usually have one line each. If many tables wait for the same reason, they share one line:
+    the first table's sentence, and the names of the others.
     """
     shared = Counter(decision.reason for decision in decisions if not decision.request)
     groups = dict[object, list[Decision]]()
@@ -101,7 +102,7 @@ def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
     if rest:
         counts = ", ".join(f"{count} {name}" for name, count in rest.most_common())
         texts.append(f"and {rest.total()} more: {counts}")
-    # Semicolons separate the lines on a page that folds them.
+    # If a page joins the lines, the semicolons separate them.
     return ";\n".join(texts)
 
 

@@ -1,12 +1,12 @@
 """The health of a table: its counts, its file sizes, and a score of four named parts.
 
-Each part follows one rule: `value = limit / (limit + found)`. The value is 1 if nothing is found,
-one half at the limit, and falls smoothly towards 0 beyond it. The exception is the average size,
-which is a share already.
+Each part follows one rule: `value = limit / (limit + count)`. The value is 1 if the count is zero,
+one half at the limit, and falls smoothly towards 0 beyond the limit. The exception is the average
+size, which is already a share.
 
-Source: other projects score the same parts: Apache Amoro's health score (small files, deletes,
-average size), AutoComp's reduction of the file count, and Delta's checkpoint interval for the log.
-The weights are ours: the part that costs readers most has the largest weight.
+Sources: Apache Amoro's health score has the parts small files, deletes and average size. AutoComp
+scores the reduction of the file count. The limit of the log follows Delta's checkpoint interval.
+The weights are our choice: the part that costs readers most has the largest weight.
 """
 
 from bisect import bisect_right
@@ -20,7 +20,7 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.protocol import checkpoint_interval
 from lakehouse.core.delta.snapshot import LogTail, Snapshot, by_partition, file_sizes
 from lakehouse.core.reasons import Reason
-from lakehouse.core.text import size_text
+from lakehouse.core.text import count_of, size_text
 
 # Ten missing checkpoints mean that checkpoints fail, not that one is late.
 _LATE_CHECKPOINTS = 10
@@ -53,10 +53,10 @@ class HealthPart:
 class Health:
     """The health of a table at one version.
 
-    `small_file_count` counts files below the plan's candidate size, `mergeable_file_count` those
-    that compactions would merge. Tombstones count while the log lists them, even if their files
-    were vacuumed. `histogram` counts files by size, with one bin per bound in `HISTOGRAM_BYTES` and
-    one for larger files.
+    `small_file_count` counts files below the plan's candidate size. `mergeable_file_count` counts
+    files that compactions would merge. Tombstones count while the log lists them, even if their
+    files were vacuumed. `histogram` counts files by size, with one bin per bound in
+    `HISTOGRAM_BYTES` and one for larger files.
     """
 
     committed_ms: int
@@ -79,7 +79,7 @@ class Health:
 
     @property
     def average_file_bytes(self) -> int:
-        """Mean size of a live file, rounded down; 0 if there is none."""
+        """Mean size of a live file, rounded down; 0 without live files."""
         return self.size_bytes // self.file_count if self.file_count else 0
 
     @property
@@ -98,7 +98,7 @@ class Health:
         worst = max(self.parts, key=lambda part: part.weight * (1 - part.value))
         if worst.value == 1:
             return (
-                f"health {self.score:g} of 100: {self.file_count} files "
+                f"health {self.score:g} of 100: {count_of(self.file_count, 'file')} "
                 f"({size_text(self.size_bytes)}), nothing to improve"
             )
         return f"health {self.score:g} of 100, lowered most by {worst.name}: {worst.sentence}"
@@ -146,8 +146,8 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
 def small_files_ok(health: Health) -> tuple[bool, str]:
     """Whether compaction keeps up, and a sentence that starts with the plan's own.
 
-    The number of mergeable files that makes a compaction due is reached regularly. So compaction
-    keeps up below twice this number. With a refused plan, it never keeps up.
+    Tables regularly reach the number of mergeable files that makes a compaction due. So compaction
+    keeps up as long as there are fewer than twice as many. With a refused plan, it never keeps up.
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
         return False, health.plan.sentence
@@ -157,8 +157,8 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
     return (
         count < limit,
         (
-            f"{health.plan.sentence}; {count} mergeable files, a compaction is due at {due}, "
-            f"{limit} are too many"
+            f"{health.plan.sentence}; {count_of(count, 'mergeable file')}, a compaction is due at "
+            f"{due}, {limit} are too many"
         ),
     )
 
@@ -175,7 +175,7 @@ def log_debt_ok(health: Health) -> tuple[bool, str]:
     return (
         count <= limit and not note,
         (
-            f"{count} commits ({size_text(health.log.commit_bytes)}) since {since}, "
+            f"{count_of(count, 'commit')} ({size_text(health.log.commit_bytes)}) since {since}, "
             f"at most {limit} allowed{note}"
         ),
     )
@@ -190,19 +190,20 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
     removed_bytes = snapshot.tombstone_bytes
     partitions = by_partition(snapshot.files).values()
     fewest = sum(max(1, -(-sum(file_sizes(files)) // target)) for files in partitions)
-    merged = f"{plan.files_removed} files would be merged; {few} halve this part of the score"
+    mergeable = count_of(plan.files_removed, "file")
+    merged = f"{mergeable} would be merged; {few} halve this part of the score"
     sizes = (
-        f"{count} files in {len(partitions)} partitions, "
+        f"{count_of(count, 'file')} in {count_of(len(partitions), 'partition')}, "
         f"{fewest} of up to {size_text(target)} would suffice"
     )
     commits = (
-        f"{log.commit_count} commits ({size_text(log.commit_bytes)}) since a checkpoint; "
-        f"{log_limit} halve this part of the score"
+        f"{count_of(log.commit_count, 'commit')} ({size_text(log.commit_bytes)}) "
+        f"since a checkpoint; {log_limit} halve this part of the score"
     )
     if log.note:
         commits = f"{commits}; {log.note}"
     removed = (
-        f"{len(snapshot.tombstones)} removed files ({size_text(removed_bytes)}); "
+        f"{count_of(len(snapshot.tombstones), 'removed file')} ({size_text(removed_bytes)}); "
         f"{size_text(stored)} halve this part of the score"
     )
     return (

@@ -37,7 +37,7 @@ def find_hold(
 def over_budget(table: Table, left_usd: Mapping[str, float]) -> Explanation | None:
     """The hold of a table that exceeds its monthly budget, or its layer's or the lake's.
 
-    `left_usd` is what the forecast leaves of each budget: of tables by key, of layers, of `lake`.
+    `left_usd` is the forecast rest of each budget, by table key, by layer, and for `lake`.
     """
     for scope in (table.key, table.layer, "lake"):
         left = left_usd.get(scope, 0.0)
@@ -49,9 +49,9 @@ def over_budget(table: Table, left_usd: Mapping[str, float]) -> Explanation | No
 
 
 def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
-    """The hold that also stops a person, unless they use `--anyway`; or `None`.
+    """The hold that also stops a person who does not use `--anyway`; or `None`.
 
-    All other holds stop only the sensor.
+    All other holds only stop the sensor.
     """
     if policy.mode == "off":
         return Reason.OPTED_OUT.explain(said="mode off")

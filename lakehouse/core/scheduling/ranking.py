@@ -3,18 +3,18 @@
 Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
 is under way is never repeated. A failed attempt is repeated a limited number of times, and then
 once after each pause of the breaker. An attempt that was refused before it began, or that a person
-canceled, says nothing about the table, and is repeated as soon as the table may run. Dagster
-remembers run keys for ever, also of failed runs, so the key holds the number of the attempt.
+canceled, is no evidence about the table. It is repeated as soon as the table may be compacted.
+Dagster never runs a run key twice, even if the run failed, so the key has the attempt's number.
 
-The table with the most benefit for its cost goes first (`NetBenefit`). If they are equal, the one
-with the worse health score does. A table that has been due for longer than the patience comes
+The table with the most benefit for its cost goes first (`NetBenefit`). Among equal tables, the one
+with the worst health score goes first. A table that has been due for longer than the patience comes
 before all tables that have waited less. So:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
   cycles. Tables that deltalake compacts share a run, and so a slot.
-- With a budget, even one below the cost of one table: within patience + n cycles. A table over its
-  patience may overdraw the budget, so each cycle serves at least the one that has waited longest,
-  and exceeds the budget by at most the cost of one such table.
+- With a budget, a table that stays due is served within patience + n cycles, even if the budget is
+  below the cost of one table. A table over its patience may overdraw the budget. So each cycle
+  serves at least the table that has waited longest, and exceeds the budget by at most its cost.
 """
 
 from collections import defaultdict
@@ -32,14 +32,15 @@ from lakehouse.core.text import first_names
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 CYCLE_MS = 3_600_000
-SHARED_RUN_SECONDS = 60  # it compacts one table after the other
+SHARED_RUN_SECONDS = 60  # a shared run compacts one table after the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInFlight:
     """A queued or running run that works on `table`, with its name in Dagster's UI.
 
-    `wait` names the runs that hold the pool slot for which this run waits; empty if there are none.
+    If the run waits for a pool slot, `wait` names the runs that hold the slot. Otherwise `wait` is
+    empty.
     """
 
     table: str
@@ -57,8 +58,8 @@ class RunInFlight:
 class Try:
     """A compaction that the sensor requested for one version of a table.
 
-    If it was `refused` before it began, or `canceled` by a person, it says nothing about the table.
-    `committed_ms` is the version's commit time (`None`: unknown).
+    A `refused` or `canceled` try is no evidence about the table. `committed_ms` is the version's
+    commit time (`None`: unknown).
     """
 
     table: str
@@ -70,7 +71,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """The runs that a decision depends on: those under way, and earlier tries of these versions."""
+    """The runs that decisions depend on: runs under way, and earlier tries of the same versions."""
 
     in_flight: tuple[RunInFlight, ...] = ()
     tries: tuple[Try, ...] = ()
@@ -80,9 +81,8 @@ class RunState:
 class Bounds:
     """The bounds of one cycle.
 
-    At most `slots` runs compact at once. Compactions of one hour cost at most `budget_usd` (0:
-    no limit), of which `spent_usd` is already spent. A table that has been due for `patience_ms`
-    goes first.
+    At most `slots` runs compact at once. The compactions of one hour cost at most `budget_usd` (0:
+    no limit); `spent_usd` is already spent. A table that has been due for `patience_ms` goes first.
     """
 
     slots: int = 1
@@ -95,8 +95,8 @@ class Bounds:
 class Decision(Explained):
     """The decision about one table, and why. `run_key` is set if a run is requested.
 
-    `shares_run`: one run serves all such tables. `due_since_ms` is set if a trigger is reached and
-    a compaction could serve it, now or later.
+    `shares_run`: one run compacts all tables with this value. `due_since_ms` is set if a trigger is
+    reached and a compaction could serve the table, now or later.
     """
 
     table: str
@@ -126,7 +126,7 @@ class CompactionCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Weighed:
-    """A table before slots and money are assigned. Its decision has a `run_key` if it may run."""
+    """A table before slots and money are assigned. A `run_key` means that it may be compacted."""
 
     state: TableState
     finding: Explanation
@@ -137,9 +137,9 @@ class _Weighed:
 def choose_compactions(
     candidates: Iterable[CompactionCandidate], runs: RunState, *, bounds: Bounds, now_ms: int
 ) -> tuple[Decision, ...]:
-    """One decision per table, in the order in which tables are served; tables without facts last.
+    """One decision per table, in the order of service; tables without facts come last.
 
-    Each run that compacts takes one of `bounds.slots`, unless it waits for the pool of its table.
+    Each run that compacts takes one of `bounds.slots`, unless the run waits for its table's pool.
     """
     in_flight = defaultdict[str, list[RunInFlight]](list)
     for run in runs.in_flight:
@@ -155,7 +155,7 @@ def choose_compactions(
     at_work = [run for run in runs.in_flight if run.is_compaction and not run.wait]
     free = bounds.slots - len({run.name for run in at_work})
     spent_usd = bounds.spent_usd
-    shared = list[float]()  # the seconds of the tables that share a run
+    shared = list[float]()  # the estimated seconds of each table in the shared run
     decisions: list[Decision] = []
     for each in sorted(weighed, key=_order):
         left_usd = max(0.0, bounds.budget_usd - spent_usd)
@@ -183,7 +183,7 @@ def run_key(state: TableState, number: int) -> str:
 def _weigh(
     candidate: CompactionCandidate, runs: RunState, patience_ms: int, now_ms: int
 ) -> _Weighed:
-    """The decision about one table by itself. `runs` are those of this table only."""
+    """The decision about one table, regardless of the others. `runs` has only its own runs."""
     state, policy = candidate.state, candidate.policy
     finding = find_trigger(state, policy, now_ms=now_ms)
     tries_of_version = [
@@ -227,7 +227,7 @@ def _other_strategy(state: TableState, policy: Compaction) -> Explanation | None
 def _nothing_to_do(
     state: TableState, finding: Explanation, tries: Sequence[Try], *, now_ms: int
 ) -> Explanation | None:
-    """Why a free slot would not help: nothing is due, or this version was tried often enough."""
+    """Why a free slot would not help: nothing is due, or this version needs no further try."""
     if not is_due(finding):
         return finding
     numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
@@ -257,7 +257,7 @@ def _cooling(
 
 
 def _order(weighed: _Weighed) -> tuple[object, ...]:
-    """The sort key: overdue tables, longest first; then due ones by benefit; no facts last."""
+    """Sorts overdue tables by waiting time, then due tables by benefit, then tables not due."""
     decision, finding, state = weighed.decision, weighed.finding, weighed.state
     ratio = decision.net_benefit.ratio if decision.net_benefit else 0.0
     health = 100.0 if state.health_score is None else state.health_score
@@ -276,8 +276,8 @@ def _served(
 ) -> Decision:
     """The decision once slots and money are assigned.
 
-    An overdue table is served while any money is left. Any other table must fit into the budget; a
-    table of unknown cost never does.
+    An overdue table is served while any money is left. Any other table must fit into the budget. If
+    its cost is unknown, it does not fit.
     """
     decision, usd = weighed.decision, weighed.state.estimate_usd
     is_paid = left_usd > 0 if weighed.overdue else usd is not None and usd <= left_usd

@@ -1,8 +1,8 @@
 """Computes what readers have lost to small files since the last compaction (rent or buy).
 
 A full read of a table opens more files than it would after a compaction. The loss is the number of
-extra openings. It follows from the commits since the last compaction, without a forecast and
-without stored state. docs/internals/rent-or-buy.md proves the resulting bound.
+extra openings. The loss is computed from the commits since the last compaction, without a forecast
+and without stored state. docs/internals/rent-or-buy.md proves the resulting bound.
 """
 
 from bisect import bisect_right
@@ -16,12 +16,12 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.units import DAY_MS
 
-# One new file next to a compacted one is left alone (docs/internals/decisions/0003).
+# A plan does not merge a single new file with a compacted one (docs/internals/decisions/0003).
 _LEAST_NEW_FILES = 2
-# The table's newest event stores the steps, which take about 1 KiB.
+# The table's newest Dagster event stores the steps. This many take about 1 KiB.
 _MOST_STEPS = 48
 
-# Steps of (time in ms, file openings that a compaction would save each full read from then on).
+# Steps: a time in ms, and how many openings a compaction would save each full read from then on.
 OpeningSteps = tuple[tuple[int, int], ...]
 # Reads without known times: begin and end of a period (ms), and the number of reads per day.
 SpreadReads = tuple[int, int, float]
@@ -29,18 +29,18 @@ SpreadReads = tuple[int, int, float]
 
 @dataclass(slots=True)
 class _Partition:
-    """The small files of one partition: new ones, and the one that a compaction left."""
+    """The small files of one partition: new files, and the last file that a compaction wrote."""
 
     new_files: int = 0
     new_bytes: int = 0
-    left_bytes: int = 0  # 0: no such file
+    compacted_bytes: int = 0  # 0: no compacted file
 
 
 class _SmallFiles:
     """Tracks the small files of each partition by commits, and what a compaction would save.
 
-    This models past plans, which no log records: bins by size only, without deleted rows and
-    without a bound on one run. Only files of the paths `removed` can be removed later.
+    This models past plans, since no log records them. The model packs bins by size only, and
+    ignores deleted rows and the bounds of a run. Only files at the paths `removed` can be removed.
     """
 
     def __init__(self, *, target_bytes: int, candidate_bytes: int, removed: Set[str]) -> None:
@@ -52,13 +52,13 @@ class _SmallFiles:
         self._new_files: dict[str, tuple[str, int]] = {}  # path -> (partition, bytes)
 
     def add(self, path: str, partition: str, size_bytes: int, *, compacted: bool) -> None:
-        """Adds a file. A compacted file joins a merge, but does not cause one."""
+        """Adds a file. A compacted file can be part of a merge, but does not cause a merge."""
         if size_bytes >= self._candidate_bytes:
             return
         files = self._partitions.setdefault(partition, _Partition())
         self.openings_saved -= self._savings(files)
         if compacted:
-            files.left_bytes = size_bytes
+            files.compacted_bytes = size_bytes
         else:
             if path in self._removed:
                 self._new_files[path] = (partition, size_bytes)
@@ -67,7 +67,7 @@ class _SmallFiles:
         self.openings_saved += self._savings(files)
 
     def remove(self, path: str) -> None:
-        """Removes a new file. A compacted file stays: the commit adds a similar file instead."""
+        """Removes a new file. A compacted file is kept, since the commit adds a similar file."""
         if path not in self._new_files:
             return
         partition, size_bytes = self._new_files.pop(path)
@@ -80,8 +80,8 @@ class _SmallFiles:
     def _savings(self, files: _Partition) -> int:
         if files.new_files < _LEAST_NEW_FILES:
             return 0
-        files_before = files.new_files + (files.left_bytes > 0)
-        files_after = max(1, ceil((files.new_bytes + files.left_bytes) / self._target_bytes))
+        files_before = files.new_files + (files.compacted_bytes > 0)
+        files_after = max(1, ceil((files.new_bytes + files.compacted_bytes) / self._target_bytes))
         return files_before - files_after
 
 
@@ -115,7 +115,7 @@ class ReadBalance:
 
     @property
     def numbers(self) -> dict[str, str]:
-        """Loss and cost as text; on S3 with money, since requests cost more than seconds."""
+        """Loss and cost as text; on S3 also in USD, since requests cost more than the time."""
         amounts = {
             "lost": (self.lost_seconds, self.lost_usd),
             "cost": (self.cost_seconds, self.cost_usd),
@@ -131,8 +131,8 @@ def opening_steps(
 ) -> OpeningSteps | None:
     """The openings that a compaction would have saved, after each commit since the last compaction.
 
-    The newest step is the plan's own number; earlier steps are modelled. If the log has no
-    compaction, the steps begin at its oldest commit. `None` if the log has no commit.
+    The newest step is the number in the plan; earlier steps are modelled. If the log has no
+    compaction, the steps begin at the log's oldest commit. `None` if the log has no commit.
     """
     since = _since_last_compaction(history, snapshot.file_count)
     if not since:
@@ -159,7 +159,7 @@ def opening_steps(
         steps.append((commit.committed_ms, small.openings_saved))
     newest_ms = steps[-1][0]
     steps[-1] = (newest_ms, max(0, plan.files_removed - plan.files_added))
-    return _few(steps)
+    return _merged_steps(steps)
 
 
 def lost_openings(
@@ -169,11 +169,11 @@ def lost_openings(
     spread: Iterable[SpreadReads] = (),
     now_ms: int,
 ) -> float:
-    """Openings lost by reads at these times, and by reads that are `spread` evenly.
+    """Openings lost by reads at these times, and by reads that are evenly `spread` over periods.
 
     Reads before the first step lost nothing.
     """
-    # Clocks differ, so times are corrected: no step begins after now, or before an earlier step.
+    # Clocks differ, so times are corrected: no step begins in the future or before an earlier step.
     times = [*accumulate((min(since_ms, now_ms) for since_ms, _ in steps), max)]
     by_runs = sum(
         steps[place - 1][1] for at_ms in reads_ms if (place := bisect_right(times, at_ms))
@@ -204,10 +204,10 @@ def is_rewrite(commit: Commit) -> bool:
     return not commit.changed_data and bool(commit.removed_paths)
 
 
-def is_made_anew(
+def replaces_all_files(
     operation: str, added_paths: Iterable[str], removed_paths: Collection[str], file_count: int
 ) -> bool:
-    """Whether a commit replaced all earlier files; then readers have lost nothing so far.
+    """Whether a commit replaced all earlier files. If so, readers have lost nothing yet.
 
     `file_count` is the number of files after the commit.
     """
@@ -224,7 +224,7 @@ def _apply(
     """Applies a commit. A file of unknown size gets the mean size of the files in its commit."""
     added = set(commit.added_paths)
     removed = set(commit.removed_paths)
-    replaced = added & removed  # deletion vectors and statistics leave a file where it is
+    replaced = added & removed  # files that only got a deletion vector or statistics
     for path in removed - replaced:
         small.remove(path)
     if not commit.changed_data:
@@ -256,15 +256,15 @@ def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit
         commit = history.commits[place]
         if is_rewrite(commit) and commit.version not in undone:
             return history.commits[place:]
-        if commit.changed_data and is_made_anew(
+        if commit.changed_data and replaces_all_files(
             commit.operation, commit.added_paths, commit.removed_paths, counts[place]
         ):
             return history.commits[place:]
     return history.commits
 
 
-def _few(steps: Sequence[tuple[int, int]]) -> OpeningSteps:
-    """The steps without repetitions. Too many steps are merged in pairs, to the smaller number."""
+def _merged_steps(steps: Sequence[tuple[int, int]]) -> OpeningSteps:
+    """The steps without repetitions. If too many, pairs are merged, with the smaller value."""
     kept = [step for place, step in enumerate(steps) if not place or step[1] != steps[place - 1][1]]
     while len(kept) > _MOST_STEPS:
         pairs = zip_longest(kept[:-1:2], kept[1:-1:2])

@@ -34,9 +34,10 @@ class ReaderRun:
 class Readers:
     """The full reads of one table.
 
-    `read_ms` are the reads since `since_ms`. `slowdown` is the share by which the newest runs took
-    longer than those before (`None`: unknown). `seen`: some table reads this one in full, and a
-    full day of runs is known.
+    - `slowdown`: the share by which the newest runs took longer than the runs before (`None`:
+      unknown).
+    - `read_ms`: the times of the reads since `since_ms`.
+    - `seen`: some table reads this table in full, and a full day of runs is known.
     """
 
     reads_per_day: float
@@ -54,7 +55,7 @@ def count_reads(
     now_ms: int,
     day_is_known: bool,
 ) -> Mapping[str, Readers]:
-    """The readers of each table, by its key, from the runs that ended since `since_ms`.
+    """The readers of each table, by the table's key, from the runs that ended since `since_ms`.
 
     Durations are compared between runs that wrote the same tables, since a run of the whole lake
     takes longer than a run of one table. A table with several kinds of readers gets their mean
@@ -132,10 +133,11 @@ def _readers_of(
 
 
 def slowdown_of(seconds: Sequence[float]) -> float | None:
-    """The share by which the newest five runs took longer than those before (negative: faster).
+    """The share by which the newest five runs took longer than earlier runs (negative: faster).
 
-    `seconds` are durations of runs of one kind, oldest first. The base is the median, so that one
-    run that waited for something does not distort it. `None` if there are too few runs.
+    `seconds` are durations of runs of one kind, oldest first. The base is the median of the earlier
+    runs, so that a single run that had to wait does not distort the base. `None` if there are too
+    few runs.
     """
     newest = seconds[-_ROLLING_RUNS:]
     before = seconds[:-_ROLLING_RUNS]

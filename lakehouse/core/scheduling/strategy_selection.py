@@ -1,12 +1,12 @@
 """The strategy in force for a table: the declared one, or one chosen by its history.
 
 Merging before the write costs a shuffle of each batch, but nothing is written twice. Merging after
-each write delays the next batch. The sensor merges many batches at once, so it rewrites least, but
-small files wait for it. The first case that applies decides:
+each write delays the next batch. The sensor merges many batches at once, so it rewrites the fewest
+bytes, but small files stay until it runs. The first case that applies decides where to merge:
 
 1. before the write, if batches are large enough
-2. by the sensor, if its threshold is reached soon enough
-3. after each write, if there is time for it
+2. by the sensor, if the table reaches the sensor's threshold soon enough
+3. after each write, if there is enough time between two writes
 4. by the sensor
 """
 
@@ -40,9 +40,10 @@ from lakehouse.core.units import DAY_MS
 # The newest commits show how a table is written now. Several of them outweigh one odd batch.
 _COMMITS_SEEN = 50
 _COMMITS_WANTED = 5
-# Three quarters of the time between two batches are left to the writer.
+# A merge after a write may take a quarter of the time between two batches. The writer has the rest.
 _MERGE_SHARE = 0.25
-# Each change of the properties is a commit that aborts other writers, so it needs a clear reason.
+# A change of strategy changes table properties, in a commit that aborts other writers. So the
+# table keeps optimized write until its facts miss the limits by this factor.
 _HYSTERESIS = 1.25
 
 
@@ -72,7 +73,7 @@ class StrategyChoice(Explained):
 def strategy_of(
     policy: Compaction, snapshot: Snapshot | None, history: Commits | None
 ) -> StrategyChoice:
-    """The strategy in force for a table with this log. `None` means that there is no table yet."""
+    """The strategy in force for a table with this log; `None` if the table does not exist yet."""
     if snapshot is None or history is None or not isinstance(policy.strategy, Chosen):
         return choose_strategy(policy, None)
     target_bytes = target_in_force(snapshot.size_bytes, policy, write_history_of(history))
@@ -154,9 +155,9 @@ def choose_strategy(
 
 
 def _merge_seconds(facts: WriteFacts, target_bytes: int, rates: Rates) -> float:
-    """The time of a merge after one batch.
+    """The duration of a merge after one batch.
 
-    It takes the batch's files and, per partition, an earlier file that is half full.
+    The merge rewrites the batch's files and, in each partition, an earlier file that is half full.
     """
     earlier_bytes = min(facts.table_bytes, facts.batch_partitions * target_bytes // 2)
     work = MergeWork(
@@ -170,7 +171,7 @@ def _merge_seconds(facts: WriteFacts, target_bytes: int, rates: Rates) -> float:
 def _sensor_seconds(policy: Compaction, facts: WriteFacts, merge_seconds: float) -> float:
     """The time until the sensor compacts: by the file count, or earlier by the losses of readers.
 
-    These grow with the square of the time since the last compaction.
+    The losses grow with the square of the time since the last compaction.
     """
     interval_seconds = 3600 / facts.arrivals_per_hour
     by_count_seconds = interval_seconds * policy.most_small_files / facts.batch_files

@@ -15,9 +15,9 @@ from lakehouse.core.scheduling.read_losses import OpeningSteps, ReadBalance, ope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnceCold:
-    """The figures of a table from `at_ms` on, if no writer commits before.
+    """The figures of a table from `at_ms` on, when all partitions are cold.
 
-    At that time, all partitions are cold. Fields are named as in `TableState`.
+    They hold if no writer commits before `at_ms`. Fields are named as in `TableState`.
     """
 
     at_ms: int
@@ -60,20 +60,21 @@ class NetBenefit:
 class TableState:
     """The known facts of one table. `None` means unknown, and never leads to a run.
 
-    - `committed_ms`: distinguishes the version from one of the same number after a restore.
+    - `committed_ms`: distinguishes two versions with the same number, before and after a restore.
     - `files_after`: live files after a compaction.
-    - `oldest_small_ms`: the write time of the oldest file that a compaction would merge and no
-      compaction wrote.
+    - `oldest_small_ms`: the write time of the oldest file from a writer that a compaction would
+      merge.
     - `purged_row_count`: deleted rows that a compaction would remove from storage.
     - `comparison_seconds`: the duration of the verification after a compaction's commit.
-    - `openings`: steps since the last compaction. From the time of a step (ms) on, a compaction
-      would save each full read this many file openings. Readers lost at least `lost_openings`.
-    - `readers`: `declared` if all are known, `seen` if some were observed for a full day.
+    - `openings`: the steps since the last compaction (`read_losses`).
+    - `lost_openings`: the openings that readers have lost since then, at least.
+    - `readers`: `declared` if the policy declares them, `seen` if some were observed for a full
+      day.
     - `slowdown`: the share by which the readers' runs take longer than before.
     - `due_since_ms`: the time since which the table has been waiting for its turn.
     - `engine`: what would compact the table now, `spark` or `deltalake`.
-    - `sensor_driven`: whether the strategy in force, named `chosen`, is the sensor's.
-    - `on_s3`: opening a file costs requests.
+    - `chosen`, `sensor_driven`: the name of the chosen strategy, and whether it is the sensor's.
+    - `on_s3`: whether the table is on S3, where opening a file costs requests.
     """
 
     table: str
@@ -130,7 +131,7 @@ class TableState:
 
     @property
     def balance(self) -> ReadBalance | None:
-        """Losses of readers and cost of a compaction; `None` if either is unknown or zero."""
+        """Losses of readers and cost of a compaction; `None` if unknown or nothing to compact."""
         if self.lost_openings is None or not self.estimate_seconds or self.estimate_usd is None:
             return None
         compared = self.comparison_seconds or 0.0

@@ -1,8 +1,8 @@
 """The triggers of a table's policy; any one of them makes a compaction due.
 
-Readers come first: a compaction is due when their losses reach its cost (`read_losses`). In
-addition, a number of mergeable files makes it due in any case. That number is small while readers
-may be unknown, and larger once they are known.
+The readers' losses are the first trigger: a compaction is due when the losses reach its cost
+(`read_losses`). In any case, a compaction is due at a number of mergeable files. This number is
+small while some readers may be unknown, and larger once all readers are known.
 """
 
 from lakehouse.core.declaration.compaction_policy import Compaction
@@ -15,14 +15,15 @@ from lakehouse.core.units import HOUR_MS
 _SLOWDOWN_SHARE = 0.25
 # The threshold never falls below a quarter of the declared number.
 _MOST_HALVINGS = 2
-# Observed readers may not be all readers, so wait for this multiple of the bounds.
+# Some readers may not be observed, so a table with observed readers waits for at most this multiple
+# of the declared bounds.
 _SEEN_READERS = 2
 _FEWEST_FILES = 2
 
 
 def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation:
     """The first trigger that is reached, or the reason why none is."""
-    threshold, cadence = _threshold(state, policy)
+    threshold, note = _threshold(state, policy)
     mergeable = state.mergeable_file_count
     balance = state.balance
     if state.version is None or mergeable is None:
@@ -32,13 +33,13 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
         if balance and balance.is_due:
             return Reason.DUE_READERS.explain(**balance.numbers)
         if mergeable >= threshold:
-            return Explanation(Reason.DUE, counts, cadence)
+            return Explanation(Reason.DUE, counts, note)
         if trigger := _by_age(state, policy, now_ms=now_ms):
             return trigger
     if trigger := _by_deleted_rows(state, policy):
         return trigger
     cold = state.once_cold
-    more = cadence + (
+    more = note + (
         f"; {cold.mergeable_file_count} once all of it is cold, from {utc_text(cold.at_ms)} on"
         if cold
         else ""
@@ -59,7 +60,7 @@ def is_due(finding: Explanation) -> bool:
 
 
 def _trusts_readers(state: TableState) -> bool:
-    """Whether readers' losses decide, because the readers and their openings are known."""
+    """Whether the losses of readers decide, because readers and openings are known."""
     return state.readers != "unknown" and state.openings is not None
 
 

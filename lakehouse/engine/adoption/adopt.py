@@ -39,14 +39,21 @@ _ONE_AT_A_TIME = Lock()
 
 
 def inspect_table(
-    run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
+    lake_facts: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
 ) -> TableFinding:
-    """Inspects one of the run's tables. Unknown table features are refused."""
+    """Inspects one of the tables of `lake_facts`.
+
+    `known_as` is the key of a table that is already declared, or empty.
+
+    Raises:
+        Refused: the table has a feature that this program does not know.
+    """
     if unknown := unknown_features(facts.snapshot.features):
+        address = address_of(table, lake_facts.lake.settings)
         raise Refused(
-            f"table {address_of(table, run.lake.settings)} has the feature {', '.join(unknown)}: "
-            "this program does not know its rules for rewriting and deleting files. Use a table "
-            "without this feature"
+            f"table {address} has the feature {', '.join(unknown)}. "
+            "This program does not know the feature's rules for rewriting and deleting files. Use "
+            "a table without this feature"
         )
     if facts.snapshot.clustering_columns and not known_as and isinstance(table.write, Adopted):
         table = replace(
@@ -57,16 +64,16 @@ def inspect_table(
         )
     try:
         with _ONE_AT_A_TIME:
-            vacuum = plan(run, table) or "there is no table"
+            vacuum = plan(lake_facts, table) or "there is no table"
     except LakehouseError as error:
         vacuum = str(error)
-    health = health_of(run.lake, table, facts)
+    health = health_of(lake_facts.lake, table, facts)
     return TableFinding(
         table=table,
         facts=facts,
         health=health,
         vacuum=vacuum,
-        risk=compaction_risk(run.lake, table, health.plan.engine.engine),
+        risk=compaction_risk(lake_facts.lake, table, health.plan.engine.engine),
         known_as=known_as,
     )
 
@@ -75,65 +82,66 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
     """The key of a table to adopt: the wanted one, or one derived from its address.
 
     Raises:
-        Refused: the key is taken, the lake has files at the key's path, or the table lies in this
-            lake at a path that is not its key.
+        Refused: the key is taken, or the lake has files at the key's path. In this lake, also: the
+            table's path is not `layer/name`, or the wanted key is not the table's path.
     """
     settings = lake.settings
     root = real_address(lake.settings.root)
-    own = address.removeprefix(f"{root}/") if is_inside(address, root) else None
-    if own is not None and (own.count("/") != 1 or wanted not in (None, own)):
-        near = f"the key {own}" if own.count("/") == 1 else "a table at layer/name"
+    path = address.removeprefix(f"{root}/") if is_inside(address, root) else None
+    if path is not None and (path.count("/") != 1 or wanted not in (None, path)):
+        suggestion = f"the key {path}" if path.count("/") == 1 else "a table at layer/name"
         raise Refused(
-            f"adopt {address}: it lies in this lake, {root}, where a table's key is its path. Use"
-            f" {near}"
+            f"adopt {address}: the table lies in this lake, {root}, where a table's key is its "
+            f"path. Use {suggestion}"
         )
-    free = own or key_of(address, tables)
+    free_key = path or key_of(address, tables)
     taken = {*tables}
-    while own is None and lake.holds_files(free):
-        taken.add(free)
-        free = key_of(address, taken)
+    while path is None and lake.holds_files(free_key):
+        taken.add(free_key)
+        free_key = key_of(address, taken)
     if wanted is not None and wanted in tables:
         raise Refused(
-            f"adopt {address}: the key {wanted} is taken, by "
-            f"{address_of(tables[wanted], settings)}. Use another, like {free}"
+            f"adopt {address}: the table at {address_of(tables[wanted], settings)} already has the "
+            f"key {wanted}. Use another key, for example {free_key}"
         )
-    if own is None and wanted is not None and lake.holds_files(wanted):
+    if path is None and wanted is not None and lake.holds_files(wanted):
         raise Refused(
-            f"adopt {address}: files lie at {settings.root}/{wanted}, the path of this key. "
-            f"Use another key, like {free}"
+            f"adopt {address}: the path of the key {wanted}, {settings.root}/{wanted}, already has "
+            f"files. Use another key, for example {free_key}"
         )
-    return wanted or free
+    return wanted or free_key
 
 
 def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
-    """Refuses a table of another lake, and one that lies inside or contains another table."""
+    """Refuses a table of another lake, and a table that lies inside or contains another table."""
     refuse_table_of_another_lake(lake, address, asked=f"adopt {address}")
     for table in tables:
-        place = address_of(table, lake.settings)
-        if is_inside(address, place) or is_inside(place, address):
-            outer, inner = (place, address) if is_inside(address, place) else (address, place)
+        other = address_of(table, lake.settings)
+        if is_inside(address, other) or is_inside(other, address):
+            outer, inner = (other, address) if is_inside(address, other) else (address, other)
             raise Refused(
                 f"adopt {address}: {inner} lies inside the folder of the table {outer}. Use "
-                "tables that do not lie inside one another"
+                "only one of these two tables"
             )
     for above in takewhile(lambda folder: folder != lake.settings.root, folders_above(address)):
         if _may_be_table(above):
             raise Refused(
                 f"adopt {address}: it lies inside the folder of the table {above}. Use "
-                "tables that do not lie inside one another"
+                "only one of these two tables"
             )
 
 
 def write_adopted(
     settings: Settings, tables: Iterable[Table], *, beside: Mapping[str, Table]
 ) -> None:
-    """Adds tables to the file and keeps its other contents; `beside` are the known tables.
+    """Adds tables to the file of adopted tables, and keeps the other entries.
 
-    The file is replaced atomically, under a lock, so two people who adopt at once lose no entry.
+    `beside` are all tables that are declared already. The file is replaced atomically, under a
+    lock, so two people who adopt at once lose no entry.
 
     Raises:
-        Refused: the file is not a file of adopted tables, already has one of these tables, or would
-            make the next command fail.
+        Refused: the file is not a file of adopted tables, already has one of these tables, or with
+            them would make the next command fail.
         Transient: another process is writing the file.
     """
     store = DiskStore(settings.adopted.parent)
@@ -145,8 +153,8 @@ def write_adopted(
                 before = store.read(name).decode("utf-8")
             known = parse_adopted(before, name=str(settings.adopted))
             added = {table.key: table for table in tables}
-            if both := [key for key in added if key in known]:
-                raise Refused(f"{settings.adopted} has {both[0]} already. Use another key")
+            if duplicates := [key for key in added if key in known]:
+                raise Refused(f"{settings.adopted} already has {duplicates[0]}. Use another key")
             checked({**beside, **known, **added}, settings)
             text = "\n".join([before.rstrip("\n") + "\n", *map(adopted_lines, added.values())])
             if parse_adopted(text, name=str(settings.adopted)) != known | added:
@@ -162,9 +170,9 @@ def write_adopted(
 
 
 def _may_be_table(address: str) -> bool:
-    """Whether the address is a table; false if it may not be read.
+    """Whether the address is a table; false if this process may not read the address.
 
-    A user who may read a table may lack permission for the folders above it.
+    A user who may read a table may lack permission for the folders above the table.
     """
     try:
         return is_table(store_at(address), "")

@@ -22,15 +22,16 @@ MOST_FOLDERS = 10_000
 _NEAR_FOLDERS = 200
 _ASKED_AT_ONCE = 16
 _LOG = "_delta_log"
-_WANTED = f"use the folder that contains the table's {_LOG}"
+_HINT = f"use the folder that contains the table's {_LOG}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTables:
     """The addresses of the tables below an address, sorted.
 
-    `left_count` folders were not searched, because there are too many. The `passed` folders were
-    skipped because of their names: hidden folders, and partitions outside of Delta tables.
+    - `passed`: folders that were skipped because of their names. These are hidden folders, and
+      partitions outside of Delta tables.
+    - `left_count`: the number of folders that were not searched, because there are too many.
     """
 
     addresses: tuple[str, ...]
@@ -49,14 +50,16 @@ def find_tables(
     count = 0
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as readers:
         while level and count < most_folders:
-            asked = level[: most_folders - count]
+            batch = level[: most_folders - count]
             level = level[most_folders - count :]
-            count += len(asked)
-            answers = list(readers.map(lambda folder: _look_into(searched, folder), asked))
+            count += len(batch)
+            inside = list(readers.map(lambda folder: _look_into(searched, folder), batch))
             tables += [
-                folder for folder, below in zip(asked, answers, strict=True) if below is None
+                folder
+                for folder, subfolders in zip(batch, inside, strict=True)
+                if subfolders is None
             ]
-            for folder in chain.from_iterable(below or () for below in answers):
+            for folder in chain.from_iterable(subfolders or () for subfolders in inside):
                 name = folder.rpartition("/")[2]
                 (passed if name[:1] in ("", "_", ".") or "=" in name else level).append(folder)
 
@@ -79,7 +82,7 @@ def undeclared_tables(lake: Lake, declared: Collection[Table]) -> tuple[str, ...
 
 
 def is_table(store: Store, folder: str) -> bool:
-    """Whether a folder has a Delta log: its first commit, or the hint at its last checkpoint."""
+    """Whether a folder has a Delta log, with its first commit or `_last_checkpoint`."""
     begin = f"{folder}/" if folder else ""
     return any(
         store.stat(f"{begin}{_LOG}/{name}") for name in (f"{0:020}.json", "_last_checkpoint")
@@ -100,7 +103,7 @@ def facts_of(lake: Lake, table: Table) -> TableFacts | None:
 
 def no_table(address: str) -> Refused:
     """The error for an address without a Delta table."""
-    near = _WANTED
+    near = _HINT
     with suppress(LakehouseError):  # suggestions are optional
         near = _nearest(address)
     return Refused(f"there is no Delta table at {address}: it has no {_LOG} with a commit; {near}")
@@ -109,7 +112,7 @@ def no_table(address: str) -> Refused:
 def _look_into(store: Store, folder: str) -> Sequence[str] | None:
     """The folders inside `folder`, or `None` if it is a table.
 
-    A table's folder may hold a million files, so it is not listed if the log is found without.
+    A table's folder may have a million files, so it is only listed if no log is found by name.
     """
     begin = f"{folder}/" if folder else ""
     if is_table(store, folder):
@@ -136,7 +139,7 @@ def _nearest(address: str) -> str:
     )
     files = islice(store_at(address).walk(""), _NEAR_FOLDERS)
     if not near and any(each.key.endswith(".parquet") for each in files):
-        return "CONVERT TO DELTA in Spark SQL makes a table of its Parquet files"
+        return "use CONVERT TO DELTA in Spark SQL to make a table of the Parquet files in it"
     parent = address.rpartition("/")[0]
     if not near and parent not in ("", "s3:/"):
         near = [
@@ -147,4 +150,4 @@ def _nearest(address: str) -> str:
     by_name = {each.rpartition("/")[2]: each for each in near}
     names = nearest_words(address.rpartition("/")[2], by_name)
     named = [by_name[name] for name in names] or sorted(near)[:3]
-    return f"did you mean {' or '.join(named)}?" if named else _WANTED
+    return f"did you mean {' or '.join(named)}?" if named else _HINT

@@ -1,8 +1,9 @@
 """The records of tables that `maintain` maintains: `_lakehouse/maintained/<name>-<hash>.json`.
 
-The observation sensor of each call of `maintain` writes the call's record when its tables or knobs
-have changed, and confirms it once a day. A record that was not confirmed for 30 days is not in
-force any more, and the next sensor that writes a record deletes it.
+Each call of `maintain` has one record. The call's observation sensor writes the record when the
+call's tables or knobs have changed, and confirms the record once a day by writing it again. A
+record that was not confirmed for 30 days is no longer in force, and the next sensor that writes any
+record deletes it.
 """
 
 import json
@@ -34,7 +35,7 @@ class MaintainedRecord:
         self._confirmed_ms: int | None = None
 
     def confirm(self, now_ms: int) -> None:
-        """Writes the record if it differs from the stored one, or is a day old."""
+        """Writes the record if the stored one differs or is a day old."""
         if self._confirmed_ms is None:
             self._confirmed_ms = self._stored_ms()
         if 0 <= now_ms - self._confirmed_ms < _CONFIRMED_EVERY_MS:
@@ -45,7 +46,7 @@ class MaintainedRecord:
         self._store.delete([each.name for each in records if not _is_in_force(each, now_ms)])
 
     def _stored_ms(self) -> int:
-        """When the same record was stored; 0 if there is none, or a different one."""
+        """When this record was stored; 0 if no record or a different one is stored."""
         stored = self._store.stat(self._name)
         if stored is None or self._store.read(self._name) != self._content:
             return 0
@@ -53,7 +54,7 @@ class MaintainedRecord:
 
 
 def maintained_tables(store: Store, *, now_ms: int) -> dict[str, Table]:
-    """The tables in the records of a lake, by key. Of two records of a key, the newer one counts.
+    """The tables in the records of a lake, by key. If two records have a key, the newer one counts.
 
     Raises:
         Refused: a record has a knob or a value that this version does not accept.

@@ -1,8 +1,8 @@
 """Row counts and sums of row hashes of data files, by partition, computed without Spark.
 
-A file on a disk is read piece by piece; a file on S3 is in memory, one at a time. The order of rows
-and the types in which a writer stored a value (INT96, smaller integers) do not matter. The files
-have no deletion vectors: deltalake compacts no table that may have them.
+Files on a disk are read in batches; files on S3 are loaded into memory, one at a time. The order of
+rows and the types in which a writer stored a value (INT96, smaller integers) do not matter. The
+files have no deletion vectors, since deltalake compacts no table that may have them.
 """
 
 from collections.abc import Sequence
@@ -101,7 +101,7 @@ def _numbers_of_texts(column: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A nested value without absent members, since older files lack newer fields."""
+    """A nested value without its null members, since older files lack newer fields."""
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value).items()
         return {name: _plain(each) for name, each in sorted(members) if each is not None}

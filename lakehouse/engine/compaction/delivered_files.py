@@ -1,21 +1,21 @@
 """Copies files that deltalake wrote into the table, and deletes those that were not committed.
 
-No log names these files before the commit, and a vacuum of an adopted table keeps what its log
-never named. So a run that ends between the first copy and the commit must not be the last to know
-their names.
+No log names these files before the commit, and a vacuum of an adopted table keeps files that its
+log never named. So if a run ends between the first copy and the commit, a later run has to know
+these names.
 
-1. The names are recorded in the home, with the planned version, before the first copy.
+1. Before the first copy, the names and the planned version are recorded in the home directory.
 2. Each file is copied to its own name, and flushed to the disk.
 3. The caller commits. If it is certain that nothing was committed, the files are deleted again.
 4. After a commit, the files that earlier runs left are deleted, and the record is removed.
 
 **Safety properties** (tests in `test_delivered_files.py`)
 - If it is unknown whether a run committed, its files stay until a later run has committed. From
-  then on, no request of the earlier run can succeed: it asked for a version that exists now. The
-  table's lock shows that the earlier run has ended.
-- A file that a commit since the planned version names is never deleted, although a checkpoint has
-  dropped its tombstone: readers of older versions may need it. If the log no longer has all of
-  these commits, the files stay.
+  then on, the earlier run cannot commit any more, since the version that it would create exists.
+  The table's lock shows that the earlier run has ended.
+- A file is never deleted if a commit since the planned version names it, even if a checkpoint has
+  dropped its tombstone: readers of older versions may need the file. If the log no longer has all
+  of these commits, the files stay.
 """
 
 import json
@@ -36,7 +36,7 @@ from lakehouse.engine.store.disk import flush_folder, translated
 from lakehouse.engine.store.s3_objects import upload
 
 # The store that holds a table, and the prefix of the table's names in it.
-Place = tuple[DiskStore | S3Store, str]
+Location = tuple[DiskStore | S3Store, str]
 _COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 
 
@@ -45,18 +45,20 @@ class CommitFailedError(Exception):
 
 
 class _Delivery(NamedTuple):
-    """The files of a run that may have committed after this version of the table."""
+    """The names of the files of one run, and the version after which it may have committed them."""
 
     version: int
     names: list[str]
 
 
 @contextmanager
-def delivered(lake: Lake, before: Snapshot, files: Sequence[Path], place: Place) -> Iterator[None]:
-    """The files of the table's workshop are in the table inside the block, which commits them.
+def delivered(
+    lake: Lake, before: Snapshot, files: Sequence[Path], location: Location
+) -> Iterator[None]:
+    """Copies files from the table's workshop into the table. The block commits them.
 
-    The caller holds the table's lock. The files are paths relative to the workshop. The block
-    commits after the version of `before`.
+    The caller holds the table's lock. `files` are paths relative to the workshop. The block commits
+    after the version of `before`.
     """
     key = before.table
     workshop = workshop_of(lake, key)
@@ -66,19 +68,19 @@ def delivered(lake: Lake, before: Snapshot, files: Sequence[Path], place: Place)
     is_delivered = False
     try:
         for name in names:
-            _deliver(workshop / name, name, place)
+            _copy_file(workshop / name, name, location)
         is_delivered = True
         yield
     except BaseException as error:
         if not is_delivered or isinstance(error, CommitFailedError):
             # If this fails, the names stay recorded.
             with suppress(LakehouseError, OSError):
-                _delete(names, place)
+                _delete(names, location)
                 _record(workshop, earlier)
         raise
     with suppress(LakehouseError, OSError):
         if earlier:
-            _delete(_uncommitted(lake, key, earlier), place)
+            _delete(_uncommitted(lake, key, earlier), location)
         _record(workshop, [])
 
 
@@ -95,7 +97,7 @@ def _recorded(workshop: Path) -> list[_Delivery]:
 
 
 def _record(workshop: Path, deliveries: Sequence[_Delivery]) -> None:
-    """Replaces the record in one step: a torn one would forget the files of earlier runs."""
+    """Replaces the record atomically: a torn record would lose the names of earlier runs."""
     store, name = DiskStore(workshop.parent), f"{workshop.name}.json"
     if deliveries:
         store.put(name, json.dumps(deliveries).encode())
@@ -103,8 +105,8 @@ def _record(workshop: Path, deliveries: Sequence[_Delivery]) -> None:
         store.delete([name])
 
 
-def _deliver(file: Path, name: str, place: Place) -> None:
-    store, prefix = place
+def _copy_file(file: Path, name: str, location: Location) -> None:
+    store, prefix = location
     if isinstance(store, S3Store):
         upload(file, store, f"{prefix}{name}")
         return
@@ -118,8 +120,8 @@ def _deliver(file: Path, name: str, place: Place) -> None:
         flush_folder(path.parent)
 
 
-def _delete(names: Sequence[str], place: Place) -> None:
-    store, prefix = place
+def _delete(names: Sequence[str], location: Location) -> None:
+    store, prefix = location
     store.delete([f"{prefix}{name}" for name in names])
 
 

@@ -1,29 +1,31 @@
-"""Compacts a table with deltalake, and undoes that: no Spark session, no Java.
+"""Compacts a table with deltalake, or undoes such a compaction, without Spark and Java.
 
-deltalake 1.6.6 commits an OPTIMIZE although another OPTIMIZE has replaced the same files since, and
-so doubles their rows. It also ignores the number of retries that it is given. So deltalake rewrites
-the planned files only, in a workshop: a folder of this machine with a log of its own. This module
-commits.
+deltalake 1.6.6 commits an OPTIMIZE even if another OPTIMIZE has replaced the same files in the
+meantime, which doubles their rows. It also ignores its limit of retries. So deltalake only rewrites
+the planned files, in a workshop: a folder on this machine with its own Delta log. This module
+commits the result to the table.
 
-1. The workshop gets the table's metadata, and the planned files in their order: by links to a
-   disk, downloaded from S3. They have plain names there, since deltalake changes the spelling of a
-   path in a log, like `ä` to `%C3%A4`. An entry above the target ends each bin.
-2. deltalake compacts the workshop. Its commit names the files that it wrote. Planned files that
-   Spark reads in another way are refused, and doubtful statistics are omitted (`rewritten_files`).
-3. These files are copied into the table's folder (`delivered_files`).
-4. The commit, with the plan's figures, creates the next version if that does not exist. Otherwise
-   the log is read again. If all planned files are still live and the table's metadata are the same,
-   the version after the newest one is tried.
+1. The workshop gets the table's metadata and the planned files, in the plan's order. Files on a
+   disk are linked, files on S3 are downloaded. They get plain names in the workshop, since
+   deltalake respells the paths in a log: `ä` becomes `%C3%A4`. An entry above the target size ends
+   each bin.
+2. deltalake compacts the workshop. Its commit there names the files that it wrote. Planned files
+   that Spark reads differently are refused, and doubtful statistics are omitted
+   (`rewritten_files`).
+3. The written files are copied into the table's folder (`delivered_files`).
+4. The commit, with the plan's figures, creates the table's next version if it does not exist.
+   Otherwise the log is read again. If all planned files are still live and the table's metadata are
+   the same, the version after the newest one is tried.
 
 **Safety properties** (tests in `test_deltalake_run.py`)
 - A commit never overwrites another one, and never removes a file that another writer has removed.
-- A commit spells the paths of removed files as the table's log does. With another spelling the
-  files stay live, and their rows are doubled.
-- The files of step 3 are not deleted if the log names one of them, although the storage reported
-  that another writer was faster.
-- A workshop that a killed run left is emptied by the table's next one. Nothing behind its links is
-  deleted.
-- An undo commits directly after the version that was found to be wrong, or not at all.
+- A commit spells the paths of removed files as the table's log does. With another spelling, the
+  files would stay live, and their rows would be doubled.
+- If the log names a file of step 3, these files are not deleted, even if the storage reported that
+  another writer was faster.
+- The table's next compaction deletes a workshop that a killed run left. It deletes the links, not
+  the files that they point to.
+- An undo commits directly after the newest version of the compaction, or not at all.
 """
 
 import json
@@ -42,7 +44,7 @@ from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.delivered_files import (
     CommitFailedError,
-    Place,
+    Location,
     delivered,
     workshop_of,
 )
@@ -62,34 +64,34 @@ from lakehouse.engine.store.s3_objects import download
 
 Actions = list[dict[str, Any]]
 Inputs = Mapping[str, DataFile]
-# The name of the table's folder in the workshop. Paths that deltalake cannot spell in another way
-# are read through it; a link for each of a thousand files takes longer than all of the rest.
+# A link in the workshop to the table's folder. Paths that deltalake does not respell are read
+# through this one link, since a link per file takes longer than the rest of a compaction.
 _LINK = "table"
 _PLAIN_PATH = re.compile(r"([A-Za-z0-9_=-][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_.=-]*")
-# Each lost version costs one more reading of the log.
+# Each version that another writer was faster to create costs one more reading of the log.
 _VERSIONS_TRIED = 50
 
 
 def compact_in_log_order(
     lake: Lake, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str
 ) -> None:
-    """Rewrites the planned files, and commits that with `user_metadata`.
+    """Rewrites the planned files, and commits the result with `user_metadata`.
 
     Raises:
         CommitFailedError: another writer changed planned files or the table itself.
     """
     with _workshop(lake, snapshot.table) as folder:
-        place = _place_of(lake, snapshot.table)
-        inputs = _inputs(planned, place[0])
-        _bring(inputs, folder, place, Path(lake.table_uri(snapshot.table)).absolute())
+        location = _location_of(lake, snapshot.table)
+        inputs = _inputs(planned, location[0])
+        _fetch_inputs(inputs, folder, location, Path(lake.table_uri(snapshot.table)).absolute())
         with panics_translated(f"compaction of {snapshot.table}"):
-            _describe(inputs, folder, planned, protocol_and_metadata(lake, snapshot))
+            _write_log(inputs, folder, planned, protocol_and_metadata(lake, snapshot))
             actions = _rewritten(inputs, folder, planned, user_metadata)
         written = [Path(unquote(action["add"]["path"])) for action in actions if "add" in action]
         paths_in_log = {folder / inside: file.path for inside, file in inputs.items()}
         refuse_misread(snapshot.table, paths_in_log, [folder / file for file in written])
-        with delivered(lake, snapshot, written, place):
-            _commit(lake, snapshot, planned, actions, place)
+        with delivered(lake, snapshot, written, location):
+            _commit(lake, snapshot, planned, actions, location)
 
 
 def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str) -> None:
@@ -115,20 +117,20 @@ def _workshop(lake: Lake, key: str) -> Iterator[Path]:
 
 
 def _inputs(planned: CompactionPlan, store: Store) -> Inputs:
-    """The planned files in their order, by their names in the workshop."""
+    """The planned files in the plan's order, by their paths in the workshop."""
     files = [file for bin_ in planned.bins for file in bin_.files]
     on_disk = not isinstance(store, S3Store)
     return {
         f"{_LINK}/{file.path}"
         if on_disk and _PLAIN_PATH.fullmatch(file.path)
-        else f"input-{place}.parquet": file
-        for place, file in enumerate(files)
+        else f"input-{number}.parquet": file
+        for number, file in enumerate(files)
     }
 
 
-def _bring(inputs: Inputs, folder: Path, place: Place, root: Path) -> None:
-    """Step 1: the files. `root` is the table's folder, if it is on a disk."""
-    store, prefix = place
+def _fetch_inputs(inputs: Inputs, folder: Path, location: Location, root: Path) -> None:
+    """Links or downloads the planned files (step 1). `root`: the table's folder on a disk."""
+    store, prefix = location
     if isinstance(store, S3Store):
         names = [f"{prefix}{unquote(file.path)}" for file in inputs.values()]
         download(store, names, [folder / inside for inside in inputs])
@@ -139,15 +141,15 @@ def _bring(inputs: Inputs, folder: Path, place: Place, root: Path) -> None:
             (folder / inside).symlink_to(root / unquote(file.path))
 
 
-def _describe(inputs: Inputs, folder: Path, planned: CompactionPlan, actions: Actions) -> None:
-    """Step 1: the log, which begins with `actions`."""
-    waiting = iter(inputs.items())
-    for place, bin_ in enumerate(planned.bins):
-        for inside, file in islice(waiting, len(bin_.files)):
+def _write_log(inputs: Inputs, folder: Path, planned: CompactionPlan, actions: Actions) -> None:
+    """Writes the log of the workshop (step 1): `actions`, then the planned files by bin."""
+    remaining = iter(inputs.items())
+    for number, bin_ in enumerate(planned.bins):
+        for inside, file in islice(remaining, len(bin_.files)):
             actions.append(_added(inside, file, file.size_bytes))
-        # Skipped as too large, and never opened.
+        # deltalake closes the bin here, since it skips this entry as too large and never opens it.
         too_large = planned.statement.up_to_bytes + 1
-        actions.append(_added(f"end-of-bin-{place}", bin_.files[0], too_large))
+        actions.append(_added(f"end-of-bin-{number}", bin_.files[0], too_large))
     (folder / "_delta_log" / f"{0:020}.json").write_bytes(_encoded(actions))
 
 
@@ -167,7 +169,7 @@ def _added(path: str, file: DataFile, size_bytes: int) -> dict[str, Any]:
 def _rewritten(
     inputs: Inputs, folder: Path, planned: CompactionPlan, user_metadata: str
 ) -> Actions:
-    """Step 2: the actions of deltalake's commit, as those of a commit to the table."""
+    """Rewrites the files (step 2), and returns the actions of a commit to the table."""
     from deltalake import DeltaTable
 
     table = DeltaTable(folder.absolute().as_uri())
@@ -196,10 +198,10 @@ def _commit(
     before: Snapshot,
     planned: CompactionPlan,
     actions: Actions,
-    place: Place,
+    location: Location,
 ) -> None:
-    """Step 4."""
-    store, prefix = place
+    """Commits the actions to the table (step 4)."""
+    store, prefix = location
     paths = {file.path for bin_ in planned.bins for file in bin_.files}
     added = {action["add"]["path"] for action in actions if "add" in action}
     content = _encoded(actions)
@@ -216,11 +218,11 @@ def _commit(
             )
         known = (*newest.files, *newest.tombstones)
         if not added.isdisjoint(file.path for file in known):
-            return  # the version that exists is ours, whatever the storage said
+            return  # the version that exists is ours, whatever the storage reported
         if _shape(newest) != _shape(before):
             raise CommitFailedError("another writer changed the table's metadata or protocol")
-        if gone := paths - _live_paths(newest.files):
-            raise CommitFailedError(f"another writer removed {len(gone)} of the planned files")
+        if removed := paths - _live_paths(newest.files):
+            raise CommitFailedError(f"another writer removed {len(removed)} of the planned files")
         version = newest.version
     raise CommitFailedError(f"other writers were faster {_VERSIONS_TRIED} times")
 
@@ -230,7 +232,7 @@ def _live_paths(files: Sequence[DataFile]) -> set[str]:
 
 
 def _shape(snapshot: Snapshot) -> tuple[object, ...]:
-    """What must not change between the plan and the commit."""
+    """The facts about the table that must not change between the plan and the commit."""
     return (
         snapshot.table_id,
         snapshot.columns,
@@ -240,15 +242,16 @@ def _shape(snapshot: Snapshot) -> tuple[object, ...]:
     )
 
 
-def _place_of(lake: Lake, key: str) -> Place:
-    """Where the table lies. A store of mounts would not write into a table of other programs."""
+def _location_of(lake: Lake, key: str) -> Location:
+    """The store and prefix of the table. A `MountedStore` writes no tables of other programs."""
     store = lake.store
     folder = key
     if isinstance(store, MountedStore):
         is_mounted = key in store.mounts
         store, folder = store.place_of(key)
         if is_mounted and isinstance(store, S3Store):
-            # The rights may end at the table's folder, and the store writes below its own prefix.
+            # The credentials may only allow writes below the table's folder, so that folder becomes
+            # the store's own prefix.
             store = store_at(f"s3://{store.bucket}/{folder}")
             folder = ""
     assert isinstance(store, DiskStore | S3Store)

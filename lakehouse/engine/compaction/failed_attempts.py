@@ -18,10 +18,10 @@ from lakehouse.runtime.server_state import status
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """The progress of one compaction, for the record if it fails. `run` names its run.
+    """The progress of one compaction, which is recorded if the compaction fails.
 
-    `started` and `planned` describe the last statement. `lost_server`: the server was lost while
-    that statement ran.
+    `run` names the Dagster run. `started` and `planned` describe the last statement.
+    `lost_server`: the server was lost while that statement ran.
     """
 
     run: str
@@ -78,8 +78,9 @@ def failure_recorded(lake: Lake, table_key: str, attempt: Attempt) -> Iterator[N
     """Records an error in the block as a failure of the table.
 
     Errors of the caller or the server are not recorded. Neither are conflicts, which `lost_race`
-    records with their cost. If the server is lost during the statement, the table may have crashed
-    it, so this does count as a failure of the table, unless the server was stopped on purpose.
+    records with their cost. There is one exception: if the server is lost during the statement, the
+    statement may have crashed it. This counts as a failure of the table, unless the server was
+    stopped on purpose.
     """
     try:
         yield

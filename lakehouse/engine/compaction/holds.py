@@ -1,4 +1,4 @@
-"""A table's current holds: reasons to skip it, in its declaration, the journal and the log."""
+"""Finds a table's holds, which are reasons to skip it: in its declaration, journal and log."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ def hold_now(
 ) -> Explanation | None:
     """Why the sensor skips the table now, or `None`. A person may still compact it.
 
-    Without a `snapshot`, Spark would compact the table, as far as is known.
+    Without a `snapshot`, Spark is assumed to compact the table.
     """
     by_deltalake = snapshot is not None and is_by_deltalake(table, snapshot)
     engine = "deltalake" if by_deltalake else "spark"
@@ -70,7 +70,7 @@ def hold_now(
 
 
 def compaction_risk(lake: Lake, table: Table, engine: str | None) -> Explanation | None:
-    """Why a compaction of the table by `engine` could overwrite a commit of its other writers."""
+    """Why a compaction by `engine` could overwrite a commit of another writer, or `None`."""
     is_conditional = spark_commits_conditionally(lake, table.key)
     return commits_at_risk(table.write, engine, spark_is_conditional=is_conditional)
 

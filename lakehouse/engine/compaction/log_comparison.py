@@ -32,7 +32,7 @@ def equal_by_log(
         paths = {file.path for side in sides for file in side.files}
         statistics = read_statistics(store, snapshot.table, {side.version for side in sides}, paths)
         before, after = (_by_partition(snapshot, each, statistics) for each in (removed, added))
-    except Exception:  # then every row is compared, which raises a storage error again
+    except Exception:  # now every row is compared, which raises a storage error again
         return None
     if before is None or after is None or before.keys() != after.keys():
         return None

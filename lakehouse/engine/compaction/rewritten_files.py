@@ -1,10 +1,10 @@
-"""Where deltalake reads and writes Parquet files and statistics in another way than Spark.
+"""Handles differences between deltalake and Spark in Parquet files and statistics.
 
 **Safety properties** (tests in `test_rewritten_files.py`)
 - No value changes for Spark: files that deltalake would misread are refused.
 - No row becomes invisible: bounds of columns that may be wrong are omitted, since readers skip a
-  file or a row group by its bounds. Footers keep those of floats inside of structs: deltalake
-  accepts no options for these.
+  file or a row group by its bounds. Footers keep the bounds of floats inside structs, since
+  deltalake accepts no options for these columns.
 """
 
 import re
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from deltalake import WriterProperties
 
 _SPARK_VERSION = b"org.apache.spark.version"
-# Earlier versions of Spark write Julian dates or INT96 times, and later ones if they have this key.
+# Spark versions before 3.1.0 write Julian dates or INT96 times. Later versions do so only in files
+# with one of these keys.
 # Source: apache/spark v4.2.0, DataSourceUtils.scala, datetimeRebaseSpec and int96RebaseSpec
 _GREGORIAN = b"3.1.0"
 _JULIAN = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
@@ -29,11 +30,11 @@ _DOUBTFUL = re.compile(r"float|double|decimal\((1[6-9]|[23]\d),\d+\)")
 
 
 def refuse_misread(table: str, inputs: Mapping[Path, str], written: Sequence[Path]) -> None:
-    """Refuses files whose values Spark would not find in the files that deltalake has written.
+    """Refuses inputs that deltalake has read differently from Spark.
 
-    Spark finds columns whatever their case, and converts dates of the Julian calendar. deltalake
-    reads a column in another case as null, and keeps the number of a day. Neither is seen by the
-    comparison of rows, which reads like deltalake.
+    Spark ignores the case of column names, and converts dates of the Julian calendar. deltalake
+    reads a column with another case as null, and does not convert dates. The comparison of rows
+    detects neither, since it reads files as deltalake does.
 
     `inputs` are the files that deltalake has read, each with its path in the table's log.
 
@@ -57,7 +58,7 @@ def refuse_misread(table: str, inputs: Mapping[Path, str], written: Sequence[Pat
 
 
 def writer_properties(fields: Sequence[Any]) -> "WriterProperties | None":
-    """deltalake's own defaults, but without bounds of floats in footers; they do not include NaN.
+    """deltalake's defaults, but footers have no bounds of floats, since these do not include NaN.
 
     `fields` are those of the table's schema, as JSON.
     """
@@ -76,7 +77,7 @@ def writer_properties(fields: Sequence[Any]) -> "WriterProperties | None":
 def sound_statistics(statistics: Mapping[str, Any], fields: Sequence[Any]) -> dict[str, Any]:
     """The statistics of a file that deltalake wrote, without bounds that may be wrong.
 
-    deltalake 1.6.6 rounds a decimal to a double or to 64 bits, and takes no account of NaN.
+    deltalake 1.6.6 rounds the bounds of decimals to a double or to 64 bits, and ignores NaN.
     """
     bounds = {
         kind: _sound_bounds(statistics[kind], fields)
@@ -102,5 +103,5 @@ def _sound_bounds(bounds: Mapping[str, Any], fields: Sequence[Any]) -> dict[str,
 
 
 def _columns_of(footer: Any) -> list[str]:
-    """The names of all columns of a Parquet file, with those that they are nested in."""
+    """The paths of all columns of a Parquet file, with the names of enclosing columns."""
     return [footer.schema.column(place).path for place in range(len(footer.schema))]

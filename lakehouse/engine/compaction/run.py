@@ -1,24 +1,24 @@
 """One compaction: plan, OPTIMIZE, verify, and compare predicted with actual figures.
 
-Spark runs it, or deltalake, which opens no session (`engine_choice.py`).
+Spark or deltalake runs the OPTIMIZE (`engine_choice.py`). deltalake opens no Spark session.
 
 1. The table's lock is taken. A commit that an earlier run did not verify is verified now.
-2. The plan is made from the log. A plan that does nothing ends here.
-3. A note in the journal says that a commit must be verified. OPTIMIZE runs on the plan's
+2. The plan is made from the log. If there is nothing to do, the compaction ends here.
+3. A note in the journal records that a commit must be verified. OPTIMIZE runs on the plan's
    partitions, with the plan's file sizes, and writes the plan's figures into its commits.
 4. OPTIMIZE fails if another writer removed a planned file first. The wasted work is recorded, and
-   steps 2 and 3 are repeated without the contested partitions, for at most three attempts in all.
+   steps 2 and 3 are repeated without the contested partitions. There are at most three attempts.
 5. The log is read again, to see which files were actually removed and added.
 6. The rows of the removed files and of the added files are compared (`verify`).
 7. With `cold_storage_class`, the added files move into that class (`engine/tiers/move_files.py`).
 
 **Safety properties**
-- Files are only replaced by the OPTIMIZE of Delta or deltalake, whose commit changes no data and
-  deletes nothing from storage (`test_run.py`).
+- Only the OPTIMIZE of Delta or deltalake replaces files. Its commit changes no data and deletes
+  nothing from storage (`test_run.py`).
 - If the rows differ, the compaction is undone, unless another writer has committed since. In both
   cases `Broken` is raised (`test_verify.py`).
-- This also holds if the run is killed between its commit and step 6: the note in the journal is
-  removed only after the comparison, and the next compaction begins with it
+- This also holds if the run is killed between its commit and step 6. The note in the journal is
+  removed only after the comparison, and the next compaction first verifies what the note names
   (`test_unverified_commits.py`).
 """
 
@@ -107,7 +107,7 @@ def compact(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """A table to compact, by deltalake if there is no session, and the attempts so far."""
+    """A table to compact, and the attempts so far. Without a session, deltalake compacts it."""
 
     lake: Lake
     spark: "SparkSession | None"
@@ -183,7 +183,7 @@ class _Optimized:
 
 
 def _optimize(work: _Work, before: Snapshot, planned: CompactionPlan, mark: str) -> _Optimized:
-    """Runs steps 3 to 5: note, statement, and what it changed.
+    """Runs steps 3 to 5: writes the note, runs the statement, and reads what it changed.
 
     Raises:
         Exception: the statement's own error. A conflict is raised only if nothing was committed.
@@ -227,7 +227,7 @@ def _run(work: _Work, snapshot: Snapshot, planned: CompactionPlan, user_metadata
     if work.spark is None:
         raise Transient(
             f"compaction of {work.table.key}: deltalake can no longer compact the table, since "
-            f"{planned.engine.why_not_deltalake}; try again, which uses Spark"
+            f"{planned.engine.why_not_deltalake}. Try again; the next run uses Spark"
         )
     cores = cores_of(lake.settings)
     run_statement(work.spark, snapshot, planned, user_metadata, cores=cores)
@@ -235,7 +235,7 @@ def _run(work: _Work, snapshot: Snapshot, planned: CompactionPlan, user_metadata
 
 
 def _metadata(planned: CompactionPlan, mark: str) -> str:
-    """The plan's figures for the commit, without the bins: a few hundred bytes.
+    """The plan's figures for the commit, as JSON. Bins are omitted, so the commit stays small.
 
     `started_ms` is included because the log has only the time of the commit.
     """

@@ -1,7 +1,7 @@
 """Row counts and sums of row hashes of data files, by partition, computed by Spark.
 
 Spark handles deletion vectors, renamed columns and dates in old calendars. If Spark's answer lacks
-a file, that file does not count as empty, unless its own footer says that it has no rows.
+a file, the file counts as empty only if its footer shows that it has no rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ class Side:
 def content_sums(
     lake: Lake, spark: "SparkSession | None", snapshot: Snapshot, sides: Sequence[Side]
 ) -> list[PartitionSums]:
-    """For each side, row counts and sums of hashes by partition: by Spark, or without a session."""
+    """For each side, row counts and sums of hashes by partition; without a session, by Arrow."""
     if spark is None:
         from lakehouse.engine.compaction.arrow_content import arrow_sums
 
@@ -72,16 +72,18 @@ def spark_sums(
 ) -> list[PartitionSums]:
     """For each side, row counts and sums of hashes by partition, in as few jobs as possible."""
     all_through_log = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
-    plain = {
+    plain_paths = {
         _path(snapshot, file.path)
         for side in sides
         for file in side.files
         if not all_through_log and file.deletion_vector is None
     }
-    # The newest version has the same columns, and Delta has it in memory.
+    # The newest version has the same columns as the others, and Delta has it in memory.
     newest = max(side.version for side in sides)
-    shared = (
-        _by_file(snapshot, _read_files(spark, snapshot, plain, version=newest)) if plain else {}
+    plain_sums = (
+        _by_file(snapshot, _read_files(spark, snapshot, plain_paths, version=newest))
+        if plain_paths
+        else {}
     )
     columns = by_name(snapshot.columns)
     sums = list[PartitionSums]()
@@ -89,13 +91,13 @@ def spark_sums(
         through_log = [
             file for file in side.files if all_through_log or file.deletion_vector is not None
         ]
-        own = (
+        log_sums = (
             _by_file(snapshot, _read_table(spark, snapshot, through_log, version=side.version))
             if through_log
             else {}
         )
-        own_paths = {file.path for file in through_log}
-        answers = (own if file.path in own_paths else shared for file in side.files)
+        log_paths = {file.path for file in through_log}
+        answers = (log_sums if file.path in log_paths else plain_sums for file in side.files)
         of_files = [
             _sum_of(lake, snapshot, file, answer)
             for file, answer in zip(side.files, answers, strict=True)
@@ -107,7 +109,7 @@ def spark_sums(
 def sums_by_partition(
     side: Side, of_files: Iterable[RowSum], columns: Mapping[str, Column]
 ) -> PartitionSums:
-    """The sums of a side, from those of its files. Partitions without rows are omitted."""
+    """The sums of a side, added up from the sums of its files, without empty partitions."""
     sums: dict[TypedPartition, RowSum] = {}
     for file, (count, total) in zip(side.files, of_files, strict=True):
         if count:
@@ -125,14 +127,14 @@ def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str,
     Raises:
         Broken: the answer lacks the file, and the footer does not show that it has no rows.
     """
-    place = _place(snapshot, file.path)
-    if place in answer:
-        return answer[place]
+    path = _comparable_path(snapshot, file.path)
+    if path in answer:
+        return answer[path]
     if _row_count_of(lake.store, snapshot, file) == 0:
         return 0, 0
     raise Broken(
         f"compaction of {snapshot.table}: its rows cannot be compared, since Spark's answer, "
-        f"which names {len(answer)} file(s), lacks {place}. Nothing is restored. "
+        f"which names {len(answer)} file(s), lacks {path}. Nothing is restored. "
         "Check the newest versions of the table"
     )
 
@@ -167,7 +169,10 @@ def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, RowSum]:
         .collect()
     )
     return {
-        _place(snapshot, row["path"]): (row["row_count"], (row["high"] << 32) + row["low"])
+        _comparable_path(snapshot, row["path"]): (
+            row["row_count"],
+            (row["high"] << 32) + row["low"],
+        )
         for row in rows
     }
 
@@ -177,7 +182,7 @@ def _path(snapshot: Snapshot, path: str) -> str:
     return unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"
 
 
-def _place(snapshot: Snapshot, path: str) -> str:
+def _comparable_path(snapshot: Snapshot, path: str) -> str:
     """The full path of a file, in the spelling in which paths are compared."""
     return bare_uri(_path(snapshot, path))
 

@@ -28,7 +28,8 @@ def run_statement(
 ) -> None:
     """Runs the plan's statement. Its commits carry `user_metadata`.
 
-    `cores` are those of a Spark on this machine; with `None`, the cluster is asked for its own.
+    `cores` is the number of cores of a Spark on this machine. With `None`, the cluster is asked
+    for its number of task slots.
     """
     predicate = (
         None
@@ -53,7 +54,7 @@ def run_statement(
             if planned.bytes_removed < open_bytes and len(planned.bins) < (
                 cores or task_slots(spark)
             ):
-                # A core is idle, and opening files takes longer than reading and shuffling them.
+                # Cores would be idle, and opening files takes longer than reading and shuffling.
                 confs |= {
                     session_confs.READ_BIN_IN_PARALLEL: "true",
                     session_confs.OPEN_COST: str(session_confs.OPEN_BYTES),

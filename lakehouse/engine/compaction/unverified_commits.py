@@ -1,6 +1,7 @@
-"""The note that a compaction must be verified: `_lakehouse/unverified/<layer>/<name>.json`.
+"""Writes and removes the note that a compaction of a table must be verified.
 
-The note is written before the compaction can commit, and removed once the rows have been compared.
+The note, `_lakehouse/unverified/<layer>/<name>.json`, is written before the compaction can commit,
+and removed once the rows have been compared.
 """
 
 import contextlib

@@ -6,19 +6,19 @@
 2. Otherwise Spark (or, without a session, this process) counts the rows and sums a hash of their
    content by partition, before and after each commit (`spark_content`, `arrow_content`).
 3. If counts or sums differ, or the added files cannot be read, the version before the commit is
-   restored, and the error says what was found.
+   restored, and the error reports the difference.
 
 **Safety properties** (tests in `test_verify.py`, `test_undo.py`)
 - If another writer has committed since, nothing is restored: that would lose the writer's rows.
 - RESTORE replaces whatever version is the newest when it starts. If another writer commits between
   our check and the RESTORE, the message names the versions whose rows are lost.
-- Whether a RESTORE was committed is read from the log. If the log does not show it, the message
-  says so.
-- Tables that read changes get no row twice: the commit of the RESTORE is marked, and they skip it.
+- Whether a RESTORE was committed is read from the log. If the log does not show the RESTORE, the
+  message reports this.
+- Tables that read this table's changes get no row twice: they skip the marked commit of a RESTORE.
 - The rows to compare are fixed by version, file and deletion vector, whatever others commit later.
 - Missing or different statistics never count as equal; in this case every row is compared.
-- The note to verify is removed only after the comparison, or once the rows can no longer be
-  compared, which is reported.
+- The note (`unverified_commits`) is removed only after the comparison, or when an error reports
+  that the rows can no longer be compared.
 """
 
 import json
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A commit of an `operation` after which the rows are wrong, and what is wrong."""
+    """A commit after which the rows are wrong. `operation` made the commit; `why`: the error."""
 
     commit: Commit
     why: str
@@ -67,7 +67,7 @@ def verify(
 ) -> Comparison:
     """Compares the rows before and after each commit of a compaction.
 
-    `before` is the table as it was planned, `after` the table as it is now.
+    `before` is the snapshot that the compaction planned for. `after` has the current facts.
 
     Raises:
         Broken: the rows differ, or the added files cannot be read. The version before the commit
@@ -84,7 +84,7 @@ def verify(
     except Exception as error:
         if not is_unreadable(error):
             raise
-        # If the removed files cannot be read either, the compaction is not to blame.
+        # If the removed files cannot be read either, the compaction is not to blame: this raises.
         sums = content_sums(lake, spark, before, removed)
         try:
             # A second attempt, since storage may have failed only once.
@@ -106,13 +106,13 @@ def verify(
 
 
 def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> None:
-    """Verifies what an earlier run left. The caller holds the lock.
+    """Verifies a compaction that an earlier run did not verify. The caller holds the lock.
 
-    If the table is missing, the note is kept: its disk may not be mounted.
+    If the table is missing, the note is kept, since the table's disk may not be mounted.
 
     Raises:
-        Broken: as `verify`; or the rows can no longer be compared, which is reported once.
-        Exception: not compared this time; the note is kept.
+        Broken: the rows differ, or can no longer be compared. The note is removed.
+        Exception: the rows could not be compared this time. The note is kept.
     """
     note = expected(lake, table_key)
     if note is None or (facts := lake.facts(table_key)) is None:
@@ -123,21 +123,20 @@ def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> Non
         if after is None or not commits:
             return
         if (undone := _undone(after.history, commits[-1].version)) is not None:
-            raise Broken(f"compaction of {table_key}: {undone}. Compactions can go on")
+            raise Broken(f"compaction of {table_key}: {undone}. Later compactions are not affected")
         try:
             before = lake.facts(table_key, version=commits[0].version - 1)
             assert before is not None
             verify(lake, spark, before.snapshot, after, commits)
         except Exception as error:
             is_final = isinstance(error, Refused | FileNotFoundError) or is_missing(error)
-            # If storage is unavailable, or the log cannot be read either, nothing is known about
-            # the rows.
+            # If the storage or the log cannot be read now, a later run may compare the rows.
             if not is_final or lake.facts(table_key) is None:
                 raise
             raise Broken(
                 f"compaction of {table_key}: the run that committed version {commits[-1].version} "
                 "ended before it compared the rows, and they can no longer be compared "
-                f"({first_line(error)}). Check the table; compactions can go on"
+                f"({first_line(error)}). Check the table's rows; later compactions are not affected"
             ) from error
 
 
@@ -150,47 +149,48 @@ def undo(
 ) -> str:
     """Restores the version before the fault, unless that would lose rows of another writer.
 
-    Returns a message that says what was found and done.
+    Returns a message with the fault, the result of the RESTORE, and what to do.
     """
     faulty, mark = fault.commit, uuid4().hex
     version = faulty.version - 1
-    asked = f"{fault.operation} of {before.table}"
-    must = f"version {faulty.version} must have the rows of version {version}"
-    found = f"{asked}: {must}, but {fault.why}"
-    now = lake.facts(before.table)
-    newest = faulty.version if now is None else now.snapshot.version
+    operation = f"{fault.operation} of {before.table}"
+    promise = f"version {faulty.version} must have the rows of version {version}"
+    problem = f"{operation}: {promise}, but {fault.why}"
+    current = lake.facts(before.table)
+    newest = faulty.version if current is None else current.snapshot.version
     if not {*range(faulty.version, newest + 1)} <= {commit.version for commit in commits}:
         return (
-            f"{found}. Nothing is restored, since version {newest} was written after it. "
-            f"Compare versions {version} and {newest}"
+            f"{problem}. Nothing is restored, since another writer has committed after version "
+            f"{faulty.version}. Compare versions {version} and {newest}"
         )
     failure: Exception | None = None
     try:
         _send(lake, spark, replace(before, version=version), newest, mark)
-    except Exception as error:  # the commit may have been made all the same: ask the log
+    except Exception as error:  # the RESTORE may have committed; the log shows whether it did
         failure = error
-    sent = f"{found}. RESTORE to version {version} was sent, but its result is unknown"
+    unknown = f"{problem}. RESTORE to version {version} was sent, but its result is unknown"
+    check = f"If no version after {newest} is this RESTORE, use RESTORE to version {version}"
     try:
-        now = lake.facts(before.table)
-        assert now is not None
-        history = history_since(lake.store, now.history, before.version)
+        current = lake.facts(before.table)
+        assert current is not None
+        history = history_since(lake.store, current.history, before.version)
     except Exception as error:
-        return f"{sent} ({type(failure or error).__name__}). Check the versions from {version} on"
+        return f"{unknown} ({type(failure or error).__name__}). {check}"
     restores = history.marked(mark)
     if not restores:
         if failure is None or is_lost(failure):
             reason = "the log does not show it" if failure is None else type(failure).__name__
-            return f"{sent} ({reason}). Check the versions from {version} on"
+            return f"{unknown} ({reason}). {check}"
         return (
-            f"{found}. Restoring version {version} failed ({type(failure).__name__}): "
+            f"{problem}. Restoring version {version} failed ({type(failure).__name__}): "
             f"use RESTORE to version {version} by hand"
         )
-    done = f"{found}. Version {version} is restored"
+    restored = f"{problem}. Version {version} is restored"
     if not (missing := history.missing_after(newest)):
-        return done
+        return restored
     return (
-        f"{done} by version {restores[-1].version}, but another writer committed just before: the "
-        f"rows of version(s) {_numbers(missing)} are in no newer version. "
+        f"{restored} by version {restores[-1].version}, but another writer committed just before: "
+        f"the rows of version(s) {_numbers(missing)} are in no newer version. "
         f"Check versions {missing[0]} to {restores[-1].version}"
     )
 
@@ -198,7 +198,7 @@ def undo(
 def _send(
     lake: Lake, spark: "SparkSession | None", before: Snapshot, newest: int, mark: str
 ) -> None:
-    """Sends the RESTORE, marked in its commit, so that derived tables skip the commit."""
+    """Sends the RESTORE. Its commit has a mark, so that derived tables skip the commit."""
     user_metadata = json.dumps({"restored": before.version, "mark": mark})
     if spark is None:
         from lakehouse.engine.compaction.deltalake_run import restore_after
@@ -213,7 +213,7 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | 
     """The facts with every commit since the compaction began; `None` if the table was replaced.
 
     Raises:
-        Broken: the log no longer holds all these commits, and none of the rest is the compaction's.
+        Broken: the log has lost some of these commits, and the others are not the compaction's.
     """
     if note.version is not None and facts.snapshot.version < note.version:
         return None
@@ -226,13 +226,13 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | 
         raise Broken(
             f"compaction of {facts.snapshot.table}: the run that began at version {note.version} "
             "ended before it compared the rows, and the log no longer shows whether it committed. "
-            "Check the table; compactions can go on"
+            "Check the table's rows; later compactions are not affected"
         )
     return replace(facts, history=history)
 
 
 def _undone(history: Commits, version: int) -> str | None:
-    """A sentence if our RESTORE undid `version`, with the effect on others' commits, or `None`."""
+    """A clause if our RESTORE undid `version`, with the effect on others' commits; or `None`."""
     if version not in history.undone():
         return None
     undone = f"version {version} was undone by a run that ended before it reported why"
@@ -248,7 +248,7 @@ def _undone(history: Commits, version: int) -> str | None:
     fate = (
         f"the rows of {_numbers(missing)} are in no newer version"
         if missing
-        else "a later RESTORE brought them back, with what was undone"
+        else "a later RESTORE brought them back, together with the undone version"
     )
     return (
         f"{undone}; in between, another writer committed version(s) {_numbers(between)}, "
@@ -263,9 +263,9 @@ def _numbers(versions: Iterable[int]) -> str:
 def _side(
     lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: Sequence[str]
 ) -> Side:
-    """The files that the table has at a version and these paths.
+    """The table's files at these paths, as of a version.
 
-    A known snapshot is used if no commit in between adds or removes any of them.
+    They come from `before` or `after`, if no commit in between adds or removes one of them.
     """
     wanted, snapshot = set(paths), None
     for known in (before, after.snapshot):

@@ -155,10 +155,10 @@ def test_a_refusal_names_what_would_be_accepted(
     terminal: Terminal, warehouse: Path, tmp_path: Path
 ) -> None:
     assert f"did you mean {warehouse}/events?" in refused(terminal, f"{warehouse}/event")
-    assert "the key silver/orders is taken" in refused(
+    assert "already has the key silver/orders. Use" in refused(
         terminal, f"{warehouse}/events", "--key", "silver/orders"
     )
-    assert "Use another, like silver/events" in refused(
+    assert "Use another key, for example silver/events" in refused(
         terminal, f"{warehouse}/events", "--key", "silver/orders"
     )
     assert "a layer of bronze, silver, gold" in refused(
@@ -191,7 +191,7 @@ def test_the_key_of_a_table_that_lies_in_the_lake_is_given_to_no_other(
     terminal: Terminal, warehouse: Path
 ) -> None:
     LogBuilder(DiskStore(terminal.root), "silver/events").create()
-    assert "Use another key, like silver/w_events" in refused(
+    assert "Use another key, for example silver/w_events" in refused(
         terminal, f"{warehouse}/events", "--key", "silver/events"
     )
     [found] = terminal.json("adopt", f"{warehouse}/events")

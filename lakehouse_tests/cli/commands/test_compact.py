@@ -49,10 +49,10 @@ def test_the_plan_that_ran_is_shown_beside_what_it_did_and_of_very_many_files_th
 
 # commits of others after the planned version -> the line below the plan
 MERGED_NOTHING = {
-    0: "OPTIMIZE merged none of the 2 planned files, although no other writer committed: Delta's"
+    0: "OPTIMIZE did not merge the 2 planned files, although no other writer committed: Delta's"
     " selection differs from the plan of version 1. The sensor will not request this version again."
     " Compare the plan (lakehouse plan bronze/orders --json) with the table's partition values",
-    2: "OPTIMIZE merged none of the 2 planned files: other writers have committed up to version 3"
+    2: "OPTIMIZE did not merge the 2 planned files: other writers have committed up to version 3"
     " since the planned version 1. The next plan will use the newest version",
 }
 

@@ -54,7 +54,7 @@ def test_archive_and_ttl_are_knobs_of_an_entry_too() -> None:
 REFUSED = {
     "not toml": "is not TOML",
     'silver = "x"': r"Use an entry \[",
-    '[silver.orders]\nuri = "/data"': r'the key of an entry is quoted, like \["silver/orders"\]',
+    '[silver.orders]\nuri = "/data"': r'the key of an entry is quoted, for example \["silver/orders"\]',
     '["silver/orders"]\nurl = "/data"': "Use uri",
     '["silver/orders"]\nuri = "data"': "Use an absolute folder",
     '["silver/orders"]\nuri = "gs://b/x"': "Use a folder, file:///folder",

@@ -80,4 +80,6 @@ def test_a_knob_of_another_version_is_refused_and_never_its_default(
         parsed(document)
     assert said in str(refused.value)
     assert str(refused.value).startswith("the record: silver/plain: ")
-    assert "Use the same version here, or reload its code location" in str(refused.value)
+    assert "Use the project's version here, or update lakehouse in the project" in str(
+        refused.value
+    )

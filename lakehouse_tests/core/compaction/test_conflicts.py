@@ -60,7 +60,7 @@ def test_the_rest_of_a_plan_is_priced_and_says_what_it_leaves() -> None:
         2,
         ((("at", "2013-01-02"),),),
     )
-    assert rest.sentence.endswith("; 2 of these files are left to other writers")
+    assert rest.sentence.endswith("; omitted, since other writers removed files there: 2 files")
     assert 0 < rest.estimate.seconds < whole.estimate.seconds and rest.estimate.get_requests == 0
 
 

@@ -93,8 +93,8 @@ def test_a_partition_whose_text_optimize_would_turn_into_null_is_left_alone_and_
     assert (found.files_removed, found.files_added) == (12, 2)
     assert {dict(bin_.partition)["p"] for bin_ in found.bins} == {None, "a"}
     assert found.sentence == (
-        "12 files (5.9 KiB) merge into 2 in 2 partitions; 6 files (2.9 KiB) of partitions with an"
-        " empty text stay as they are, since OPTIMIZE would turn the text into null"
+        "12 files (5.9 KiB) merge into 2 in 2 partitions; never merged: 6 files (2.9 KiB) in"
+        " partitions with an empty text, since OPTIMIZE would turn the text into null"
         " (delta-io/delta#6150)"
     )
     alone = plan_of(snapshot(files[:6], columns=TEXT_AND_NUMBER))

@@ -67,7 +67,7 @@ def test_a_bounded_run_takes_the_partitions_with_most_files_gone_per_byte_and_sa
     assert (plan.files_removed, plan.files_left) == (13, 2)
     assert (
         plan.sentence
-        == "13 files (3.6 KiB) merge into 2 in 2 partitions; 2 more are left for the next run"
+        == "13 files (3.6 KiB) merge into 2 in 2 partitions; left for the next run: 2 files"
     )
 
 
@@ -230,8 +230,8 @@ def test_a_file_that_a_compaction_wrote_is_left_until_smaller_ones_come_near_its
     assert (plan.files_removed, plan.files_added, cutoff_of(plan)) == (merged, 1, cutoff * MIB)
     kept = len(files) - merged
     assert (
-        "larger than all of these" in plan.sentence,
-        f", without {kept} compacted file" in plan.sentence,
+        "larger than all of these together" in plan.sentence,
+        f": {kept} compacted file" in plan.sentence,
     ) == (kept > 0, kept > 0)
 
 

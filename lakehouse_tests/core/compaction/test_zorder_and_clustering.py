@@ -148,7 +148,7 @@ def test_a_z_order_is_bounded_by_partitions_and_kept_for_cold_ones() -> None:
 
 REFUSED = {
     "a partition column": (("day",), {}, "'day', which is a partition column"),
-    "no column": (("ids",), {}, "'ids', which is not a column of it"),
+    "no column": (("ids",), {}, "'ids', which is not a column of the table"),
     "no statistics": (
         ("text",),
         {"delta.dataSkippingNumIndexedCols": "1"},

@@ -70,7 +70,7 @@ def test_parquet_files_without_a_log_are_named(tmp_path_factory: pytest.TempPath
     LogBuilder(DiskStore(folder), "sales/orders").create().append([("a.parquet", 1)]).store_data()
     DiskStore(folder).put("plain/d=1/a.parquet", b"x")
     assert str(no_table(f"{folder}/plain")).endswith(
-        "CONVERT TO DELTA in Spark SQL makes a table of its Parquet files"
+        "use CONVERT TO DELTA in Spark SQL to make a table of the Parquet files in it"
     )
     assert str(no_table(f"{folder}/sales")).endswith(f"did you mean {folder}/sales/orders?")
 

@@ -117,7 +117,7 @@ def test_nothing_is_restored_over_what_somebody_wrote_after_it(
     told = table.undo(monkeypatch, after=lambda: table.log.append([("after", 1)]))
     assert (
         told
-        == f"{FOUND}. Nothing is restored, since version 3 was written after it. Compare versions 1 and 3"
+        == f"{FOUND}. Nothing is restored, since another writer has committed after version 2. Compare versions 1 and 3"
     )
     assert table.sent == 0
 
@@ -129,13 +129,14 @@ def test_a_restore_is_found_below_any_number_of_later_commits(
 
 
 UNKNOWN = (
-    "RESTORE to version {} was sent, but its result is unknown ({}). Check the versions from {} on"
+    "RESTORE to version 1 was sent, but its result is unknown ({}). "
+    "If no version after 2 is this RESTORE, use RESTORE to version 1"
 )
 # Who writes, which RESTORE fails, with what (`None`: the log does not answer after it), whether it was committed; and what is told.
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     "the log does not answer after it": (
         {"fails": True, "is_committed": True},
-        f". {UNKNOWN.format(1, 'Transient', 1)}",
+        f". {UNKNOWN.format('Transient')}",
     ),
     "the server is lost, and did it": (
         {"fails": True, "error": LOST, "is_committed": True},
@@ -143,7 +144,7 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "the server is lost, and may do it": (
         {"fails": True, "error": LOST},
-        f". {UNKNOWN.format(1, 'SparkConnectGrpcException', 1)}",
+        f". {UNKNOWN.format('SparkConnectGrpcException')}",
     ),
     "it is refused": (
         {"fails": True, "error": REFUSED},

@@ -187,7 +187,7 @@ IN_BETWEEN = {
     ),
     "given back": (
         [None, 1, 3],
-        r"version\(s\) 3, and a later RESTORE brought them back, with what was undone. Check versions 2 to 5",
+        r"version\(s\) 3, and a later RESTORE brought them back, together with the undone version. Check versions 2 to 5",
     ),
     "one for another": (
         [None, 1, None, 3],
