@@ -7,9 +7,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """The result of one check. `is_error`: a failure means lost or unreadable data.
+    """The result of one check. With `is_error`, a failure means lost or unreadable data.
 
-    `details` are shown next to the numbers, as they are.
+    `details` are shown unchanged, next to the numbers.
     """
 
     name: str

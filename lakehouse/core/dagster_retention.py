@@ -1,8 +1,8 @@
 """Selects Dagster's own records to delete: the events of a run first, the run itself much later.
 
-The events and the output of a run take 300 KiB, but the record of the run itself takes only 8 KiB.
-The compaction sensor reads the newest events of each asset, and the records of all recent runs
-(`defs/dagster_records.py`, `recent_runs`).
+The events and the output of a run take 300 KiB; the record of the run itself takes only 8 KiB. Some
+records must be kept, since the compaction sensor reads the newest events of each asset and the
+records of all recent runs (`defs/dagster_records.py`, `recent_runs`).
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
-# 100 runs a day add up to this many in two and a half days. Their events take about 75 MiB.
+# The events of this many runs are kept, about 75 MiB. At 100 runs a day, these are the runs of two
+# and a half days.
 EVENTS_OF_RUNS = 250
 # Dagster may still retry a run that has just ended, or evaluate conditions on it.
 _SETTLED_MS = 60 * MINUTE_MS
-# A run that is newer, or among the newest, is kept for people to inspect.
+# The record of a run is kept for people while it is younger than this, or among this many newest
+# runs.
 _COUNTED_MS = 15 * DAY_MS
 _COUNTED_RUNS = 60_000
-# The most that one plan deletes. A lake that ran for months without retention has tens of thousands
-# of old runs; later plans delete the rest.
+# One plan deletes at most this many. A lake that ran for months without retention has tens of
+# thousands of old runs; later plans delete the rest.
 _MOST_AT_ONCE = 2_000
 
 
@@ -27,7 +29,7 @@ _MOST_AT_ONCE = 2_000
 class RecordedRun:
     """A run in Dagster's records. `ended_ms` is `None` if it has not ended.
 
-    `holds_newest`: for some asset and kind of event, the run has the newest event.
+    With `holds_newest`, the run has the newest event of some kind for some asset.
     """
 
     run_id: str
@@ -56,24 +58,26 @@ class RetentionPlan:
 def plan_retention(runs: Sequence[RecordedRun], *, days: int, now_ms: int) -> RetentionPlan:
     """Selects what to delete. `runs` must contain all runs in Dagster's records.
 
-    The events of a run are deleted if it ended more than `days` ago, or if 250 runs ended after it.
-    The run itself is deleted if its events were deleted before, 60,000 runs ended after it, and it
-    ended more than 15 days (and more than `days`) ago. Both are kept if the run has not
-    ended, ended within the last hour, or holds the newest event of an asset. One plan deletes the
-    events of at most 2,000 runs, and at most 2,000 runs entirely, the oldest first.
+    - The events of a run are deleted if it ended more than `days` ago, or 250 runs ended after it.
+    - The run itself is deleted if an earlier plan deleted its events, 60,000 runs ended after it,
+      and it ended more than 15 days (and more than `days`) ago.
+    - Both are kept if the run has not ended, ended within the last hour, or has the newest event
+      of an asset.
+    - One plan deletes the events of at most 2,000 runs, and at most 2,000 runs. The oldest runs
+      come first.
     """
     ended = [(run.ended_ms, run) for run in runs if run.ended_ms is not None]
     ended.sort(key=lambda pair: pair[0], reverse=True)
     events: list[str] = []
     gone: list[str] = []
-    for place, (ended_ms, run) in enumerate(ended):
+    for newer_count, (ended_ms, run) in enumerate(ended):
         age_ms = now_ms - ended_ms
         if run.holds_newest or age_ms < _SETTLED_MS:
             continue
         if run.has_events:
-            if place >= EVENTS_OF_RUNS or age_ms > days * DAY_MS:
+            if newer_count >= EVENTS_OF_RUNS or age_ms > days * DAY_MS:
                 events.append(run.run_id)
-        elif place >= _COUNTED_RUNS and age_ms > max(_COUNTED_MS, days * DAY_MS):
+        elif newer_count >= _COUNTED_RUNS and age_ms > max(_COUNTED_MS, days * DAY_MS):
             gone.append(run.run_id)
     return RetentionPlan(
         events=tuple(reversed(events[-_MOST_AT_ONCE:])), runs=tuple(reversed(gone[-_MOST_AT_ONCE:]))

@@ -1,7 +1,7 @@
-"""The closed list of reasons for every decision, also for doing nothing; one sentence each.
+"""The closed list of reasons for every decision, including decisions to do nothing.
 
-A decision has an `Explanation`: a reason, and the numbers in its sentence. The terminal, the
-sensor, checks and commit metadata all show the sentence from here.
+A decision has an `Explanation`: a reason, and the numbers for the reason's sentence. The terminal,
+the sensor, checks and commit metadata all show this sentence.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from lakehouse.core.text import count_of, size_text, utc_text
 class Reason(Enum):
     """Why something is done, or not. The value is a sentence with fields for its numbers.
 
-    Fields are formatted by their type: `{x:size}` is a number of bytes, `{x:time}` is a time in ms,
-    and any other word is the noun for a count, as in `{x:file}`.
+    The format of a field is `{x:size}` for a number of bytes, `{x:time}` for a time in ms, or a
+    noun for a count, such as `{x:file}`.
     """
 
-    # Of a compaction plan.
+    # Reasons of a compaction plan.
     MERGEABLE_FILES = "{files_removed:file} ({bytes_removed:size}) merge into {files_added}{where}"
     NO_FILES = "the table has no files at version {version}"
     NOTHING_SMALL = (
@@ -37,20 +37,20 @@ class Reason(Enum):
     )
     CORES_KEPT_BUSY = (
         "its {files:file} ({bytes:size}) keep {cores:core} busy during a scan, and a merge would "
-        "leave too few of them"
+        "leave too few files for these cores"
     )
     DELETED_ROWS = (
-        "deletion vectors hide {deleted} of {rows:row} ({share}): {at_least}{files_removed:file} "
-        "({bytes_removed:size}) are rewritten without them into {files_added}{where}"
+        "deletion vectors hide {deleted} of {rows:row} ({share}); to rewrite without these rows: "
+        "{at_least}{files_removed:file} ({bytes_removed:size}) into {files_added}{where}"
     )
     OUT_OF_ORDER = (
         "{bound}{files_removed:file} ({bytes_removed:size}){where} are rewritten in the order by "
-        "{columns} into at most {files_added}, since {changed:file} ({changed_bytes:size}) are not "
-        "in that order yet"
+        "{columns} into at most {files_added}; not in that order yet: {changed:file} "
+        "({changed_bytes:size})"
     )
     IN_ORDER = (
-        "{changed} of its {files:file} ({changed_bytes:size}) are not in the order by {columns}; a "
-        "rewrite waits until this affects a quarter of a partition's bytes, or {threshold} files"
+        "not in the order by {columns}: {changed} of its {files:file} ({changed_bytes:size}); a "
+        "rewrite waits until these are a quarter of a partition's bytes, or {threshold} files"
     )
     NOT_CLUSTERED_YET = (
         "it is clustered by {declared} at version {version}, and by {columns} from its next write "
@@ -64,7 +64,7 @@ class Reason(Enum):
         "colder storage class: reading them costs more than readers would save within {days} days"
     )
 
-    # Of the sensor.
+    # Reasons of the compaction sensor.
     DUE_READERS = (
         "readers have lost {lost} to small files since the last compaction, and a compaction takes "
         "{cost}"
@@ -115,7 +115,7 @@ class Reason(Enum):
     )
     BREAKER_CLOSED = (
         "the breaker is closed: {failures:failure} in a row, {times:pointless rewrite} in a row; "
-        "{limit} of a kind open it"
+        "{limit} of either kind open it"
     )
     BREAKER_OPEN = (
         "{count:compaction} in a row failed, {conflicts} of them lost to other writers "
@@ -134,7 +134,7 @@ class Reason(Enum):
         "no window is open at {now:time} (windows: {windows}); the next opens at {opens:time}"
     )
 
-    # Of the choice of a strategy.
+    # Reasons for the choice of a strategy.
     STRATEGY_DECLARED = "its declaration says {name}"
     BEFORE_WRITE_CHOSEN = (
         "before the write: each batch ({batch_bytes:size}) fills the {files_needed:file} that it "
@@ -155,12 +155,12 @@ class Reason(Enum):
         "by the sensor: only {known:commit} with new rows are known, and a choice needs {wanted}"
     )
 
-    # Of the choice of a landed batch.
+    # Reasons for the choice of a landed batch.
     BATCH_READY = (
         "batch {batch} has {files:landed file} ({bytes:size}), {set_aside:file} set aside{names}"
     )
     BATCH_WAITING = (
-        "{files:landed file} ({bytes:size}) wait for more: a batch is released at "
+        "{files:landed file} ({bytes:size}) must wait for more: a batch is released at "
         "{release_files:file}{or_bytes}, or {released:time}, when the oldest has waited {minutes} "
         "min"
     )
@@ -173,7 +173,7 @@ class Reason(Enum):
     )
     NOTHING_LANDED = "nothing new has landed; the table holds {seen:file}"
 
-    # Of the inputs of a derived table.
+    # Reasons about the inputs of a derived table.
     INPUTS_UNCHANGED = "no input has changed since {versions}"
     INPUTS_CHANGED = "inputs changed: {versions}"
     INPUT_READ_WHOLE = "all of version {version} of {table} is read: {why}"
@@ -183,14 +183,14 @@ class Reason(Enum):
         "already read. All of version {version} would have to be read"
     )
 
-    # Of an archive plan or a TTL plan.
-    PAST_THE_CUTOFF = "{what}: they are from before {cutoff:time}"
+    # Reasons of an archive plan or a TTL plan.
+    PAST_THE_CUTOFF = "{what}: from before {cutoff:time}"
     NOTHING_PAST_THE_CUTOFF = "no {what} is from before {cutoff:time}"
 
-    # Of a vacuum plan.
+    # Reasons of a vacuum plan.
     VACUUM_DUE = (
         "no version has needed {files:file} ({bytes:size}) since {horizon:time}, and {orphans} of "
-        "them never belonged to any version: they are deleted (mode {mode})"
+        "them never belonged to any version; the vacuum deletes all (mode {mode})"
     )
     NOTHING_PAST = (
         "no file removed before {horizon:time} is in storage ({waiting:removed file} within the "
@@ -202,10 +202,10 @@ class Reason(Enum):
         "{readers}"
     )
 
-    # Of a plan for storage classes.
+    # Reasons of a plan for storage classes.
     TIER_PAYS = (
-        "{files:removed file} ({bytes:size}) cost {stay} USD until the vacuum, in {days} days; in "
-        "{storage_class} it would be {move} USD with all fees, which saves {saved} USD"
+        "until the vacuum in {days} days, storing {files:removed file} ({bytes:size}) costs {stay} "
+        "USD; in {storage_class} it would cost {move} USD with all fees, which saves {saved} USD"
     )
     TIER_COSTS_MORE = (
         "0 of {files:removed file} ({bytes:size}) would be cheaper in {storage_class}: the vacuum "
@@ -219,7 +219,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A reason with its numbers, and `more` text that is appended to its sentence."""
+    """A reason with its numbers, and a text (`more`) that is appended to its sentence."""
 
     reason: Reason
     numbers: Mapping[str, Any]
@@ -242,7 +242,7 @@ class Explained:
 
     @property
     def reason(self) -> Reason:
-        """The reason in the closed list."""
+        """The member of the closed list."""
         return self.explanation.reason
 
     @property

@@ -1,4 +1,4 @@
-"""Checks bucket names, and finds the S3 server and region, and credentials in an address."""
+"""Checks S3 bucket names, finds the S3 server and region, and refuses credentials in addresses."""
 
 import re
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from lakehouse.core.errors import Refused
 # Source: Amazon S3 user guide, "General purpose bucket naming rules"
 _BUCKET = re.compile(r"(?=.{3,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _IP_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
-# A user before an @, as in http://user:password@host, or a signed query. Parameters of sc:// follow
-# a semicolon and may hold an @.
+# Matches a user before an @, as in http://user:password@host, or a signed query. Parameters of an
+# sc:// address follow a semicolon and may contain an @.
 _CREDENTIALS = re.compile(r"://[^;?]*@|://\S*\?\S*=")
-# In the order in which boto3 reads them.
+# The variables for the S3 server, in the order in which boto3 reads them.
 S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-# boto3 itself reads only the first, the JVM only the second.
+# boto3 itself reads only the first of these variables, and the JVM only the second.
 _S3_REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")
 _S3_KEYS = "Put keys into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or into an AWS_PROFILE."
-# Addresses are shown and written into files, so they must not hold credentials.
-# Name of the setting -> where to put credentials instead.
+# Addresses are shown and written into files, so they must not contain credentials. For each setting
+# with an address, this is the advice where to put credentials instead.
 _ADDRESSES = {
     "LAKEHOUSE_ROOT": _S3_KEYS,
     "LAKEHOUSE_HOME": _S3_KEYS,
@@ -27,21 +27,21 @@ _ADDRESSES = {
 
 
 def holds_credentials(address: str) -> bool:
-    """Whether an address holds a user, a password or a signed query."""
+    """Whether an address contains a user, a password or a signed query."""
     return _CREDENTIALS.search(address) is not None
 
 
 def refuse_credentials(environ: Mapping[str, str]) -> None:
-    """Refuses a setting whose address holds credentials, without repeating it.
+    """Refuses settings whose address contains credentials. The message does not repeat the address.
 
     Raises:
         Refused: such an address was found.
     """
-    for name, place in _ADDRESSES.items():
+    for name, advice in _ADDRESSES.items():
         if holds_credentials(environ.get(name, "")):
             raise Refused(
                 f"{name} holds a user, a password or a signed query. Use an address without"
-                f" credentials. {place}"
+                f" credentials. {advice}"
             )
 
 
@@ -63,7 +63,7 @@ def is_bucket(name: str) -> bool:
 def nearest_root(rest: str) -> str:
     """The root that a misspelled S3 address probably means, or an empty string.
 
-    In a web address, `.s3` follows the name of the bucket.
+    In an http address of S3, the name of the bucket comes before `.s3`.
     """
     host, _, path = rest.strip("/").partition("/")
     bucket = re.sub(r"[^a-z0-9.-]+", "-", host.split(".s3")[0].lower()).strip("-.")

@@ -1,7 +1,7 @@
 """Settings: where the lake is stored and where it runs.
 
-`parse_settings` does not read the environment; `definitions.py`, `cli/context.py` and
-`defs/adoption/maintain.py` pass its variables.
+`parse_settings` does not read the environment itself. `definitions.py`, `cli/context.py` and
+`defs/adoption/maintain.py` pass the environment variables as an argument.
 """
 
 import posixpath
@@ -17,7 +17,8 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.s3_address import is_bucket, nearest_root, refuse_credentials
 from lakehouse.core.text import nearest_words
 
-# The "safe characters" of S3's user guide that need no escape in a URL, and the = of Hive folders.
+# The "safe characters" of S3's user guide that need no escape in a URL, and the = in the names of
+# Hive partitions.
 _PREFIX = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
 _UNSAFE_IN_FOLDER = re.compile(r"[*?\[\]{}\\\x00-\x1f]")
@@ -26,7 +27,7 @@ _NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
 NO_TABLES = "none"
 _DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
 
-# Value and base folder -> setting.
+# Converts a text to the setting's value. Relative paths start at the second argument.
 ReadSetting = Callable[[str, Path], Any]
 
 
@@ -56,7 +57,7 @@ def _whole(least: int, most: int) -> ReadSetting:
 
 
 def _spark(value: str, _base: Path) -> str:
-    """The value. A value with a token or a session id is refused.
+    """The value unchanged. A value with a token or a session id is refused.
 
     The message does not repeat such a value, since it may be secret.
     """
@@ -64,16 +65,16 @@ def _spark(value: str, _base: Path) -> str:
         raise Refused(
             f"LAKEHOUSE_SPARK names a {match[1].lower()}. Use sc://host:port/;name=value without"
             " token and session_id. Put the token into SPARK_CONNECT_AUTHENTICATE_TOKEN; each run"
-            " has a session of its own."
+            " creates its own session."
         )
     if not _SPARK.fullmatch(value):
-        # A parameter after a semicolon may be a key.
+        # Do not show parameters, which follow a semicolon: one of them may be a key.
         raise _refused("LAKEHOUSE_SPARK", value.partition(";")[0])
     return value
 
 
 def _folder(value: str, base: Path) -> str:
-    """The absolute, normalised folder, so that Spark, Python and the log use the same name."""
+    """The folder as a normalised absolute path, so that Spark, Python and the log use one name."""
     if scheme := _SCHEME.fullmatch(value):
         is_file = scheme["scheme"].lower() == "file"
         raise _NotAccepted(f"/{scheme['rest'].lstrip('/')}" if is_file else "")
@@ -123,7 +124,7 @@ _WEBHOOK = _matching(r"(https?://[^\s/?#@\\]+([/?][^\s#]*)?)?")
 class Settings:
     """The settings in force.
 
-    `root` is an absolute folder or `s3://bucket/prefix`, without a final /.
+    `root` is an absolute folder, or `s3://bucket/prefix` without a slash at the end.
     """
 
     root: str = _setting("<LAKEHOUSE_HOME>/lake", "a folder, or s3://bucket/prefix", _root)
@@ -141,7 +142,8 @@ class Settings:
     spark_memory: str = _setting("2g", "a whole number followed by m or g, at least 512m", _MEMORY)
     compaction_budget_usd: float = _setting(
         "0",
-        "a limit in USD, like 0.25, for the predicted cost of compactions per hour; 0 for no limit",
+        "a limit in USD, for example 0.25, for the predicted cost of compactions per hour; "
+        "0 for no limit",
         _USD,
     )
     compaction_slots: int = _setting(
@@ -170,8 +172,8 @@ class Settings:
         "lakehouse.tables", "the dotted name of the package that declares the tables; none", _MODULE
     )
     adopted: Path = _setting("adopted.toml", "a file that lists adopted tables", _path)
-    prices: Path = _setting("prices.toml", "a file with prices of your own", _path)
-    budgets: str = _setting("", "USD per month, like lake=50,bronze=20", _BUDGETS)
+    prices: Path = _setting("prices.toml", "a file with your own prices", _path)
+    budgets: str = _setting("", "USD per month, for example lake=50,bronze=20", _BUDGETS)
     replay: bool = _setting(
         "on",
         "on or off: whether the demo's year of flights is played into the landing area",
@@ -182,7 +184,7 @@ class Settings:
         "off, dms or debezium: whether the demo's flights land as change data",
         _CHANGES,
     )
-    replay_start: datetime = _setting("2013-01-01", "a date in 2013, like 2013-01-01", _DAY)
+    replay_start: datetime = _setting("2013-01-01", "a date in 2013, for example 2013-01-01", _DAY)
     replay_hours: int = _setting("12", "simulated hours per tick, 1 to 744", _whole(1, 744))
     replay_seconds: int = _setting("45", "seconds between ticks, 5 to 86400", _whole(5, 86400))
 
@@ -208,7 +210,7 @@ class Settings:
         }
 
 
-# name -> (default, accepted values)
+# The default and a description of the accepted values, by the name of the environment variable.
 ACCEPTED = {
     f"LAKEHOUSE_{each.name.upper()}": (each.metadata["default"], each.metadata["accepted"])
     for each in fields(Settings)
@@ -251,8 +253,8 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     if found.port == found.spark_port:
         near = str(found.port + 1 if found.port < 65535 else found.port - 1)
         raise Refused(
-            f"LAKEHOUSE_SPARK_PORT is {found.port}, like LAKEHOUSE_PORT. Use two different ports,"
-            f" for instance {near}."
+            f"LAKEHOUSE_SPARK_PORT and LAKEHOUSE_PORT are both {found.port}. Use two different"
+            f" ports, for example {near}."
         )
     if found.compute_logs == "lake" and not found.on_s3:
         raise _refused("LAKEHOUSE_COMPUTE_LOGS", "lake")

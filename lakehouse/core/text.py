@@ -12,7 +12,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size_text(count: int) -> str:
-    """A number of bytes with a unit, like `303 B`, `1.5 KiB` or `32 MiB`."""
+    """A number of bytes with a unit, for example `303 B`, `1.5 KiB` or `32 MiB`."""
     size = float(count)
     unit = 0
     while size >= 999.5 and unit < len(_UNITS) - 1:
@@ -39,7 +39,7 @@ def either(words: Sequence[str]) -> str:
 
 
 def names_in_parentheses(names: Sequence[str]) -> str:
-    """The first names as the end of a sentence, like ` (a.txt, b.txt)`; empty if there are none."""
+    """The first names to end a sentence, for example ` (a.txt, b.txt)`; empty without names."""
     return f" ({first_names(names)})" if names else ""
 
 
@@ -49,10 +49,10 @@ def utc_text(ms: int) -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""The text with unprintable characters escaped, like `\x1b`, except those in `keep`.
+    r"""The text with unprintable characters escaped, for example as `\x1b`, except those in `keep`.
 
-    Control characters act on a terminal, direction marks reorder what a page shows, and lone
-    surrogates cannot be written at all. Source: Python's `str.isprintable`, the rule of `repr`.
+    Control characters can change a terminal, direction marks reorder the text of a page, and lone
+    surrogates cannot be encoded. Source: Python's `str.isprintable`, which `repr` uses.
     """
     if text.isprintable():
         return text
@@ -63,7 +63,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def nearest_words(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """The known words that `word` may be a typo of, most similar first.
+    """The known words that may be meant by the misspelled `word`, most similar first.
 
     Words with the same letters in another order come before all others.
     """

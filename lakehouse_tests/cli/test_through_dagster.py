@@ -168,7 +168,7 @@ def assert_the_refused_line_is_shown_read_again_and_settled(settings: Settings) 
         assert instance.get_runs_count() == runs + 1
     planned = run(settings, "quarantine", "settle", ORDERS, "--why", "it was a test", "--dry-run")
     assert shape(planned) == shape(documented()["quarantine_review"])
-    assert planned["sentence"] == "1 line(s) and 0 file(s) would be settled"
+    assert planned["sentence"] == "would settle 1 line and 0 files"
     assert [each["rows"] for each in run(settings, "quarantine", "list")] == [1]
     run(settings, "quarantine", "settle", ORDERS, "--why", "it was a test")
     assert run(settings, "quarantine", "list", ORDERS) == [

@@ -244,7 +244,7 @@ def test_a_sign_that_users_have_in_addresses_may_stand_where_no_user_can() -> No
 def test_two_servers_cannot_share_a_port() -> None:
     with pytest.raises(
         Refused,
-        match=r"LAKEHOUSE_SPARK_PORT is 4000, like LAKEHOUSE_PORT\. Use two different ports",
+        match=r"LAKEHOUSE_SPARK_PORT and LAKEHOUSE_PORT are both 4000\. Use two different ports",
     ):
         parse(LAKEHOUSE_PORT="4000", LAKEHOUSE_SPARK_PORT="4000")
 

@@ -74,7 +74,7 @@ def test_a_changed_declaration_fails_its_check_with_the_command_to_type(
 
     refused = checked(wider)
     assert (refused.ok, refused.is_error, refused.numbers) == (False, True, {"changes": 2})
-    assert "amount is declared as decimal(20,2) and bigint in the table" in refused.sentence
+    assert "amount is declared as decimal(20,2), but is bigint in the table" in refused.sentence
     assert refused.sentence.endswith("then `lakehouse evolve apply bronze/orders`")
     assert "amount is declared as cents now" in checked(renamed).sentence
     added = replace(

@@ -98,8 +98,9 @@ def test_files_wait_until_the_policy_releases_them_and_the_sensor_says_for_what(
         return tick_of(sensor, instance)
 
     land(lake, "shops/1.csv")
-    assert "1 landed file (2 B) wait for more: a batch is released at 2 files, or " in skip_text(
-        tick()
+    assert (
+        "1 landed file (2 B) must wait for more: a batch is released at 2 files, or "
+        in skip_text(tick())
     )
     land(lake, "shops/2.csv")
     [request] = tick().run_requests or []

@@ -48,7 +48,7 @@ def test_an_overwrite_takes_the_shape_of_its_declaration_in_one_commit(
     other = replace(gold("id", "CAST(at AS STRING) AS total", write=Overwrite()), compaction=layout)
     outcome = write_table(lake, spark, other)
     assert outcome.reason is Reason.DECLARATION_CHANGED
-    assert "total is declared as string and decimal(24,2) in the table" in outcome.sentence
+    assert "total is declared as string, but is decimal(24,2) in the table" in outcome.sentence
     assert rows_in(lake, other.key, "id", "total") == [(1, "5"), (2, "6")]
     # Delta ends the clustering with each overwrite.
     assert facts_of(lake, other.key).snapshot.clustering_columns == ("id",)

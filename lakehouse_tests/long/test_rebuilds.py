@@ -86,7 +86,7 @@ def test_a_rebuild_beside_another_writer_is_undone_and_readers_get_each_row_once
     write_table(lake, spark, copies)
     with monkeypatch.context() as patch:
         patch.setattr(rebuild, "_checked", followed_by(lake, event(2, 5, "b")))
-        with pytest.raises(Transient, match=r"rows of version\(s\) 1. Version 1 is restored"):
+        with pytest.raises(Transient, match=r"rows of version 1. Version 1 is restored"):
             rebuilt(lake, spark, PLAIN, "rows")
     assert facts_of(lake, events.key).snapshot.partition_columns == ("day",)
     assert rows_in(lake, events.key, "id") == [(1,), (2,)]

@@ -1,9 +1,9 @@
-"""Compares a declaration with its table: every difference is a change of a known kind.
+"""Compares a declaration with its table. Each difference becomes a `Change` of a known kind.
 
 **Safety properties** (tests in `test_changes.py`)
 - No column is removed, renamed or given another type, unless the same commit replaces all rows, or
   a person asked for Delta's column mapping or type widening.
-- Every difference in columns, types and partitioning is a change; none is overlooked.
+- Every difference in columns, types and partitioning becomes a change; none is overlooked.
 """
 
 import json
@@ -15,15 +15,16 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.evolution.plan import Change, EvolutionPlan, Kind, NewColumn, WrittenRows
+from lakehouse.core.text import count_of
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
-# Decimal digits that every value of a whole type needs.
+# Decimal digits that hold every value of a whole type.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _UNKNOWN = WrittenRows()
 # The property that holds the keys by which landed change data was merged.
 CHANGE_KEYS = "lakehouse.changeKeys"
-# Columns of the tables that change data is written to.
+# Columns of tables with change data.
 _DELETED = "_deleted"
 _POSITION = "_position"
 
@@ -36,8 +37,8 @@ def compare(
 ) -> EvolutionPlan:
     """Compares a declaration with its table.
 
-    `columns` are the declared columns, or `None` if they are unknown. An empty type is unknown,
-    too, and is not compared.
+    `columns` are the declared columns, or `None` if they are unknown. A column with an empty type
+    has an unknown type, which is not compared.
     """
     changes = _column_changes(table, columns, snapshot) if columns is not None else []
     if partitioning := _partitioning(table, snapshot):
@@ -57,8 +58,8 @@ def compare(
         changes.append(Change(kind=Kind.CODE_CHANGED, sentence=what))
     for name, count in written.missing.items():
         if count != 0:
-            rows = "an unknown number of rows" if count is None else f"{count} row(s)"
-            what = f"{rows} lack {name}, which is required of new rows, and stay"
+            rows = "an unknown number of rows" if count is None else count_of(count, "row")
+            what = f"without a value of {name}, now required: {rows}; existing rows stay"
             changes.append(Change(kind=Kind.REQUIRED_ADDED, sentence=what))
     return EvolutionPlan(
         table=table.key,
@@ -78,14 +79,14 @@ def change_keys_text(table: Table) -> str | None:
 
 
 def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
-    """The change of the way in which landed rows are written, if there is one.
+    """The change between appending, merging and keeping a history of landed rows, if any.
 
-    The property and columns of the table show how its rows were written. The earlier rows of a key
-    are gone, so rows of one way cannot be turned into rows of another.
+    The table's property and columns show how its rows were written. A merge does not keep the
+    earlier rows of a key, so its rows cannot become those of another write mode.
     """
     keys = _present_keys(table, snapshot)
     names = {column.name for column in snapshot.columns}
-    # A table of change data gets the property only after its first batch.
+    # A table with change data gets the property only after its first batch.
     is_unknown = keys is None and (not snapshot.files or _POSITION in names)
     if is_unknown or isinstance(table.write, Overwrite):
         return []
@@ -107,9 +108,9 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
 
 
 def _present_keys(table: Table, snapshot: Snapshot) -> str | None:
-    """The recorded keys of change data by their present names; `None` if they are unknown.
+    """The recorded keys of change data under their present names; `None` if they are unknown.
 
-    Recorded keys that are no columns are unknown: the table, or its declaration, was renamed since.
+    They are unknown if a recorded key is not a column, because it was renamed afterwards.
     """
     text = snapshot.properties.get(CHANGE_KEYS)
     keys: list[str] = [] if text is None else json.loads(text)
@@ -124,7 +125,7 @@ def _merged_by(keys: str, *, is_soft: bool) -> str:
 
 
 def differences(table: Table, columns: Sequence[Column], snapshot: Snapshot) -> tuple[str, ...]:
-    """The differences in columns and partitioning, in words, that an overwrite would replace."""
+    """A sentence for each difference in columns and partitioning that an overwrite removes."""
     plan = compare(table, columns, snapshot)
     return tuple(change.sentence for change in plan.of(Kind.REPLACED))
 
@@ -147,7 +148,7 @@ def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot)
             changes += _changes_of(column, known)
         elif column.name.lower() in spellings:
             spelling = spellings[column.name.lower()]
-            what = f"{column.name} is declared, and is spelt {spelling} in the table"
+            what = f"{column.name} is declared, but spelled {spelling} in the table"
             changes.append(Change(kind=Kind.SPELLING_CHANGED, sentence=what, column=column))
         else:
             what = f"{column.name} ({column.type}) is declared and absent in the table"
@@ -157,21 +158,21 @@ def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot)
             )
         after = column.name
     lowered = {name.lower() for name in names}
-    left = [
+    undeclared = [
         name
         for name in existing
         if name.lower() not in lowered
         and name not in earlier.values()
         and name not in snapshot.partition_columns
     ]
-    for name in left:
+    for name in undeclared:
         what = f"{name} ({existing[name].type}) is no longer declared: new rows have null there"
         changes.append(Change(kind=Kind.COLUMN_LEFT, sentence=what, before=name))
     return changes
 
 
 def _changes_of(column: Column, known: Column) -> list[Change]:
-    """How a declared column differs from the table's column, which may have an earlier name."""
+    """The changes of one declared column. The table's column may have an earlier name."""
     changes = list[Change]()
     if column.name != known.name:
         what = f"{known.name} is declared as {column.name} now"
@@ -180,9 +181,9 @@ def _changes_of(column: Column, known: Column) -> list[Change]:
         )
     if column.type and column.type != known.type:
         kind = Kind.TYPE_WIDENED if is_wider(known.type, column.type) else Kind.TYPE_CHANGED
-        what = f"{column.name} is declared as {column.type} and {known.type} in the table"
+        what = f"{column.name} is declared as {column.type}, but is {known.type} in the table"
         changes.append(Change(kind=kind, sentence=what, column=column, before=known.name))
-    # A comment that a person gave the column stays if the declaration has none.
+    # If the declaration has no description, the table's description stays.
     if column.comment and column.comment != known.comment:
         what = f"the description of {column.name} has changed"
         changes.append(
@@ -192,9 +193,9 @@ def _changes_of(column: Column, known: Column) -> list[Change]:
 
 
 def _renamed_for(table: Table) -> dict[str, str]:
-    """Earlier names of columns: the table's own ones, and those of its inputs.
+    """The present name of each renamed column of the table or of its inputs, by earlier name.
 
-    A function that passes on a renamed column of an input returns it under its new name.
+    If a function passes on a renamed column of an input, the result has the new name, too.
     """
     of_inputs = {old: new for source in table.inputs for old, new in source.renamed.items()}
     return {**of_inputs, **table.renamed}
@@ -233,7 +234,7 @@ def _names(columns: Sequence[str]) -> str:
 
 
 def is_wider(before: str, after: str) -> bool:
-    """Whether each value of type `before` is also one of `after`. Types are Spark's simple strings.
+    """Whether type `after` can hold each value of type `before`, both as Spark's simple strings.
 
     Source: Delta's protocol, "Type Widening", supported type changes.
     """

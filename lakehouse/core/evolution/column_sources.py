@@ -1,4 +1,4 @@
-"""The declared columns of a table, and the present column from which each gets its values."""
+"""Maps each declared column of a table to the present column that has its values."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from lakehouse.core.declaration.write_modes import History
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.evolution.changes import compare
 
-# Spark's simple strings of type names in DDL. Source: Spark's SQL reference, "Data Types"
+# Spark's simple string for each type name in DDL. Source: Spark's SQL reference, "Data Types"
 _SIMPLE = {
     "boolean": "boolean",
     "byte": "tinyint",
@@ -50,9 +50,10 @@ class ColumnSource:
 def declared_sources(
     table: Table, columns: Sequence[Column], snapshot: Snapshot
 ) -> tuple[ColumnSource, ...]:
-    """The declared columns with their sources, then present ones that are no longer declared.
+    """The declared columns with their sources, then present columns that are no longer declared.
 
-    An empty type is unknown and is kept. The spelling of a name may change.
+    If the declared type is empty (unknown), the present type is kept. A declared name may differ
+    from the present one in case.
     """
     existing = {column.name: column for column in snapshot.columns}
     spellings = {name.lower(): name for name in existing}
@@ -79,8 +80,8 @@ def columns_without_spark(
 ) -> tuple[Column, ...] | None:
     """The declared columns of a landed table; `None` for a table whose schema is not declared.
 
-    The type of a derived or nested column is unknown, and so empty. The lake's own columns, and
-    those that were `added` for undeclared fields, are taken from the table.
+    The type of a derived or nested column is empty, since it is unknown without Spark. Columns of
+    the lake itself, and columns `added` for undeclared fields, are returned as the table has them.
     """
     if table.source is None or table.source.schema is None:
         return None
@@ -97,7 +98,7 @@ def columns_without_spark(
 
 
 def simple_type(ddl: str) -> str:
-    """Spark's simple string of a type in DDL; empty if it is nested or not known here."""
+    """Spark's simple string of a type in DDL; empty if the type is nested or unknown."""
     match = _TYPE.match(ddl.strip())
     if match is None or ddl.strip()[match.end() : match.end() + 1] == "<":
         return ""
@@ -108,12 +109,12 @@ def simple_type(ddl: str) -> str:
 
 
 def present_columns(snapshot: Snapshot) -> tuple[ColumnSource, ...]:
-    """The columns of a table as they are."""
+    """The table's present columns, each with itself as the source."""
     return tuple(ColumnSource(column=each, source=each.name) for each in snapshot.columns)
 
 
 def is_other_schema(columns: Sequence[ColumnSource], snapshot: Snapshot) -> bool:
-    """Whether change data of earlier versions cannot be read any more under these columns.
+    """Whether the change data feed of earlier versions cannot be read under these columns.
 
     Source: delta-io/delta v4.4.0, SchemaUtils.isReadCompatible: only columns may be added.
     """
@@ -128,7 +129,7 @@ def is_cast(each: ColumnSource, snapshot: Snapshot) -> bool:
 
 
 def described(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[str]:
-    """Each change of the columns, in words."""
+    """A text for each change of the columns."""
     types = {column.name: column.type for column in snapshot.columns}
     changes = list[str]()
     for each in columns:

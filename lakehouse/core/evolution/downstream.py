@@ -10,7 +10,7 @@ from lakehouse.core.errors import Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownstreamReader:
-    """A table that reads the rebuilt one. `waits`: it has yet to read some changes."""
+    """A table that reads the rebuilt table. With `waits`, it has yet to read some changes."""
 
     table: Table
     waits: bool = False
@@ -32,18 +32,19 @@ class RebuildEffect:
         if self.has_same_rows:
             if self.has_other_columns and reader.waits and isinstance(write, Merge) and is_first:
                 return f"{key} (Merge) reads all of {self.table.key} once, under its new columns"
-            return f"{key} ({type(write).__name__}) skips it, since the rows are the same"
+            return f"{key} ({type(write).__name__}) skips the rebuild, since the rows are the same"
         if isinstance(write, Overwrite):
             return f"{key} (Overwrite) computes all its rows again"
         if not is_first:
             return (
-                f"{key} ({type(write).__name__}) uses the new rows for what it reads from then on"
+                f"{key} ({type(write).__name__}) uses the new rows in its later runs; its present"
+                " rows stay"
             )
         if isinstance(write, Merge):
             return (
-                f"{key} (Merge) merges all rows once; rows that are not newer by "
-                f"{', '.join(write.order_by)} stay as they are there. Use `lakehouse rebuild "
-                f"{key}` to compute it again"
+                f"{key} (Merge) merges all rows once, but only rows that are newer by "
+                f"{', '.join(write.order_by)} replace its present rows. Use `lakehouse rebuild "
+                f"{key}` to compute all its rows again"
             )
         return (
             f"{key} (Append) stops, since it would append rows twice. Use `lakehouse rebuild "
@@ -52,7 +53,7 @@ class RebuildEffect:
 
 
 def refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
-    """Refuses new columns while an `Append` has yet to read rows under the present ones."""
+    """Refuses a change of columns while an `Append` has yet to read rows under the present ones."""
     waiting = [
         each.table.key
         for each in readers
@@ -62,7 +63,7 @@ def refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) ->
     ]
     if waiting:
         raise Refused(
-            f"rebuild of {table.key}: {', '.join(waiting)} (Append) has not read all its rows yet, "
-            "and cannot read them once the columns have changed. Use `lakehouse materialize "
-            f"{waiting[0]}` first"
+            f"rebuild of {table.key}: not all its rows have been read by {', '.join(waiting)} "
+            "(Append), and they cannot be read after the columns have changed. Use `lakehouse "
+            f"materialize {waiting[0]}` first"
         )

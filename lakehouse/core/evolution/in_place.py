@@ -1,7 +1,8 @@
-"""Changes of columns by metadata alone: Delta's column mapping and type widening.
+"""Changes columns by metadata alone, with Delta's column mapping and type widening.
 
-Both raise the table's protocol for ever, which older readers refuse. So they are used only if the
-table has the feature already, or a person asks for it (`lakehouse evolve apply --in-place`).
+Both features raise the table's protocol forever, and older readers refuse such a table. So they are
+used only if the table already has them, or a person asks for it (`lakehouse evolve apply
+--in-place`).
 """
 
 from collections.abc import Sequence
@@ -25,9 +26,10 @@ _WIDENING_LOSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InPlace:
-    """The changes of a plan that metadata alone can make.
+    """The changes of a plan that need only new metadata.
 
-    `properties` must be set first. `loses` are sentences that say which readers they exclude.
+    `properties` must be set first, to switch on the features. `loses` has a sentence for each
+    feature about the readers that it excludes.
     """
 
     renamed: tuple[tuple[str, str], ...] = ()
@@ -43,7 +45,7 @@ class InPlace:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What was changed, once the changes are made."""
+        """A sentence for each change, to report once it is made."""
         renamed = [f"renamed {before} to {after}" for before, after in self.renamed]
         widened = [
             f"widened {change.column.name} to {change.column.type}"

@@ -16,20 +16,20 @@ from lakehouse.core.evolution.move_facts import MovedFiles, MoveFacts, refusal_o
 from lakehouse.core.inventory.objects import PAGE_KEYS
 from lakehouse.core.text import count_of, size_text
 
-# The copies that run at a time.
+# The number of copies that run at the same time.
 COPIES_AT_ONCE = 16
-# Assumptions, not measurements. S3: a request takes 0.1 to 0.2 s (AWS, "Best practices design
-# patterns: optimizing Amazon S3 performance"), and copies a large object at 50 MB/s or more. A
-# disk: a file takes two flushes, and 100 MB/s.
+# These are assumptions, not measurements. On S3, a request takes 0.1 to 0.2 s (AWS, "Best practices
+# design patterns: optimizing Amazon S3 performance"), and copies a large object at 50 MB/s or more.
+# On a disk, a file takes two flushes, and is copied at 100 MB/s.
 _S3_SECONDS_PER_COPY = 0.2
 _S3_BYTES_PER_SECOND = 50_000_000
 _DISK_SECONDS_PER_COPY = 0.005
 _DISK_BYTES_PER_SECOND = 100_000_000
-# Two commits, one in the table and one in its quarantine, and the locks.
+# The time for two commits, one in the table and one in its quarantine, and for the locks.
 _SECONDS_TO_COMMIT = 5.0
-# What a commit without rows adds at most: itself, a checksum and, unless the table has partitions,
-# an empty data file; on a disk, each with a checksum of its own. There is one commit for the landed
-# batches, and one for the quarantine.
+# A commit without rows adds at most these files: the commit, its checksum and, unless the table has
+# partitions, an empty data file. On a disk, each of the three has a `.crc` file, too. The move
+# makes one commit for the landed batches, and one for the quarantine.
 _S3_FILES_PER_COMMIT = 3
 _DISK_FILES_PER_COMMIT = 6
 _KINDS_WITH_COMMIT = ("landed batches", "quarantine")
@@ -41,9 +41,9 @@ _LISTINGS = 6
 class MovePlan:
     """The move of a table from `old_key` to `new_key`, or why it is refused.
 
-    Up to `added_count` objects are not there yet: the commits of the move itself add them.
-    `only_kept` says why the old folder cannot be deleted, although the table can be moved. With
-    `is_begun`, an earlier run began this move, and this one finishes it.
+    - `added_count`: the greatest number of objects that the commits of the move itself will add.
+    - `only_kept`: why the old folder cannot be deleted, although the table can be moved.
+    - `is_begun`: an earlier run began this move, and this run finishes it.
     """
 
     old_key: str
@@ -66,12 +66,12 @@ class MovePlan:
 
     @property
     def size_bytes(self) -> int:
-        """Their bytes."""
+        """The size of the objects to move."""
         return sum(each.size_bytes for each in self.moved)
 
     @property
     def sentence(self) -> str:
-        """What moves where and what it costs, or why it is refused."""
+        """What is moved, to which key and at which cost, or why the move is refused."""
         if self.refusal:
             return self.refusal
         kinds = ", ".join(f"{each.kind} {each.count}" for each in self.moved)
@@ -89,7 +89,7 @@ class MovePlan:
         """The same plan, if it can be run.
 
         Raises:
-            Refused: it cannot, or only without deleting the old folder.
+            Refused: the move is refused, or possible only with `keep_old`, which is not set.
         """
         if self.refusal:
             raise Refused(self.refusal)
@@ -119,7 +119,10 @@ class MovePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveOutcome:
-    """A finished move, measured. `count` objects were copied by this run, `deleted` are gone."""
+    """A finished move with measured figures.
+
+    This run copied `count` objects and deleted `deleted` old objects.
+    """
 
     plan: MovePlan
     count: int
@@ -132,7 +135,7 @@ class MoveOutcome:
 
     @property
     def sentence(self) -> str:
-        """What was moved."""
+        """What this run copied and deleted."""
         old = (
             f"{self.plan.old_key} stays as it is; no run writes it any more"
             if self.kept_old
@@ -145,7 +148,10 @@ class MoveOutcome:
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """Predicted against actual. A run that finishes an earlier one copies less."""
+        """The predicted and the measured figures.
+
+        A run that finishes an earlier run's move copies less than predicted.
+        """
         plan = self.plan
         return (
             Figure("objects", plan.count + plan.added_count, self.count),

@@ -1,4 +1,4 @@
-"""The facts behind the move of a table to another key, and why a move is refused."""
+"""The facts for the move of a table to another key, and the reasons to refuse a move."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ _RESTORE = "Use a copy of the lake to restore it"
 class MoveRecord:
     """A move that has begun, as the journal stores it.
 
-    With `is_copied`, the new place has everything, and the old log may be incomplete. With
-    `is_finished`, the old folder was kept.
+    With `is_copied`, the new key has a copy of everything, and the old log may be incomplete. With
+    `is_finished`, the move is finished and the old folder was kept.
     """
 
     old_key: str
@@ -27,7 +27,7 @@ class MoveRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedFiles:
-    """The objects of one kind, like `data files` or `landed batches`."""
+    """The objects of one kind, for example `data files` or `landed batches`."""
 
     kind: str
     count: int
@@ -38,13 +38,15 @@ class MovedFiles:
 class MoveFacts:
     """The state of both keys before a move.
 
-    - `problem`: why the old table cannot be moved, from the reading of its log; empty if it can.
-    - `old_table`, `new_table`: identity and version of each table; `None` if there is none, or if
+    - `problem`: why the old table cannot be moved, as far as its log shows; empty if it can.
+    - `old_table`, `new_table`: table id and version at each key; `None` if there is no table, or if
       its log is incomplete.
-    - `new_count`: the objects at the new key.
-    - `borrowers`: tables that read files of the old folder.
-    - `inner`: tables in folders of the old one.
-    - `largest_bytes`: the size of the largest object, `limit_bytes` the largest that can be copied.
+    - `new_count`: the number of objects at the new key.
+    - `borrowers`: other tables that read files of the old folder.
+    - `inner`: tables inside the old folder.
+    - `largest_bytes`: the size of the largest object; `limit_bytes` is the copy limit, if any.
+    - `declared`, `adopted`: the keys of all declared and of all adopted tables.
+    - `landed`: the landing prefixes of all tables.
     - `readers`: the keys of the declared tables that read this one.
     """
 
@@ -68,7 +70,7 @@ class MoveFacts:
 
 
 def refusal_of(facts: MoveFacts) -> str:
-    """Why the move is refused and what to do, or an empty text."""
+    """Why the move is refused and what to do; empty if it is not refused."""
     why = _why_refused(facts)
     return f"move of {facts.old_key} to {facts.new_key}: {why}" if why else ""
 
@@ -79,16 +81,19 @@ def _why_refused(facts: MoveFacts) -> str:
     record = facts.record
     if old in facts.adopted or new in facts.adopted:
         adopted = old if old in facts.adopted else new
-        return f"other programs write {adopted}, at its own address. Leave formerly= out"
+        return f"other programs write {adopted}, an adopted table. Leave formerly= out"
     if old in facts.declared:
-        return f"{old} is still declared. Remove that declaration, or formerly= of {new}"
+        return f"{old} is still declared. Either remove that declaration, or formerly= of {new}"
     if record is not None and record.old_key != old:
         return (
             f"a move of {record.old_key} to {new} has begun. Use formerly={record.old_key!r} until"
-            " it is finished"
+            " that move is finished"
         )
     if prefix := _landed_inside(facts):
-        return f"files land in {prefix}, in its folder. Use a landing prefix outside"
+        return (
+            f"files land in {prefix}, which overlaps a folder of the move. Use a landing prefix"
+            f" outside of {old} and {new}"
+        )
     if record is None:
         return _why_not_begun(facts)
     if record.is_copied:
@@ -96,12 +101,12 @@ def _why_refused(facts: MoveFacts) -> str:
     if facts.problem:
         return facts.problem
     if facts.old_table is None or facts.old_table[0] != record.table_id:
-        return f"the table at {old} is no longer the one that was to move. {_RESTORE}"
+        return f"the table at {old} was replaced after the move began. {_RESTORE}"
     return _too_large(facts)
 
 
 def _landed_inside(facts: MoveFacts) -> str:
-    """A landing prefix in the folder of one of the two keys, or above it; empty without one."""
+    """A landing prefix that is inside or above the folder of a key; empty if there is none."""
     folders = (f"{facts.old_key}/", f"{facts.new_key}/")
     for prefix in facts.landed:
         if any(prefix.startswith(folder) or folder.startswith(prefix) for folder in folders):
@@ -113,8 +118,8 @@ def _why_not_begun(facts: MoveFacts) -> str:
     old = facts.old_key
     new = facts.new_key
     if facts.new_table is not None:
-        same = facts.old_table is not None and facts.new_table[0] == facts.old_table[0]
-        if same:
+        is_copy = facts.old_table is not None and facts.new_table[0] == facts.old_table[0]
+        if is_copy:
             return (
                 f"{new} is a copy of {old} that no move has made. Use a key without a table, or"
                 " leave formerly= out"
@@ -122,15 +127,15 @@ def _why_not_begun(facts: MoveFacts) -> str:
         return f"{new} has a table already. Use a key without a table, or leave formerly= out"
     if facts.new_count:
         return (
-            f"{count_of(facts.new_count, 'object')} that no move has copied are at {new}. Use a key"
+            f"{new} has {count_of(facts.new_count, 'object')} that no move has copied. Use a key"
             " without files, or leave formerly= out"
         )
     if facts.problem:
         return facts.problem
     if facts.inner:
         return (
-            f"{first_names(facts.inner)} are tables in its folder. Use keys for them outside of"
-            f" {old}"
+            f"its folder also has other tables: {first_names(facts.inner)}. Use keys outside of"
+            f" {old} for them"
         )
     return _too_large(facts)
 
@@ -141,8 +146,8 @@ def _why_not_finished(facts: MoveFacts, record: MoveRecord) -> str:
     if new_table is not None and new_table[0] == record.table_id and new_table[1] >= record.version:
         return ""
     return (
-        f"it was copied, but {facts.new_key} does not hold version {record.version} of the table"
-        f" {record.table_id} any more. {_RESTORE}"
+        f"it was copied, but {facts.new_key} no longer has version {record.version} of the table"
+        f" with the id {record.table_id}. {_RESTORE}"
     )
 
 
@@ -150,16 +155,16 @@ def _too_large(facts: MoveFacts) -> str:
     if facts.limit_bytes is None or facts.largest_bytes <= facts.limit_bytes:
         return ""
     return (
-        f"a file has {size_text(facts.largest_bytes)}, and S3 copies at most"
-        f" {size_text(facts.limit_bytes)} at once. Use the earlier key again, without formerly="
+        f"a file has {size_text(facts.largest_bytes)}, but S3 copies files of at most"
+        f" {size_text(facts.limit_bytes)}. Use the earlier key again, without formerly="
     )
 
 
 def why_kept(facts: MoveFacts) -> str:
-    """Why the old folder must be kept and what to do, or an empty text."""
+    """Why the old folder must be kept and what to do; empty if it can be deleted."""
     if not facts.borrowers:
         return ""
     return (
         f"{first_names(facts.borrowers)} may read files of {facts.old_key} (a shallow clone). Use"
-        " --keep-old, which leaves the old folder"
+        " --keep-old, which keeps the old folder"
     )

@@ -1,8 +1,8 @@
-"""The changes between a declaration and its table, as a plan: how the table follows, and when.
+"""The plan of changes between a declaration and its table: how each is applied, and when.
 
-A safe change is applied by the next run that writes the table. Others wait for `lakehouse evolve
-apply` or `lakehouse rebuild`, and until then the table is not written. A change that leaves the
-existing rows as they are, like a column that is no longer declared, stops nothing.
+The next run that writes the table applies safe changes. Other changes wait for `lakehouse evolve
+apply` or `lakehouse rebuild`; until then, the table is not written. A change that leaves existing
+rows as they are, for example a column that is no longer declared, does not stop writes.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from typing import Any
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
 
-# The ending of messages about a table that cannot be written as declared.
+# The end of messages about a table that cannot be written as declared.
 NEW_KEY = "declare the table under a new key, which leaves this one as it is"
 
 
 class Way(Enum):
-    """How a table follows a change; the value is shown to people."""
+    """How a change is applied to the table. The value is shown to people."""
 
     METADATA = "metadata only"
     NEXT_WRITE = "with the rows of the next write"
@@ -29,7 +29,7 @@ class Way(Enum):
 
 
 class Consent(Enum):
-    """Who decides that a change is applied; the value is shown to people."""
+    """Who decides that a change is applied. The value is shown to people."""
 
     BY_ITSELF = "by the next write"
     BY_POLICY = 'by the next write with evolution="automatic", else on request'
@@ -37,7 +37,7 @@ class Consent(Enum):
 
 
 class Kind(Enum):
-    """The kinds of changes, with how the table follows and who decides."""
+    """The kinds of changes, each with the way to apply it, and who decides that it is applied."""
 
     COLUMN_ADDED = ("column added", Way.METADATA, Consent.BY_ITSELF)
     COMMENT_CHANGED = ("description changed", Way.METADATA, Consent.BY_ITSELF)
@@ -59,7 +59,7 @@ class Kind(Enum):
         self.consent = consent
 
 
-# These leave the table as it is, so that a write may go on.
+# These changes do not affect how new rows are written, so writes may continue.
 _STOP_NOTHING = (Kind.COLUMN_LEFT, Kind.CODE_CHANGED, Kind.REQUIRED_ADDED)
 
 
@@ -88,11 +88,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenRows:
-    """What the log records about the rows of a table; every `None` means unknown.
+    """What the log records about the rows of a table. `None` means that a value is unknown.
 
-    - `way` and `declared_way`: how its rows were written, and how they are to be written.
-    - `code_since`: the newest version with rows that other code than the present one made.
-    - `missing`: the rows that lack a required column, by its name.
+    - `way`: how the rows were written, if it differs from the declaration.
+    - `declared_way`: how the declaration writes rows.
+    - `code_since`: the newest version with rows that earlier code computed.
+    - `missing`: the number of rows without a value in a required column, by column name.
     """
 
     way: str | None = None
@@ -105,8 +106,8 @@ class WrittenRows:
 class EvolutionPlan:
     """All changes between a declaration and its table at one version.
 
-    `columns_known` is false if the declared columns are unknown, because only Spark can tell the
-    columns of a function.
+    `columns_known` is false if the declared columns are unknown, because only Spark can determine
+    the columns of a function.
     """
 
     table: str
@@ -136,12 +137,12 @@ class EvolutionPlan:
 
     @property
     def by_policy(self) -> tuple[Change, ...]:
-        """The changes that a table with `evolution="automatic"` gets without being asked."""
+        """The changes that the next write applies if the table has `evolution="automatic"`."""
         return tuple(each for each in self.changes if each.kind.consent is Consent.BY_POLICY)
 
     @property
     def rebuild_from(self) -> Way | None:
-        """The source of the rebuild that the blocking changes need; `None` without one."""
+        """The source of the rebuild that the blocking changes need; `None` if they need none."""
         ways = {change.kind.way for change in self.blocking}
         return next((way for way in (Way.INPUTS, Way.OWN_ROWS) if way in ways), None)
 
@@ -184,13 +185,13 @@ class EvolutionPlan:
 
     @property
     def advice(self) -> str:
-        """What to do about the blocking changes; empty without any."""
+        """What to do about the blocking changes; empty if there are none."""
         if not self.blocking:
             return ""
         if self.impossible:
             return "Either restore the declaration, or declare the table under a new key."
         return (
-            f"Use `lakehouse evolve plan {self.table}` to see how the table follows, then"
+            f"Use `lakehouse evolve plan {self.table}` to see how they are applied, then"
             f" `lakehouse evolve apply {self.table}`."
         )
 
@@ -199,7 +200,7 @@ def checked(plan: EvolutionPlan) -> EvolutionPlan:
     """The same plan, if the table can be written after its safe changes.
 
     Raises:
-        Refused: it needs a change that is not safe.
+        Refused: the table needs a change that a write must not make.
     """
     if plan.blocking:
         what = "; ".join(change.sentence for change in plan.blocking)

@@ -1,4 +1,4 @@
-"""What `lakehouse evolve` shows for a table, and what applying it did."""
+"""The proposal that `lakehouse evolve plan` shows, and the outcome of `lakehouse evolve apply`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,17 +8,18 @@ from lakehouse.core.evolution.move import MoveOutcome, MovePlan
 from lakehouse.core.evolution.plan import EvolutionPlan, Kind
 from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildPlan
 
-_NO_TABLE = "there is no table yet; its first write creates it as declared"
+_NO_TABLE = "there is no table yet; the first write creates it as declared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """The changes of a table, and what it takes to apply them.
+    """The changes of a table, and how they can be applied.
 
-    - `plan` is `None` if there is no table yet.
-    - `rebuild` is the rebuild that the changes need, and `why_no_rebuild` why it is refused.
-    - `in_place` are the changes that metadata alone could make, if a person asks for it.
-    - `move` moves a table from its earlier key; its changes are planned once it has moved.
+    - `plan`: the changes; `None` if there is no table yet, or if it has to be moved first.
+    - `rebuild`: the rebuild that the changes need.
+    - `why_no_rebuild`: why that rebuild is refused.
+    - `in_place`: the changes that can be made by metadata alone, if a person asks for it.
+    - `move`: the move of the table from its earlier key. Its changes are planned after the move.
     """
 
     table: str
@@ -37,13 +38,13 @@ class Proposal:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What follows from the changes: a rebuild and its cost, another way, what to type."""
+        """Sentences about the rebuild and its cost, other ways, and the command to use."""
         sentences = list[str]()
         if self.rebuild is not None:
             sentences.append(f"rebuild: {self.rebuild.sentence}")
             sentences += self.rebuild.readers
         if self.why_no_rebuild:
-            sentences.append(f"it cannot be rebuilt: {self.why_no_rebuild}")
+            sentences.append(f"the table cannot be rebuilt: {self.why_no_rebuild}")
         if self.in_place is not None and not self.in_place.is_empty:
             loses = "; ".join(self.in_place.loses)
             sentences.append(f"with --in-place, columns change by metadata alone; {loses}")
@@ -58,7 +59,7 @@ class Proposal:
 
     @property
     def advice(self) -> str:
-        """What to type, or how to leave the table as it is."""
+        """The command to use, or what to do if no command can apply the changes."""
         if self.plan is not None and self.plan.impossible:
             return self.plan.advice
         return f"Use `lakehouse evolve apply {self.table}`."
@@ -81,7 +82,10 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvolutionOutcome:
-    """What was applied, and what is `left` to say about the table after it."""
+    """The outcome of `lakehouse evolve apply`.
+
+    `sentences` report what was applied. `left` are the differences that remain.
+    """
 
     table: str
     sentences: tuple[str, ...]

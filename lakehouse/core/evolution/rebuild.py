@@ -1,14 +1,15 @@
 """Plans a rebuild: all rows of a table are written again, in one commit.
 
-From its own rows, the table gets other names, types, columns or partitions, and readers downstream
-have nothing to read. From its inputs, a derived table is computed again, and its rows are new.
+A rebuild from the table's own rows changes names, types, columns or partitions. The rows stay the
+same, so readers downstream skip it. A rebuild from inputs computes all rows of a derived table
+again. These rows are new to readers downstream.
 
 **Safety properties** (tests in `test_rebuild.py`)
-- A cast that loses or changes the value of any row is refused.
-- Own rows are refused where they cannot be what the declaration asks for, such as a landed `Merge`
-  with other keys: earlier rows of a key are gone.
-- The rows of a table that other programs write, or that an `Append` downstream could not follow,
-  are left alone.
+- A cast that would change or lose the value of any row is refused.
+- A rebuild from own rows is refused if these rows cannot become what the declaration requires. For
+  example, a landed `Merge` cannot get other keys, because earlier rows of a key are gone.
+- A table that other programs write is not rebuilt. Nor is a table whose columns would change before
+  an `Append` downstream has read all its rows.
 """
 
 from collections.abc import Mapping
@@ -34,11 +35,11 @@ from lakehouse.core.evolution.downstream import (
 )
 from lakehouse.core.text import count_of, size_text
 
-# Own rows are read to count what a cast would lose, read and written next to the table, read for a
-# comparison, and read and written into it. Rows of inputs are not read for a first count.
+# Rows are written twice: next to the table, and then into it. In between they are read for a
+# comparison. Own rows are also read before, to count the values that a cast would change.
 _PASSES = 2
-# Statements that take this long even without rows: to count, stage, compare, replace, and to set
-# properties. Measured on two cores.
+# The time of all statements without any rows: to count, stage, compare and replace the rows, and to
+# set properties. Measured on two cores.
 _STATEMENTS_SECONDS = 2.5
 
 RebuildSource = Literal["rows", "inputs"]
@@ -46,10 +47,10 @@ RebuildSource = Literal["rows", "inputs"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRequest:
-    """What a rebuild of a table reads.
+    """What a rebuild of a table reads, and which columns the table gets.
 
-    `columns` are all columns of the rebuilt table, for a rebuild from its own rows. By default they
-    are the present ones. The transform gives the columns of a rebuild from inputs.
+    For a rebuild from own rows, `columns` are all columns of the rebuilt table; by default, they
+    are the present columns. For a rebuild from inputs, the transform gives the columns.
     """
 
     table: Table
@@ -59,10 +60,10 @@ class RebuildRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildFacts:
-    """The facts behind the plan of a rebuild.
+    """The facts for the plan of a rebuild.
 
-    - `inexact`: by source column, how many rows have a value that the cast would change.
-    - `input_bytes`: the live bytes of the inputs, for a rebuild from inputs.
+    - `inexact`: the number of rows with a value that the cast would change, by source column.
+    - `input_bytes`: for a rebuild from inputs, the size of the inputs' live files.
     """
 
     table: TableFacts
@@ -75,8 +76,8 @@ class RebuildFacts:
 class RebuildPlan:
     """A rebuild of a table at `version`, and its predicted cost.
 
-    `rows` says whether readers already have the rows ("same") or not ("new"). `row_count` is `None`
-    if it is unknown. `readers` has a sentence for each table that reads this one.
+    `row_count` is `None` if it is unknown. `readers` has a sentence for each table that reads this
+    one.
     """
 
     table: str
@@ -95,17 +96,17 @@ class RebuildPlan:
 
     @property
     def rows(self) -> Literal["same", "new"]:
-        """Whether readers downstream already have the rows."""
+        """Whether readers downstream already have the rows ("same") or not ("new")."""
         return "same" if self.source == "rows" else "new"
 
     @property
     def sentence(self) -> str:
-        """What is written, from where, and the predicted cost."""
+        """What is written from which rows, and the predicted cost."""
         rows = "" if self.row_count is None else f"{count_of(self.row_count, 'row')}, "
         size = f"{rows}{count_of(self.files, 'file')}, {size_text(self.bytes_read)}"
         origin = "its own rows"
         if self.source == "inputs":
-            origin = "its inputs: rows and columns that they do not give any more are left out"
+            origin = "its inputs, without rows and columns that the inputs no longer give"
         what = f": {'; '.join(self.changes)}" if self.changes else ""
         cost = f"about {self.seconds:.1f} s and {self.usd:.6f} USD, by {self.basis}"
         return f"version {self.version} ({size}) is written again from {origin}{what}; {cost}"
@@ -124,7 +125,10 @@ class RebuildPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildOutcome:
-    """A rebuild: its plan, and the measured figures. `facts` is the table after it."""
+    """A finished rebuild: its plan, and the measured figures.
+
+    `facts` describe the table after the rebuild.
+    """
 
     plan: RebuildPlan
     version_after: int
@@ -135,7 +139,7 @@ class RebuildOutcome:
 
     @property
     def sentence(self) -> str:
-        """What was written, and how long it took compared with the prediction."""
+        """What was written, and the actual and the predicted seconds."""
         origin = "its own rows" if self.plan.source == "rows" else "its inputs"
         return (
             f"version {self.version_after} has {count_of(self.row_count, 'row')} from {origin}, in "
@@ -168,7 +172,7 @@ def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
     if failing := {name: count for name, count in facts.inexact.items() if count}:
         types = {each.source: each.column.type for each in columns}
         listed = "; ".join(
-            f"{count:,} row(s) of {name} have a value that {types[name]} does not hold exactly"
+            f"{types[name]} does not hold exactly the values of {name} in {count_of(count, 'row')}"
             for name, count in failing.items()
         )
         instead = (
@@ -209,7 +213,10 @@ def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
 
 
 def _work(facts: RebuildFacts) -> MergeWork:
-    """All bytes of the table, or of its inputs if they have more, written as fewer files."""
+    """The work of writing all rows again, as one file per partition.
+
+    The bytes to read are those of the table, or those of the inputs if these are more.
+    """
     snapshot = facts.table.snapshot
     bytes_read = max(snapshot.size_bytes, facts.input_bytes)
     partitions = {file.partition for file in snapshot.files}
@@ -221,7 +228,7 @@ def _work(facts: RebuildFacts) -> MergeWork:
 
 
 def _estimate(facts: RebuildFacts, work: MergeWork, table: Table) -> Estimate:
-    """The cost of all passes over these bytes, by the table's own rates."""
+    """The cost of all passes over these bytes, at the rates measured for this table."""
     snapshot = facts.table.snapshot
     rates = fit_rates(facts.table.history, snapshot, prices=table.prices)
     once = estimate(rates, work, on_s3=snapshot.on_s3)

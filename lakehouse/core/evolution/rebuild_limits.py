@@ -1,4 +1,4 @@
-"""Refuses rebuilds that cannot be exact, and says what to use instead."""
+"""Refuses rebuilds that cannot be exact. The messages name an alternative."""
 
 import re
 
@@ -21,7 +21,7 @@ def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
     table = request.table
     asked = f"rebuild of {table.key}"
     if isinstance(table.write, Adopted):
-        raise Refused(f"{asked}: other jobs write it, at {table.write.uri}. Use their own tools")
+        raise Refused(f"{asked}: other programs write it, at {table.write.uri}. Use their tools")
     if request.source == "inputs":
         if table.source is not None:
             raise Refused(
@@ -36,7 +36,7 @@ def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
 
 
 def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
-    """Refuses other types for the keys of landed change data. They may have other names."""
+    """Refuses new types for the keys of landed change data. New names are accepted."""
     write = request.table.write
     if request.table.source is None or not isinstance(write, Merge | History):
         return
@@ -51,7 +51,7 @@ def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
 
 
 def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> None:
-    """Refuses columns that the table does not have, and casts that go by position."""
+    """Refuses columns that the table lacks, and casts that match members of structs by position."""
     asked = f"rebuild of {request.table.key}"
     types = {column.name: column.type for column in snapshot.columns}
     for each in request.columns:
@@ -65,8 +65,8 @@ def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> Non
         is_nested = before.startswith(_NESTED) or after.startswith(_NESTED)
         if is_nested and before != after and _MEMBER.findall(before) != _MEMBER.findall(after):
             raise Refused(
-                f"{asked}: {each.source} is {before} and would become {after}, and a cast would "
-                "mix up their members. Either restore its type, or add a column of the new one"
+                f"{asked}: {each.source} is {before} and would become {after}, but a cast would "
+                "mix up their members. Either restore its type, or add a column of the new type"
             )
     names = {each.column.name for each in request.columns}
     write = request.table.write
@@ -77,6 +77,6 @@ def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> Non
     )
     if missing:
         raise Refused(
-            f"{asked}: it is to be partitioned by {missing[0]}, which is not among its columns. "
-            "Use one of them"
+            f"{asked}: the table is to be partitioned by {missing[0]}, which is not one of its "
+            "columns. Use a column of the table"
         )

@@ -14,18 +14,18 @@ NullCounts = Mapping[str, Mapping[str, int]]
 def required_missing(
     snapshot: Snapshot, required: Iterable[str], null_counts: NullCounts
 ) -> dict[str, int | None]:
-    """The rows of the table without a value in each required column; `None` if unknown.
+    """The number of rows without a value, for each required column; `None` if unknown.
 
-    `null_counts` are the nulls of each column, by the path of each file. A file or column without
-    statistics has no entry. A column that the table lacks is missing in all its rows.
+    `null_counts` are the nulls of each column, by file path and column name. A file or column
+    without statistics has no entry. If the table lacks a column, all its rows count.
     """
     return {name: _missing(snapshot, name, null_counts) for name in required}
 
 
 def needs_statistics(snapshot: Snapshot, required: Iterable[str]) -> bool:
-    """Whether `required_missing` depends on null counts.
+    """Whether `required_missing` needs null counts.
 
-    Under column mapping it does not, because files may have other names for the columns.
+    With column mapping, it does not use them, because files may have other names for the columns.
     """
     columns = {column.name for column in snapshot.columns} - {*snapshot.partition_columns}
     return not _is_mapped(snapshot) and any(name in columns for name in required)
@@ -53,9 +53,9 @@ def _live_rows(file: DataFile) -> int | None:
 
 
 def _nulls_in(file: DataFile, null_count: int | None) -> int | None:
-    """The nulls in the live rows of a file.
+    """The number of nulls in the live rows of a file; `None` if unknown.
 
-    Null counts include deleted rows. Source: PROTOCOL.md, "Per-file Statistics"
+    The null counts in statistics include deleted rows. Source: PROTOCOL.md, "Per-file Statistics"
     """
     live = _live_rows(file)
     if null_count == 0 or live == 0:

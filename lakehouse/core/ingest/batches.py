@@ -1,9 +1,9 @@
-"""Values for landed files, batches of them, and the ledger of all batches of a table.
+"""Values for landed files, for batches of landed files, and for a table's ledger of batches.
 
-The ledger of a table is a sequence of batch manifests, numbered from 1. Each is written before the
-batch's rows. The table's own log records which batches arrived. So a batch that did not arrive is
-repeated with exactly the same records, and a batch that arrived is never repeated. If a table's
-folder was deleted, no batch has arrived, and all are repeated in order.
+The ledger of a table is a sequence of batch manifests, numbered from 1. Each manifest is written
+before the batch's rows. The table's own log records which batches reached the table. A batch that
+did not reach it is repeated with exactly the same records; a batch that did is never repeated. If
+the table's folder was deleted, no batch counts as loaded, and all batches are repeated in order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from hashlib import sha256
 from lakehouse.core.ingest.records import TextMark
 from lakehouse.core.ingest.undeclared import AddedColumn
 
-# The chance that a new name shares its fingerprint with one of ten million is one in 10^12.
+# The chance that a new name shares its fingerprint with one of ten million names is one in 10^12.
 FINGERPRINT_BYTES = 8
-# The reason recorded in a manifest for a file of another format begins with these words.
+# In a manifest, the reason for setting a file of another format aside begins with these words.
 FOREIGN = "its name ends in none of "
 
 
@@ -23,9 +23,9 @@ FOREIGN = "its name ends in none of "
 class LandedFile:
     """A file below the landing prefix; `name` is relative to the prefix.
 
-    `digest` is empty until the file is read, `etag` if the store has none. `text_bytes` and
-    `text_digest` are the size and digest of a compressed file's text. The first `loaded_records`
-    records belong to older batches.
+    `digest` is empty until the file is read. `etag` is empty if the store has none. `text_bytes`
+    and `text_digest` are the size and digest of a compressed file's text. The first
+    `loaded_records` records of the file belong to older batches.
     """
 
     name: str
@@ -47,7 +47,7 @@ class LandedFile:
 class SetAside:
     """A landed file that is not loaded, and why.
 
-    With `is_quarantined`, a person should look at it, since its rows are missing from the table.
+    With `is_quarantined`, the table lacks the file's rows, and a person should look at the file.
     """
 
     name: str
@@ -61,11 +61,12 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The files below `prefix` that one write takes, under one number.
+    """The files below `prefix` that one write loads, under one number.
 
-    `record_count` records are staged in `part_count` files, by the declaration with the digest
-    `shape`; `refused_count` of them are not rows. `columns` are added to the table. `isolated` are
-    the names of removed poison files, in one tuple per removal.
+    `record_count` records are staged in `part_count` files, according to the declaration with the
+    digest `shape`. `refused_count` of these records could not become rows. The batch adds `columns`
+    to the table. `isolated` are the names of files that were removed because their rows could not
+    be written, with one tuple per removal.
     """
 
     number: int
@@ -89,10 +90,11 @@ class Batch:
 class KnownFile:
     """A file as described by the newest manifest that names it.
 
-    With `is_taken`, its rows were loaded, or will be, by that batch or an older one. With
-    `is_foreign`, it was set aside because of its name's ending. `loaded` is the loaded file of this
-    name, if it was overwritten since. `earlier` are the digests of contents with which the file
-    begins, and whose records older batches loaded.
+    - `is_taken`: the batch of that manifest, or an older one, loads the file's rows.
+    - `is_foreign`: the file was set aside because of the ending of its name.
+    - `loaded`: the file as it was loaded, if it was overwritten after the load.
+    - `earlier`: digests of earlier, shorter contents of a file that grew. Older batches loaded
+      their records.
     """
 
     size_bytes: int
@@ -122,8 +124,8 @@ class KnownFiles:
     """The known files and columns of a table when a new batch is staged.
 
     `loaded` are the loaded files by name. If a file begins with its loaded content, only the
-    records after it are staged, or all with `reads_whole`. `columns` were added to the table, and
-    `table_types` has the types of all columns that its rows keep.
+    records after this content are staged; with `reads_whole`, all records are staged. `columns`
+    were added to the table. `table_types` are the types of the table's columns, by name.
     """
 
     loaded: Mapping[str, KnownFile]
@@ -134,10 +136,10 @@ class KnownFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The earlier batches of `table`: the newest batch, and every named file by its path.
+    """The earlier batches of `table`: the newest batch, and each file of any batch by its path.
 
     `last_taken` is the greatest path of a taken file, or empty. `forgotten` are the fingerprints of
-    loaded files that are otherwise forgotten. `columns` were added to the table, in this order.
+    loaded files of which nothing else is kept. `columns` were added to the table, in this order.
     """
 
     newest: Batch | None
@@ -155,12 +157,15 @@ def _text_mark(file: LandedFile | KnownFile) -> TextMark:
 
 
 def fingerprint(path: str) -> bytes:
-    """The hash that is kept of a forgotten path. If two paths share one, the second is refused."""
+    """The hash that is kept of a forgotten path.
+
+    A new file whose path has the fingerprint of a forgotten path is set aside.
+    """
     return sha256(path.encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
 
 
 def may_be_same(etag: str, other: str) -> bool:
-    """Whether two etags can belong to the same content. An unknown etag can."""
+    """Whether two etags can belong to the same content. An unknown (empty) etag always can."""
     return etag == other or not etag or not other
 
 

@@ -1,13 +1,13 @@
-"""CSV as records and fields. Records may span several lines.
+"""Splits CSV text into records and fields. A record may span several lines.
 
 A CSV file begins with a header that names the fields of the schema in order, unless the landing
-declares `Csv(header=False)`. The header may either contain other names, or lack some that are not
+declares `Csv(header=False)`. The header may have additional names, or lack some that are not
 required, but not both. A file of AWS DMS may have no header. It may also lack the first column, the
-operation, which is then empty.
+operation; the operation is then empty.
 
 **Safety properties** (tests in `core/ingest/test_file_text.py`)
 - A quoted field is never split at the line breaks inside it.
-- A file with a record whose end is unknown gives no record at all.
+- If the end of any record is unknown, no record of the file is loaded.
 """
 
 import re
@@ -21,12 +21,13 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest import records
 from lakehouse.core.ingest.records import SHOWN_BYTES, Record, Unreadable, earlier_names
 from lakehouse.core.ingest.undeclared import others_in_row
+from lakehouse.core.text import count_of
 
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 
 
 def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
-    """The records below the header of a CSV text, each with the declared fields in its content.
+    """The records below the header of a CSV text. Their content has exactly the declared fields.
 
     Raises:
         Unreadable: the header is not accepted, or the end of a record is unknown.
@@ -52,7 +53,7 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
     """All records of a CSV text unchanged, including the header.
 
     Raises:
-        Unreadable: at a record whose end is unknown.
+        Unreadable: the end of a record is unknown. Earlier records have been returned by then.
     """
     pattern = _record_pattern(landing.csv.delimiter, landing.csv.quote)
     blanks = " \t\v\f".replace(landing.csv.delimiter, "").encode()
@@ -82,7 +83,7 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
 
 
 def csv_names(header: bytes, landing: Landing) -> list[str]:
-    """The names in a header, without quotes and blanks; present names replace earlier ones."""
+    """The names in a header, without quotes and blanks, and with present names for earlier ones."""
     quote = landing.csv.quote
     present = earlier_names(landing)
     texts = [field.decode("utf-8", "replace") for field in _fields(header, landing)]
@@ -93,9 +94,9 @@ def csv_names(header: bytes, landing: Landing) -> list[str]:
 def others_in_header(
     names: Sequence[str], fields: Sequence[str], *, are_refused: bool = False
 ) -> dict[int, str] | None:
-    """The undeclared names of a header, by position.
+    """The undeclared names of a header, by position; `None` if the header is not accepted.
 
-    `None` if they are refused, a name is repeated, or the declared names are not in order.
+    Every name must be unique, and the header must have all `fields` in order.
     """
     others = {place: name for place, name in enumerate(names) if name not in fields}
     declared = [name for name in names if name in fields]
@@ -138,19 +139,19 @@ def _dms_records(records: Iterator[Record], landing: Landing) -> Iterator[Record
 
 def _check_first_record(names: Sequence[str], declared: Sequence[str], landing: Landing) -> None:
     """Raises `Unreadable` unless the first record of a file without a header can be a row."""
-    finding = f"its first record has {len(names)} field(s)"
-    wanted = f"{len(declared)} are wanted: {landing.csv.delimiter.join(declared)}"
+    finding = f"its first record has {count_of(len(names), 'field')}"
+    wanted = f"{len(declared)} are declared: {landing.csv.delimiter.join(declared)}"
     if len(names) not in (len(declared), len(declared) - 1):
         raise Unreadable(f"{finding}, {wanted}")
     if len(names) == len(declared) - 1 and names[0] in landing.change_data.operations:
         raise Unreadable(
             f"{finding} and begins with {names[0]!r}, an operation or a value of {declared[1]}; "
-            f"{wanted}; land it with a header, or with all of them"
+            f"{wanted}; land the file with a header, or with all fields"
         )
 
 
 def _is_header(names: Sequence[str], declared: Sequence[str]) -> bool:
-    """Whether a file's first record names columns, perhaps in another order or case."""
+    """Whether a file's first record is a header, perhaps with names in another order or case."""
     lower = [name.lower() for name in names]
     columns = [name.lower() for name in declared]
     return lower[:1] == columns[:1] or {*columns[1:]} <= {*lower} or {*lower} <= {*columns}
@@ -164,7 +165,7 @@ def _check_header(
     *,
     needed: Iterable[str],
 ) -> None:
-    """Raises `Unreadable` unless the header adds names to the `columns`, or lacks some of them."""
+    """Raises `Unreadable` unless the header has all `columns` and others, or lacks only some."""
     others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse")
     if others is not None or _lacks_columns_alone(names, columns, needed):
         return
@@ -179,9 +180,9 @@ def _lacks_columns_alone(
 ) -> bool:
     """Whether a header differs from the `columns` only by absent ones, which are null in its file.
 
-    It must have all that are `needed`, and at least half of the columns: a file with fewer may
-    belong to another table. An unknown name next to an absent one may be a misspelling, so such a
-    header is not accepted.
+    The header must have all `needed` columns, and at least half of all columns: a file with fewer
+    may belong to another table. A header that lacks a column and has an unknown name is not
+    accepted, since the unknown name may be a misspelling.
     """
     is_in_order = [*names] == [name for name in columns if name in names]
     return is_in_order and {*needed} <= {*names} and 2 * len(names) >= len(columns)
@@ -209,17 +210,15 @@ def _header_advice(names: Sequence[str], columns: Sequence[str], landing: Landin
 def _declared_alone(
     records: Iterator[Record], names: Sequence[str], columns: Sequence[str], landing: Landing
 ) -> Iterator[Record]:
-    """The records below a header of these names, each with all `columns` and no other field.
-
-    A column that the header lacks is null.
-    """
+    """The records below a header, reduced to the `columns`. A column that it lacks is null."""
     places = {name: place for place, name in enumerate(names)}
     others = {name: place for name, place in places.items() if name not in columns}
     null = (landing.null_value or "") if landing.keeps_empty_texts else ""
     for record in records:
         fields = _fields(record.content, landing)
         if len(fields) != len(names):
-            problem = f"it has {len(fields)} field(s), the header of its file has {len(names)}"
+            count = count_of(len(fields), "field")
+            problem = f"it has {count}, but the header of its file has {len(names)}"
             yield record._replace(problem=problem)
             continue
         kept = landing.csv.delimiter.encode().join(
@@ -230,10 +229,10 @@ def _declared_alone(
 
 
 def _value(field: bytes, landing: Landing) -> str | None:
-    """The text of a field, or `None` if it is a missing value."""
+    """The text of a field; `None` if the field stands for a missing value."""
     text = field.decode("utf-8", "backslashreplace")
     quote = landing.csv.quote
-    if text.startswith(quote):  # a quote after a blank is a character like any other
+    if text.startswith(quote):  # a quote after a blank is an ordinary character
         text = text.rstrip(" \t")[1:-1].replace(quote * 2, quote)
         return None if not text and not landing.null_value else text
     is_missing = text == landing.null_value or (not text and not landing.keeps_empty_texts)
@@ -291,7 +290,7 @@ def _field(delimiter: str, quote: str) -> re.Pattern[bytes]:
 def _field_pattern(delimiter: str, quote: str) -> bytes:
     """The pattern of one field. Blanks may follow a closing quote.
 
-    A field that does not begin with a quote may contain some. Source: RFC 4180, section 2
+    A field that does not begin with a quote may contain quotes. Source: RFC 4180, section 2
     """
     sign = re.escape(delimiter).encode()
     mark = re.escape(quote).encode()

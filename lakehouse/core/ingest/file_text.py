@@ -1,12 +1,12 @@
-"""The text of a landed file: unpacked, decoded, split into records, and compared with older text.
+"""Unpacks and decodes the text of a landed file, splits it into records, and compares it.
 
 Kafka Connect's S3 sink may rewrite an object under the same name with more records
-(kafka-connect-storage-cloud#341). So a longer file may begin with the text that was loaded.
+(kafka-connect-storage-cloud#341). So the text of a longer file is compared with the loaded text.
 
 **Safety properties** (tests in `core/ingest/test_file_text.py`)
 - Every byte of a readable file belongs to a record, a line break, a blank line, or a CSV header.
-- An unreadable file fails before its first record: either all of its records are known, or none.
-- Memory holds one chunk and one record, whatever the size of the unpacked file.
+- An unreadable file fails before its first record: either all of its records are read, or none.
+- Memory holds only one chunk and one record of the unpacked text at a time.
 - A file counts as a continuation only if its first bytes have the digest of the loaded text. A
   packed file is compared by its unpacked text, since its bytes change when it is packed again.
 """
@@ -58,7 +58,7 @@ _PATTERNS = {name: re.compile(signature, re.DOTALL) for name, signature in _SIGN
 
 
 class Compression(NamedTuple):
-    """How a file is packed: the name, and a function that gives the content in pieces."""
+    """A compression: its name, and a function that returns the unpacked content in pieces."""
 
     name: str
     unpack: Callable[[bytes], Iterator[bytes]]
@@ -97,7 +97,8 @@ def read_records(
             chunks = first_chunks(chunks, until_byte)
         return _decoded_text(chunks, landing, compression)
 
-    # Another encoding, or a quote that is never closed, shows only at the end of the text.
+    # A wrong encoding, or a quote that is never closed, may show only at the end of the text. So
+    # the whole text is read before the first record is returned.
     if landing.records_are_csv:
         for _ in records_with_header(content(), landing):
             pass
@@ -108,20 +109,20 @@ def read_records(
 
 
 def detect_format(content: bytes) -> str | None:
-    """The name of the binary format of a content; `None` if it may be text."""
+    """The name of the binary format of a file's content; `None` if the content may be text."""
     head = content[:_SIGNATURE_BYTES]
     return next((name for name, pattern in _PATTERNS.items() if pattern.match(head)), None)
 
 
 def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]:
-    """The unpacked text of a file in chunks, in its own encoding."""
+    """The unpacked text of a file in chunks, not yet decoded."""
     if compression is not None:
         return compression.unpack(data)
     return (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
 
 
 def content_digest(data: bytes) -> str:
-    """The digest that identifies a content in the ledger."""
+    """The digest that identifies a file's content in the ledger."""
     return blake2b(data, digest_size=16).hexdigest()
 
 
@@ -136,7 +137,7 @@ def mark_text(chunks: Iterable[bytes]) -> TextMark:
 
 
 def first_chunks(chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
-    """The first `size_bytes` bytes of a text in chunks; all of a shorter one."""
+    """The first `size_bytes` bytes of a text in chunks, or the whole text if it is shorter."""
     missing_bytes = size_bytes
     for chunk in chunks:
         yield chunk[:missing_bytes]
@@ -146,12 +147,12 @@ def first_chunks(chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
 
 
 def begins_with(chunks: Iterable[bytes], mark: TextMark) -> bool:
-    """Whether a text begins with the one that has this mark."""
+    """Whether a text begins with a text that has this size and digest."""
     return mark_text(first_chunks(chunks, mark.size_bytes)) == mark
 
 
 def _check_packed(data: bytes, limit: int, compression: Compression) -> None:
-    """Raises `Unreadable` unless a file unpacks to its end, and to at most `limit` bytes."""
+    """Raises `Unreadable` unless the whole file can be unpacked, to at most `limit` bytes."""
     if not data:
         raise Unreadable(
             f"it is empty, and a {compression.name} file has at least a header; land it again"
@@ -182,7 +183,7 @@ def _decoded_text(
 def _text_only(
     chunks: Iterator[bytes], landing: Landing, compression: Compression | None
 ) -> Iterator[bytes]:
-    """The content unchanged. A binary format is an error: its lines would be senseless records."""
+    """The content unchanged. A binary format is an error, since its lines are not records."""
     first = _first_bytes(chunks, _SIGNATURE_BYTES)
     binary_format = detect_format(first)
     if binary_format is not None:
@@ -209,8 +210,8 @@ def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
             yield text.encode()
     except UnicodeError as error:
         raise Unreadable(
-            f"it is not {encoding}, as Landing.encoding says ({error}); land it again, or declare "
-            "its encoding"
+            f"its encoding is not {encoding}, which Landing.encoding declares ({error}); land it "
+            "again, or declare its encoding"
         ) from error
 
 

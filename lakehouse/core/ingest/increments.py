@@ -1,18 +1,17 @@
-"""Plans which part of an input a derived table reads: all, the latest changes, or nothing.
+"""Plans which part of an input a derived table reads: all rows, the latest changes, or nothing.
 
-A table's own commits record what it consumed and how its rows were written. The consumed version is
-a transaction id in the commit that writes the rows (`docs/internals/decisions/0005-increments.md`),
-so it is never ahead of them. `upto` is the version to record with the next commit.
+A derived table's own commits record which version of the input it consumed, and how its rows were
+written. The commit that writes the rows has the consumed version as a transaction id, so the
+recorded version is never ahead of the rows (`docs/internals/decisions/0005-increments.md`).
 
-A compaction whose rows differed is undone by our RESTORE, whose change feed has every restored row
-as an insert. A table that follows changes already has these rows, and skips the RESTORE. A table
-that read all rows in between has rows of the faulty compaction, and reads the whole input again.
-
-A rebuild from own rows is skipped. One from inputs is read; an append cannot follow it. Rows that
-move to an archive or back, or expire, are skipped. An input is read whole with its archive.
-
-A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys ignores
-them. An append would duplicate them, so it cannot continue by changes.
+- A RESTORE of ours undoes a faulty compaction, and its change feed has every restored row as an
+  insert. A table that follows changes has these rows and skips the RESTORE. A table that read all
+  rows in between has rows of the faulty compaction, so it reads the whole input again.
+- A rebuild from the input's own rows is skipped. A rebuild from its inputs is read by a merge; an
+  append cannot follow it.
+- Commits that move rows to an archive or back, or let rows expire, are skipped.
+- A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys
+  ignores repeated rows. An append would duplicate them, so it cannot continue by changes.
 """
 
 import json
@@ -41,18 +40,18 @@ from lakehouse.core.reasons import Explained, Reason
 if TYPE_CHECKING:
     from lakehouse.core.archive.contents import ArchivedPartition
 
-# In a commit's userMetadata: when the consumed version was committed, by transaction id.
+# Member of a commit's userMetadata: when each consumed version was committed, by transaction id.
 READ_MS = "read_ms"
-# In a commit's userMetadata: the keys by which rows were merged, `None` if they were appended.
+# Member of a commit's userMetadata: the keys by which rows were merged; `None` for appended rows.
 KEYS = "keys"
-# Why an input is read whole.
+# Reasons to read an input whole.
 FIRST_READ = "it is read for the first time"
 CREATED_AGAIN = "it was created again since it was last read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAll(Explained):
-    """Read the input whole, at version `upto`, with what its archive holds at that version."""
+    """Read all rows of the input at version `upto`, including the partitions in its archive."""
 
     upto: int
     archived: tuple["ArchivedPartition", ...] = ()
@@ -60,7 +59,7 @@ class ReadAll(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadChanges(Explained):
-    """Read the input's change data feed from version `first`, which changed rows, to `upto`.
+    """Read the change data feed from `first`, the oldest unread version with changes, to `upto`.
 
     The versions in `passed_over` are skipped.
     """
@@ -71,7 +70,7 @@ class ReadChanges(Explained):
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The ranges to read, in order: first and last versions, both included. Never empty."""
+        """At least one range of versions to read, in order; first and last version are included."""
         starts = (self.first, *(version + 1 for version in self.passed_over))
         ends = (*(version - 1 for version in self.passed_over), self.upto)
         return tuple((start, end) for start, end in zip(starts, ends, strict=True) if start <= end)
@@ -79,7 +78,7 @@ class ReadChanges(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingNew(Explained):
-    """Read nothing: no commit up to `upto` changed a row since the version consumed last."""
+    """Read nothing: no commit between the last consumed version and `upto` changed a row."""
 
     upto: int
 
@@ -98,10 +97,10 @@ class Consumed(NamedTuple):
 class Reader:
     """How a derived table has used its input so far.
 
-    - `read_another`: it read another table of the same name before.
-    - `may_hold_all`: at the consumed version, it may have read the input's rows themselves, not the
-      changes that led to them.
-    - `is_append`: a row that is read twice is duplicated.
+    - `read_another`: it has read another table that had the same name before.
+    - `may_hold_all`: it may have read all rows of the input at the consumed version, not only the
+      changes up to it.
+    - `is_append`: it appends rows, so a row that is read twice would be duplicated.
     """
 
     read_another: bool = False
@@ -115,9 +114,9 @@ def consume_app_id(read: Snapshot) -> str:
 
 
 def is_consume_of(app_id: str, read: Snapshot) -> bool:
-    """Whether a transaction id records a version of this input, under its present or earlier key.
+    """Whether a transaction id records a version of this input, under any key that the input had.
 
-    A table that moves to another key keeps its id and its versions.
+    A table that moves to another key keeps its table id and its versions.
     """
     return app_id.startswith(CONSUME) and app_id.endswith(f"/{read.table_id}")
 
@@ -131,10 +130,10 @@ def consumed_of(read: Snapshot, transactions: Mapping[str, int]) -> Consumed | N
 def plan_increment(
     consumed: int | None, input_version: int, history: Commits, reader: Reader
 ) -> Increment:
-    """The part of an input to read at `input_version`; `consumed` is `None` if it was never read.
+    """The part of an input to read at `input_version`.
 
-    Commits after `input_version` are ignored. If the history lacks a commit since `consumed`, all
-    of the input is read.
+    `consumed` is `None` if the input was never read. Commits after `input_version` are ignored. If
+    the history lacks a commit after `consumed`, all rows are read.
     """
     table = history.table
 
@@ -184,20 +183,20 @@ def changes_lost(consumed: int) -> str:
 
 
 def check_written_alike(table: Table, commits: Iterable[Commit]) -> None:
-    """Raises `Refused` if the newest run that derived rows wrote them in another way."""
+    """Raises `Refused` if the declaration would write rows in another way than the newest ones."""
     if (other := other_way(table, commits)) is not None:
         before, version = other
         raise Refused(
-            f"write of {table.key}: its rows are to be {declared_way(table)}, and those of version"
-            f" {version} were {before}: some would be doubled, or missing. Nothing was written. Use"
-            f" `lakehouse rebuild {table.key}`, or restore the declaration"
+            f"write of {table.key}: its rows are to be {declared_way(table)}, but those of version"
+            f" {version} were {before}, so some rows would be duplicated or missing. Nothing was"
+            f" written. Use `lakehouse rebuild {table.key}`, or restore the declaration"
         )
 
 
 def other_way(table: Table, commits: Iterable[Commit]) -> tuple[str, int] | None:
-    """The other way in which the newest derived rows were written, and the version; else `None`.
+    """How the newest derived rows were written, and their version; `None` if as declared.
 
-    The commits come newest first. Keys are compared under their present names.
+    `commits` are ordered newest first. Keys are compared under their present names.
     """
     keys = merge_keys(table)
     for commit in commits:
@@ -214,14 +213,14 @@ def other_way(table: Table, commits: Iterable[Commit]) -> tuple[str, int] | None
 
 
 def declared_way(table: Table) -> str:
-    """How the declaration writes derived rows, in words."""
+    """The way in which the declaration writes derived rows, in words."""
     return _way(merge_keys(table))
 
 
 def has_followed(read: Snapshot, commits: Iterable[Commit]) -> bool:
-    """Whether the table has read changes of this input since all its rows were computed at once.
+    """Whether the table has read changes of this input after it last computed all its rows.
 
-    The commits come newest first.
+    `commits` are the table's commits, newest first.
     """
     for commit in commits:
         if rebuilt_from(commit) is not None and not keeps_rows(commit):
@@ -232,10 +231,10 @@ def has_followed(read: Snapshot, commits: Iterable[Commit]) -> bool:
 
 
 def lost_by_rebuild(history: Commits) -> tuple[int, ...]:
-    """The versions whose rows the newest rebuild replaced unread, followed by its own version.
+    """The versions whose rows the newest rebuild replaced without reading them.
 
-    Another writer committed them while the rebuild ran. Empty if there are none, if our RESTORE
-    undid the rebuild, or if it computed all rows from inputs.
+    Another writer committed them while the rebuild ran. The last number is the rebuild's own
+    version. Empty if there are none, if the rebuild was undone, or if it read only inputs.
     """
     for commit in reversed(history.commits):
         started_from = rebuilt_from(commit)
@@ -270,9 +269,9 @@ def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | No
 def consumed_by_overwrite(
     commits: Iterable[Commit],
 ) -> dict[tuple[str, str], tuple[int, int | None]]:
-    """The version of each input that the newest overwrite read, and its time, by key and id.
+    """The versions and times of the inputs that the newest overwrite read, by key and id.
 
-    Empty if a foreign commit wrote rows since.
+    Empty if a foreign commit wrote rows after the overwrite.
     """
     for commit in commits:
         is_other = not commit.changed_data and commit.operation != "WRITE"

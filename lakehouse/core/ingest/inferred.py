@@ -1,15 +1,16 @@
-"""Infers the schema of landed files without a declared one, once, from the first batch.
+"""Infers the schema of landed files from the first batch, if the declaration has none.
 
-The schema is pinned: the batch's manifest records it column by column, like added columns. From
-then on it is used like a declared schema.
+The schema is inferred only once and then pinned: the batch's manifest records its columns in the
+same way as added columns. From then on, it is used like a declared schema.
 
 **Safety properties** (tests in `core/ingest/test_inferred.py`)
 - A pinned schema is used as it was recorded. It is never inferred a second time.
-- Nothing is loaded if the declaration gives a pinned column another type, or if it no longer
-  declares the schema with which files were loaded.
-- A renamed column keeps its pinned record; the landing in force has its present name.
-- Text in a file is text in the table, and all CSV fields are text: undeclared values are not
-  parsed.
+- Nothing is loaded if the declaration gives a pinned column another type, or if the declaration
+  lacks the schema with which earlier files were loaded.
+- The manifest keeps a renamed column under its earlier name. The landing that loads files has the
+  present name.
+- A text value of a file becomes text in the table, and all CSV fields become text. Text is not
+  parsed as another type.
 """
 
 import re
@@ -28,18 +29,18 @@ from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, NewColumns
 
 INFERRED = "infer"
 GIVES_NO_SCHEMA = (
-    "no schema is declared or was inferred yet, and this file gives none: it has no record with a "
-    "field, a CSV header that names a column twice, or no field whose name can be a column's; land "
-    "it again, or declare Landing.schema"
+    "no schema is declared, and none can be inferred from this file: it has no record with a field"
+    ", or its CSV header names a column twice, or no name of a field is valid for a column. Either "
+    "land the file again, or declare Landing.schema"
 )
 _SAME_TYPES = {"LONG": "BIGINT", "TIMESTAMP_LTZ": "TIMESTAMP"}
 _TYPE = re.compile(r"\w+(?:\s*\([\d\s,]*\))?")
 
 
 def landing_to_infer(landing: Landing) -> Landing:
-    """The landing that reads files for `infer_columns`.
+    """The landing with which files are read for `infer_columns`.
 
-    All fields are undeclared. In CSV, the header is read as the first record.
+    All fields of these files count as undeclared. A CSV header is read as the first record.
     """
     if not landing.records_are_csv:
         return landing
@@ -64,9 +65,10 @@ def infer_columns(
 ) -> tuple[AddedColumn, ...]:
     """The columns of these files, by the rules of added columns; empty if no record has a field.
 
-    In CSV, the first usable header counts: it has a record below it, names each column once, and
-    has at least one valid name. A file that records types must have a record. `new_columns` decides
-    about a field whose name is not valid for a column.
+    For CSV, the first usable header gives the columns: it has a record below it, names each column
+    once, and has at least one name that is valid for a column. A file of a format with recorded
+    types is used only if it has a record. A field whose name is not valid gives no column here;
+    `new_columns` decides what happens to it.
     """
     new = NewColumns(landing=replace(landing, new_columns="add"), known=())
     present = earlier_names(landing)
@@ -85,25 +87,25 @@ def infer_columns(
                     if record.undeclared is not None and record.problem is None:
                         new.see(record.undeclared, file.path)
         except Unreadable:
-            continue  # the file is set aside with its reason when it is staged
+            continue  # when this file is staged, it is set aside with the reason
     return tuple(
         replace(column, policy=INFERRED) for column in new.columns(at_ms) if column.name != RESCUED
     )
 
 
 def has_record(records: Iterator[Record], landing: Landing) -> bool:
-    """Whether a file, read with `landing_to_infer`, has a record."""
+    """Whether a file that was read with `landing_to_infer` has a record, not counting a header."""
     return len([*islice(records, 2)]) > landing.records_are_csv
 
 
 def with_earlier_names(landing: Landing, renamed: Mapping[str, str]) -> Landing:
-    """The landing of a table with these renamed columns, whose files may have earlier names."""
+    """The landing, prepared for files that may still have earlier names of these columns."""
     if not renamed:
         return landing
     # Files have no derived columns.
     names = {old: new for old, new in renamed.items() if new not in landing.derived}
     if isinstance(landing.changes, Dms):
-        # The before-images of a renamed column were renamed with it.
+        # A renamed column's before-image has the new name, too.
         prefix = landing.changes.before_prefix
         declared = field_names(landing.schema)
         images = {f"{prefix}{old}": f"{prefix}{new}" for old, new in names.items()}
@@ -113,9 +115,10 @@ def with_earlier_names(landing: Landing, renamed: Mapping[str, str]) -> Landing:
 
 
 def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
-    """The landing with its inferred schema as if it were declared; unchanged if there is none.
+    """The landing with its inferred schema as the declared one; unchanged if none was inferred.
 
-    The schema has present names, also of columns that were added for undeclared fields.
+    The schema has the present names of renamed columns, also of columns that were added for
+    undeclared fields.
 
     Raises:
         Refused: the declaration and the pinned schema differ.
@@ -136,7 +139,7 @@ def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
             return replace(landing, schema=ddl)
         except Refused as error:
             first = next(iter(pinned.values()))
-            raise Refused(f"by the schema that was inferred from {first.file}: {error}") from error
+            raise Refused(f"with the schema inferred from {first.file}: {error}") from error
     declared = {
         name.lower(): (name, _plain_type(type_)) for name, type_ in field_types(landing.schema)
     }
@@ -147,16 +150,17 @@ def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
             raise Refused(
                 f"Landing.schema declares {name} {kind}; the schema that was inferred from "
                 f"{column.file} and pinned has {column.name} {column.type}. Either declare "
-                f"{_quoted(present_name)} {column.type}, or no schema="
+                f"{_quoted(present_name)} {column.type}, or remove schema="
             )
     return landing
 
 
 def pinned_table(table: Table, columns: Sequence[AddedColumn], *, is_loaded: bool = False) -> Table:
-    """The table with its `pinned_landing`, which also has the earlier names of renamed columns.
+    """The table with its `pinned_landing`, whose files may have earlier names of renamed columns.
 
     Raises:
-        Refused: as `pinned_landing`, or files were loaded with a schema that is no longer declared.
+        Refused: the declaration and the pinned schema differ, or files were loaded with a schema
+            that is no longer declared.
     """
     try:
         landing = pinned_landing(with_earlier_names(table.landing, table.renamed), columns)
@@ -170,14 +174,17 @@ def pinned_table(table: Table, columns: Sequence[AddedColumn], *, is_loaded: boo
 
 
 def _header(records: Iterator[Record], landing: Landing) -> list[str]:
-    """The names in a CSV file's header; empty without a record, or if it names a column twice."""
-    first = [*islice(records, 2)]
-    names = [] if len(first) < 2 else csv_names(first[0].content, landing)
+    """The names in a CSV file's header.
+
+    Empty if the file has no record below the header, or if the header names a column twice.
+    """
+    first_two = [*islice(records, 2)]
+    names = [] if len(first_two) < 2 else csv_names(first_two[0].content, landing)
     return [] if others_in_header(names, ()) is None else names
 
 
 def _plain_type(text: str) -> str:
-    """A declared type without blanks, and without any text after it, like a comment."""
+    """A declared type without blanks, and without any text after it, for example a comment."""
     match = _TYPE.match(text)
     plain = "" if match is None else "".join(match[0].split()).upper()
     return _SAME_TYPES.get(plain, plain)

@@ -1,4 +1,4 @@
-"""Lines of JSON as records, each parsed once and strictly: one object, and nothing after it."""
+"""Parses lines of JSON into records. Each line must be one valid JSON object and nothing else."""
 
 import json
 import re
@@ -34,14 +34,15 @@ _decoded = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
-    """The records of a text of JSON lines, without blank lines."""
+    """The records of a text with JSON lines. Blank lines are skipped."""
     fields = dict(field_types(landing.schema))
     number = 1
     rest = b""
     is_skipping = False
     for chunk in chunks:
         lines = (rest + chunk).splitlines(keepends=True)
-        # The last line may continue in the next chunk, and so may a CRLF after its carriage return.
+        # The last line may continue in the next chunk. If it ends in a carriage return, a line feed
+        # may follow there.
         rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         for line in lines:
             if not is_skipping and line.strip():
@@ -59,7 +60,7 @@ def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
 
 
 def json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
-    """The record on one line; `fields` are the declared ones with their types."""
+    """The record on one line. `fields` are the declared fields with their types."""
     if len(line) > records.MAX_RECORD_BYTES:
         problem = f"the line has more than {records.MAX_RECORD_BYTES} bytes, the limit"
         return Record(number, line[:SHOWN_BYTES], problem)
@@ -76,7 +77,7 @@ def json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str,
 def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
     text = line.decode()
     found: object = _decoded(text)
-    # Half of a surrogate pair cannot be encoded. Spark would replace it by a question mark.
+    # Half of a surrogate pair cannot be encoded. Spark would replace it with a question mark.
     has_escapes = _ESCAPED_SURROGATE.search(line) is not None
     if has_escapes and _SURROGATE.search(json.dumps(found, ensure_ascii=False)):
         return Record(number, line, "a \\u escape is one half of a character")
@@ -84,8 +85,8 @@ def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
         return _event_record(Record(number, line), found, landing, fields)
     if not isinstance(found, dict):
         return Record(number, line, NOT_JSON)
-    # The content stays as it was sent, for the quarantine; an object that has an earlier name is
-    # parsed with present names in its place.
+    # The quarantine needs the content as it was sent. If it has earlier names of fields, a copy
+    # with the present names is parsed instead.
     sent = cast("dict[str, Any]", found)
     row, present_text, _, problem = with_present_names(sent, text, earlier_names(landing))
     if problem is None and has_misread_value(row, present_text, landing):
@@ -100,8 +101,8 @@ def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
 def _event_record(
     record: Record, found: object, landing: Landing, fields: Mapping[str, str]
 ) -> Record:
-    """The record with its event, whose fields are decoded."""
-    # Only change data needs it.
+    """The record with its Debezium event, whose fields are decoded."""
+    # Only change data needs this import.
     from lakehouse.core.changes.debezium_event import canonical_event
 
     assert isinstance(landing.changes, Debezium)

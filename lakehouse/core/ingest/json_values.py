@@ -1,17 +1,17 @@
 """Finds JSON values that Spark would load as a different value.
 
 Spark parses the records into columns. It refuses most values of a wrong type, but silently loads
-some of them as other values. A record with such a value is refused before Spark sees it:
+some of them as other values. A record with such a value is refused before Spark parses it:
 
-- `DECIMAL`: a comma is dropped, since English groups digits with commas. A number with a huge
-  exponent takes hours.
-- `TIMESTAMP`: a time of day becomes a time of today, and digits alone a year. A number of
-  milliseconds becomes a year far away.
+- `DECIMAL`: Spark drops commas, since English groups digits with commas. A number with a huge
+  exponent takes hours to parse.
+- `TIMESTAMP`: a time of day becomes a time of today, and a text of digits alone becomes a year. A
+  number of milliseconds becomes a date in the far future.
 - `DATE`: any text before or after the day is dropped.
 - `TINYINT`: 128 to 255 become negative.
 - `DOUBLE` and `FLOAT`: a number that is too large becomes infinite.
 
-In nested types only huge exponents are looked for.
+Values of nested types are checked only for huge exponents.
 
 Source: Spark's JacksonParser and SparkDateTimeUtils; Jackson's getByteValue; Java's
 BigDecimal.setScale
@@ -35,12 +35,12 @@ _LAST_SECOND = 253_402_300_799
 _LARGEST_DOUBLE = 1.7976931348623157e308
 _LARGEST_FLOAT = 3.4028234663852886e38
 _HUGE = re.compile(r"\s*[-+]?[\d.]+[eE][-+]?\d{4,}\s*")
-# Where a line may hold a number with a huge exponent, perhaps spelled with an escape.
+# Matches a line that may have a number with a huge exponent, perhaps written with an escape.
 _MAY_BE_HUGE = re.compile(r"[eE][-+]?\d{4,}|\\u")
-# Digits in groups, as English has them. `1,234` without a point may be a fraction.
+# Digits in groups, as in English. `1,234` without a point does not match: it may be a fraction.
 _GROUPED = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+\.\d+\s*")
 _NO_TIMESTAMP = re.compile(r"\s*(?:T\d|\d{1,2}:|[-+]?\d+\s*\Z)")
-# A day, perhaps with its first moment in UTC.
+# A date, perhaps followed by midnight in UTC.
 _DAY = re.compile(
     r"\s*[-+]?\d{4,7}-\d{1,2}-\d{1,2}"
     r"(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*"
@@ -52,7 +52,7 @@ _ChecksByName = Mapping[str, Callable[[Any], bool]]
 
 
 class _Digits(str):
-    """A fraction as spelled in the JSON text."""
+    """A fraction as it is written in the JSON text."""
 
     __slots__ = ()
 
@@ -62,9 +62,9 @@ _exact = json.JSONDecoder(parse_float=_Digits).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checks:
-    """For each checked column, a function that returns whether a value is loaded unchanged.
+    """For each checked column, a function that returns whether Spark loads a value unchanged.
 
-    `decimals` holds the checks of columns with a DECIMAL in their type.
+    `decimals` are the checks of columns with a DECIMAL in their type.
     """
 
     others: _ChecksByName
@@ -81,9 +81,9 @@ def has_misread_value(found: Mapping[str, Any], text: str, landing: Landing) -> 
         return True
     if not checks.decimals:
         return False
-    # Python reads a fraction as a float, which hides a huge exponent.
-    spelled = _exact(text) if _MAY_BE_HUGE.search(text) else found
-    return _is_misread(checks.decimals, spelled, landing)
+    # Python decodes a fraction as a float, which hides a huge exponent, so decode the text again.
+    as_written = _exact(text) if _MAY_BE_HUGE.search(text) else found
+    return _is_misread(checks.decimals, as_written, landing)
 
 
 def _is_misread(checks: _ChecksByName, found: Mapping[str, Any], landing: Landing) -> bool:

@@ -1,16 +1,16 @@
 """Folds manifests of landed batches into a segment, and forgets old files.
 
-A segment holds the batches from 1 to its number as in their manifests; newer manifests follow it. A
-file is forgotten when it is gone from the landing area and older than `FORGET_AFTER_MS`. For a
-loaded file, a fingerprint of its path is kept.
+A segment holds the manifests of batch 1 to batch `number`. Newer batches have manifests of their
+own. A file is forgotten when it is gone from the landing area and older than `FORGET_AFTER_MS`. Of
+a forgotten file that was loaded, a fingerprint of its path is kept.
 
 **Safety properties**
-- A file in the landing area is never forgotten. While the area is empty, no file is forgotten,
-  since the area may be unreachable (`test_ledger_segments.py`).
-- A batch that did not arrive in the table, the newest batch, and the newest batch with files are
-  kept whole (`test_ledger_segments.py`).
-- A name that was loaded and forgotten is not loaded when it comes back: its fingerprint is known,
-  and the file is set aside for a person (`test_ledger_segments.py`).
+- A file in the landing area is never forgotten. If the area is empty, no file is forgotten, since
+  the area may be unreachable (`test_ledger_segments.py`).
+- A batch that did not reach the table, the newest batch, and the newest batch with files are kept
+  whole (`test_ledger_segments.py`).
+- If a file lands under the name of a loaded and forgotten file, it is not loaded. The fingerprint
+  shows that the name was used, and the file is set aside for a person (`test_ledger_segments.py`).
 - A batch with forgotten files is never repeated as if it were complete (`test_folding.py`).
 """
 
@@ -22,17 +22,17 @@ from lakehouse.core.ingest.batches import FOREIGN, Batch, KnownFile, Ledger, Set
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
 
-# Long enough to recognise files that a producer repeats by their content. Any time would be safe,
-# since fingerprints are kept.
+# Within this time, a repeated file is recognised by its content. Any time would be safe, since
+# fingerprints are kept.
 FORGET_AFTER_MS = 30 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSegment:
-    """The batches up to `number` that still have a known file.
+    """The batches up to `number` that still have a file that is not forgotten.
 
-    `forgotten` are the fingerprints of forgotten files. `forgotten_batch` is the last batch that
-    had such a file.
+    `forgotten` are the fingerprints of forgotten files. `forgotten_batch` is the last batch with a
+    loaded file that is forgotten.
     """
 
     number: int = 0
@@ -56,7 +56,10 @@ class LedgerSegment:
 
 
 def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
-    """The ledger with more batches. A file that was taken stays taken, even if it changes later."""
+    """The ledger extended by more batches.
+
+    A file that was taken counts as taken, even if it was set aside later because it changed.
+    """
     seen = dict(before.seen)
     newest = before.newest
     last_taken = before.last_taken
@@ -71,8 +74,8 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
             )
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"
-            before_it = seen.get(path) if file.loaded_records else None
-            earlier = before_it.as_loaded if before_it else None
+            continued = seen.get(path) if file.loaded_records else None
+            earlier = continued.as_loaded if continued else None
             seen[path] = KnownFile(
                 size_bytes=file.size_bytes,
                 modified_ms=file.modified_ms,
@@ -97,10 +100,10 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
 def find_unfinished(
     ledger: Ledger, write: WriteMode, *, arrived: int, read: Callable[[int], Batch]
 ) -> Batch | None:
-    """The batch to repeat: the oldest one with files after `arrived`.
+    """The batch to repeat: the oldest batch with files after `arrived`; `None` if there is none.
 
-    `arrived` is the last batch in the table's log. For an `Overwrite`, the newest batch is
-    repeated, which replaces all batches before it. `read` returns a batch before the newest, by
+    `arrived` is the last batch in the table's log. For an `Overwrite`, the newest batch with files
+    is repeated, since it replaces all batches before it. `read` returns an older batch by its
     number.
     """
     newest = ledger.newest
@@ -123,8 +126,8 @@ def fold_batches(
 ) -> LedgerSegment:
     """The segment extended by newer batches, without the files that may be forgotten.
 
-    `lying` are the paths of all files now below `prefix`; they are kept. `arrived` is the last
-    batch in the table.
+    `lying` are the paths of all files that are now in the landing area, below `prefix`. These files
+    are kept. `arrived` is the last batch in the table.
     """
     batches = (*before.batches, *newer)
     ledger = extend_ledger(before.ledger, newer)
@@ -141,11 +144,11 @@ def fold_batches(
         if lying and path not in lying and path not in kept and path.startswith(prefix)
         if known.modified_ms is not None and now_ms - known.modified_ms > FORGET_AFTER_MS
     }
-    left = (_without(batch, gone) for batch in batches)
+    reduced = (_without(batch, gone) for batch in batches)
     return LedgerSegment(
         number=batches[-1].number,
         batches=tuple(
-            batch for batch in left if batch.files or batch.set_aside or batch.number in whole
+            batch for batch in reduced if batch.files or batch.set_aside or batch.number in whole
         ),
         last_taken=ledger.last_taken,
         columns=ledger.columns,
@@ -161,9 +164,9 @@ def fold_batches(
 
 
 def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection[str]) -> list[str]:
-    """Files of `older` batches that are missing in `kept`, the segment that replaces them.
+    """Files of `older` batches that are missing in `kept`, the segment that replaces these batches.
 
-    Files that were set aside and no longer exist do not count.
+    Files that were set aside and are no longer in the landing area do not count.
     """
     seen = kept.ledger.seen
     return sorted(
@@ -177,22 +180,22 @@ def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection
 
 
 def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> KnownFile:
-    """The ledger's entry for a file that is set aside, after the entry `before`.
+    """The ledger's new entry for a file that is set aside; `before` is its previous entry.
 
-    Without an entry, `was_loaded` says whether a file of this name was loaded and forgotten.
+    If there is no previous entry, `was_loaded` is whether a file of this name was loaded and
+    forgotten.
     """
-    of_now = KnownFile(
+    present = KnownFile(
         size_bytes=aside.size_bytes,
         modified_ms=aside.modified_ms,
         digest=aside.digest,
         etag=aside.etag,
     )
     if not (was_loaded if before is None else before.is_taken):
-        return replace(of_now, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))
+        return replace(present, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))
     loaded = KnownFile(size_bytes=aside.size_bytes) if before is None else before.as_loaded
-    return (
-        of_now if aside.digest and aside.digest == loaded.digest else replace(of_now, loaded=loaded)
-    )
+    has_loaded_content = bool(aside.digest) and aside.digest == loaded.digest
+    return present if has_loaded_content else replace(present, loaded=loaded)
 
 
 def _taken(batch: Batch) -> set[str]:
@@ -204,6 +207,7 @@ def _paths(batch: Batch) -> set[str]:
 
 
 def _without(batch: Batch, gone: Collection[str]) -> Batch:
+    """The batch without the files with these paths."""
     files = tuple(file for file in batch.files if f"{batch.prefix}{file.name}" not in gone)
     return replace(
         batch,

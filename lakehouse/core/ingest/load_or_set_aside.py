@@ -1,4 +1,4 @@
-"""Decides for each file of a batch, after it was read, whether to load it or set it aside."""
+"""Decides for each file of a batch, after the file was read, whether to load it or set it aside."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +11,9 @@ from lakehouse.core.ingest.next_batch import BatchPlan, describe_change
 class FileRead:
     """The result of reading a landed file.
 
-    `problem` says why no record can be read. `continues` means that the file begins with the loaded
-    file of the same name. `record_count` then excludes its first `loaded_records` records.
+    `problem` is the reason why no record can be read. With `continues`, the file begins with the
+    content that was loaded under the same name. These first `loaded_records` records are not
+    included in `record_count`.
     """
 
     size_bytes: int
@@ -28,8 +29,11 @@ class FileRead:
 def judge_file(
     file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool
 ) -> LandedFile | SetAside:
-    """The file to load, or set aside with a reason; `known` is its entry in the ledger."""
-    now = replace(
+    """The file to load, or the file as set aside with a reason.
+
+    `known` is the ledger's entry for the file's name.
+    """
+    as_read = replace(
         file,
         size_bytes=read.size_bytes,
         digest=read.digest,
@@ -38,22 +42,26 @@ def judge_file(
         loaded_records=read.loaded_records,
     )
     if read.problem is not None:
-        return set_aside(now, read.problem, True)
+        return set_aside(as_read, read.problem, True)
     if known is not None and known.is_taken and not read.continues:
         if known.as_loaded.digest == read.digest:
-            return set_aside(now, "it was written again with content that was already read", False)
-        return set_aside(now, describe_change(known, now), True)
+            why = "it was written again with content that was already read"
+            return set_aside(as_read, why, False)
+        return set_aside(as_read, describe_change(known, as_read), True)
     if not read.record_count and read.continues:
-        return set_aside(now, "it was written again without new records", False)
-    return now if read.record_count else set_aside(now, "it contains no record", is_overwrite)
+        return set_aside(as_read, "it was written again without new records", False)
+    if not read.record_count:
+        return set_aside(as_read, "it contains no record", is_overwrite)
+    return as_read
 
 
 def settle_batch(
     plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, row_count: int, is_overwrite: bool
 ) -> Batch:
-    """The planned batch with its read files, whose records gave `row_count` rows.
+    """The planned batch after its files were read and judged.
 
-    An `Overwrite` whose file gives no row sets it aside, and the table keeps its rows.
+    `row_count` is the number of rows that their records became. If it is zero, an `Overwrite` sets
+    its file aside, and the table keeps its rows.
     """
     assert plan.batch is not None
     files = tuple(each for each in judged if isinstance(each, LandedFile))
@@ -62,7 +70,8 @@ def settle_batch(
         why = "none of its records became a row; the table keeps its rows"
         aside = (*aside, *(set_aside(file, why, True) for file in files))
         files = ()
-    # If the newest file gives no row, the older ones are read next. Otherwise they are superseded.
+    # If the newest file of an `Overwrite` became no row, the next batch reads the older files.
+    # Otherwise the newest file supersedes them.
     superseded = plan.superseded if files or not plan.batch.files else ()
     return replace(
         plan.batch,

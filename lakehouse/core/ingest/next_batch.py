@@ -1,11 +1,12 @@
 """Chooses the landed files of the next batch.
 
 **Safety properties** (tests in `test_next_batch.py`, `test_load.py`)
-- A loaded record is not loaded again while its file keeps its name. Another name is another file.
-- Of a text file that grew, only the new records are loaded. Any other replacement of a loaded file
-  is set aside.
+- A loaded record is not loaded again while its file keeps its name. The same content under another
+  name counts as another file.
+- If a loaded text file grew, only its new records are loaded. Any other changed content of a loaded
+  file is set aside.
 - A file from which nothing was loaded is tried again when it changes.
-- Each file that is not loaded is named in a manifest, with the reason.
+- A manifest names each file that is not loaded, with the reason.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,10 +37,10 @@ MAX_BATCH_FILES = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan(Explained):
-    """The next batch, or `None` with the reason to wait.
+    """The next batch. `batch` is `None` if there is none yet; the explanation gives the reason.
 
-    With `is_new`, the batch has no manifest yet. `left` files wait for later batches. `superseded`
-    are files that are set aside with a new batch if one of its files is loaded.
+    With `is_new`, the batch has no manifest yet. `left` is the number of files that wait for later
+    batches. The `superseded` files are set aside if a file of the batch is loaded.
     """
 
     batch: Batch | None
@@ -65,10 +66,11 @@ def choose_batch(
     *,
     now_ms: int | None = None,
 ) -> BatchPlan:
-    """The next batch of new files in `listing`. Without `now_ms`, it does not wait for more files.
+    """The next batch of new files in `listing`.
 
-    Private names are ignored. A file is set aside if it has another format, is too large, or
-    changed after it was loaded. For an `Overwrite`, all files but the newest are set aside.
+    Without `now_ms`, the files are released at once instead of waiting for more files. Private
+    names are ignored. A file is set aside if it has another format, is too large, or changed after
+    it was loaded. For an `Overwrite`, all files but the newest are set aside.
     """
     new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
     if not new:
@@ -111,14 +113,17 @@ def choose_batch(
 
 
 def repeat_batch(unfinished: Batch) -> BatchPlan:
-    """The plan to repeat a batch that did not arrive."""
+    """The plan to repeat a batch that did not reach the table."""
     return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
 
 
 def files_that_wait(
     listing: Iterable[LandedFile], ledger: Ledger, landing: Landing
 ) -> list[LandedFile]:
-    """The files whose present content no manifest names, without ignored names."""
+    """The files to load or set aside: no manifest names their present content.
+
+    Ignored names are left out.
+    """
     return [
         file
         for file in listing
@@ -156,9 +161,9 @@ def _plan(
 
 
 def _released_by(waiting: _Waiting, landing: Landing, now_ms: int) -> str | Explanation:
-    """The condition that releases the waiting files, as a part of a sentence; or why they wait.
+    """The condition that releases the waiting files, as the end of a sentence, or why they wait.
 
-    The text is empty if the landing has no policy.
+    The text is empty if the landing does not wait for more files.
     """
     if landing.release_files == 1:
         return ""
@@ -182,7 +187,10 @@ def _released_by(waiting: _Waiting, landing: Landing, now_ms: int) -> str | Expl
 
 
 def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
-    """Whether a manifest names the file in its present state, by size, and by etag or time."""
+    """Whether a manifest names the file in its present state.
+
+    The state is compared by size and etag, or by size and time if an etag is unknown.
+    """
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if (
         known is None
@@ -195,16 +203,16 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
 
 
 def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, bool] | None:
-    """Why a file is not read, and whether it goes to quarantine."""
+    """Why a file must not be read, and whether it goes to quarantine; `None` if it may be read."""
     known = ledger.seen.get(path := f"{landing.prefix}{file.name}")
     if "" in file.name.split("/"):
         return (
-            "its name has an empty part, with which no store reads it. Use another name",
+            "its name has an empty part between slashes, which no store can read. Use another name",
             True,
         )
     if fingerprint(path) in ledger.forgotten:
         return (
-            "a file of this name was loaded long ago. Land only what is new, under a new name",
+            "a file of this name was loaded long ago. Land only the new records, under a new name",
             True,
         )
     if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
@@ -213,7 +221,7 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
     if file.name.encode("utf-8", "ignore").decode() != file.name:
         return (
-            "its name is not UTF-8, so no row could name its file. Use another name",
+            "its name is not UTF-8, so no row could store the name. Use another name",
             True,
         )
     if file.size_bytes > landing.max_file_bytes:
@@ -222,28 +230,35 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
     return None
 
 
-def _may_continue(loaded: KnownFile, now: LandedFile, landing: Landing) -> bool:
-    """Whether the file may equal or begin with the loaded content, so that it must be read."""
-    if loaded.size_bytes == now.size_bytes:
+def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> bool:
+    """Whether the present file may equal or begin with the loaded content.
+
+    Only reading the file shows whether it does.
+    """
+    if loaded.size_bytes == present.size_bytes:
         return True
-    is_longer = loaded.size_bytes < now.size_bytes or loaded.text_bytes is not None
+    # The size of a compressed file does not show the size of its text.
+    is_longer = loaded.size_bytes < present.size_bytes or loaded.text_bytes is not None
     return landing.format in ("json", "csv") and bool(loaded.digest) and is_longer
 
 
-def describe_change(known: KnownFile, now: LandedFile) -> str:
+def describe_change(known: KnownFile, present: LandedFile) -> str:
     """Why a loaded file that has changed is not loaded again, and what to do."""
     before = known.as_loaded.size_bytes
-    what = "its content differs" if before == now.size_bytes else f"it has {now.size_bytes} now"
+    what = f"has {present.size_bytes} now"
+    if before == present.size_bytes:
+        what = "its content differs now"
     return (
-        f"it had {before} bytes when it was read and {what}; it may not begin with the loaded "
-        "content, whose records stay. Land only the new records, under a new name: the whole file "
-        "would load the others twice"
+        f"it had {before} bytes when it was loaded and {what}; it may not begin with the loaded "
+        "content. The loaded records stay in the table. Land only the new records, under a new "
+        "name: the whole file would load the others twice"
     )
 
 
 def _take(
     good: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: WriteMode
 ) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
+    """The files of the next batch, and the files that an `Overwrite` sets aside as superseded."""
     if not isinstance(write, Overwrite) or not good:
         totals = accumulate(file.size_bytes for file in good[:MAX_BATCH_FILES])
         count = sum(total_bytes <= landing.max_batch_bytes for total_bytes in totals)
@@ -252,8 +267,8 @@ def _take(
         ledger.last_taken,
         *(path for path, known in ledger.seen.items() if known.is_taken and known.digest),
     )
-    # Paths below another prefix, or of another format, come from an earlier declaration and do not
-    # count.
+    # Paths below another prefix, or of another format, are from an earlier declaration and are
+    # ignored.
     ours = (
         path.removeprefix(landing.prefix)
         for path in before

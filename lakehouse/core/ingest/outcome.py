@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOutcome(Explained):
-    """One run of a table's write; `facts` is the table after it.
+    """The outcome of one write of a table. `facts` describes the table after the write.
 
-    `rows_superseded` counts changes without effect, since a newer one was known. `rows_rescued`
-    counts rows with fields in `_rescued`. `properties_left` are table properties that a person set
-    and that differ from the declared strategy. `code_changed_since` is the newest version with
-    rows that earlier code of the transform made; `None` if there are no such rows, or if that is
-    unknown.
+    - `rows_superseded`: changes without effect, because a newer change of the same key was known.
+    - `rows_rescued`: rows with fields in `_rescued`.
+    - `properties_left`: table properties that a person set, and that differ from the declared
+      strategy.
+    - `code_changed_since`: the newest version with rows that earlier code of the transform
+      computed; `None` if there are no such rows, or if this is unknown.
     """
 
     table: str
@@ -50,7 +51,10 @@ def quarantine_sentence(table_key: str, *, lines: int, files: int = 0) -> str:
 
 
 def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
-    """The number and names of files that no batch took, foreign names first; `None` if zero."""
+    """How many files were set aside, and their first names; `None` if there are none.
+
+    Files with the name of another format come first.
+    """
     aside = {path: known for path, known in ledger.seen.items() if not known.is_taken}
     foreign = [path for path, known in aside.items() if known.is_foreign]
     others = [path for path, known in aside.items() if not known.is_foreign]
@@ -69,7 +73,10 @@ def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineAccount:
-    """The contents of a quarantine (`None`: unknown), and how much was settled and retried."""
+    """The number of rows in a quarantine, and how many were settled and retried so far.
+
+    `rows` is `None` if the number is unknown.
+    """
 
     table: str
     rows: int | None
@@ -81,8 +88,9 @@ class QuarantineAccount:
 class QuarantineReview:
     """The effect of a command on a quarantine, or with `dry_run` the effect it would have.
 
-    `lines` and `files` left the quarantine, either because they were `settled`, or to be loaded
-    again (lines from the new file `landed`). `left` counts lines and files that stay, by reason.
+    `lines` and `files` count what leaves the quarantine, either because a person settled it
+    (`settled`), or to be loaded again. Lines are loaded again from the new file `landed`. `left`
+    counts the lines and files that stay in the quarantine, by reason.
     """
 
     table: str
@@ -96,12 +104,11 @@ class QuarantineReview:
     @property
     def sentence(self) -> str:
         """The effect as a sentence."""
-        verb = "would be" if self.dry_run else "were"
+        lines = count_of(self.lines, "line")
+        files = count_of(self.files, "file")
         if self.settled:
-            return f"{self.lines} line(s) and {self.files} file(s) {verb} settled"
+            return f"{'would settle' if self.dry_run else 'settled'} {lines} and {files}"
+        verb = "would land" if self.dry_run else "landed"
         where = f" in {self.landed}" if self.landed else ""
-        stay = "".join(f"; {count} stay: {why}" for why, count in self.left.items())
-        return (
-            f"{self.lines} line(s) {verb} landed again{where}, {self.files} file(s) {verb} "
-            f"read again{stay}"
-        )
+        kept = "".join(f"; {count} kept: {why}" for why, count in self.left.items())
+        return f"{verb} {lines} again{where}; to be read again: {files}{kept}"

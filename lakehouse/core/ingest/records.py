@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 # Jackson, which parses JSON for Spark, accepts no text of more than 20,000,000 characters.
 # Source: jackson-core, StreamReadConstraints.DEFAULT_MAX_STRING_LEN
 MAX_RECORD_BYTES = 16 * MIB
-# Number of bytes that are kept to identify a record above the limit.
+# Of a record above the limit, only its first bytes are kept, so that people can identify it.
 SHOWN_BYTES = 1_000
 
 NOT_JSON = "not JSON"
@@ -20,17 +20,19 @@ UNFIT = "a field does not fit the schema"
 
 
 class Unreadable(Exception):
-    """No record of a file can be read; the text says why, and what to do."""
+    """No record of a file can be read. The message gives the reason, and what to do."""
 
 
 class Record(NamedTuple):
     """One record of a landed file.
 
-    `line` is the number of its first line, from 1. `content` is its bytes without the line break.
-    `problem` says why it cannot be a row. `undeclared` holds the fields that the schema does not
-    name, as a JSON object; in CSV they are not part of `content`. `event` is parsed in place of the
-    content: the decoded event of a Debezium line (`null` for a tombstone), or a JSON record whose
-    fields had earlier names.
+    - `line`: the number of its first line, from 1.
+    - `content`: its bytes without the line break.
+    - `problem`: why it cannot be a row.
+    - `undeclared`: the fields that the schema does not name, as a JSON object. In CSV, `content`
+      does not include them.
+    - `event`: a text that is parsed instead of the content. It is the decoded event of a Debezium
+      line (`null` for a tombstone), or a JSON record with present names in place of earlier ones.
     """
 
     line: int
@@ -42,11 +44,11 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenamedLanding(Landing):
-    """A landing whose files may also have earlier names of fields, each with its present name.
+    """A landing whose files may also have fields under their earlier names.
 
-    The names come from `Table.renamed`, so a user does not declare them at the landing. A field is
-    renamed when its record is staged: the checks of values, the types in Debezium's schemas and the
-    columns of undeclared fields then need no second rule, and Spark parses each record once.
+    `earlier_names` maps each earlier name to the present one. The names come from `Table.renamed`,
+    so a user does not declare them at the landing. A field is renamed when its record is staged.
+    Later steps therefore see present names only, and Spark parses each record once.
     """
 
     earlier_names: Mapping[str, str]
@@ -67,6 +69,6 @@ class TextMark(NamedTuple):
 def too_large(limit: int) -> Unreadable:
     """The error for a file that unpacks to more than `limit` bytes."""
     return Unreadable(
-        f"it unpacks to more than {limit} bytes; land it in smaller files, or raise "
+        f"it unpacks to more than {limit} bytes; land its records in smaller files, or raise "
         "Landing.max_file_bytes"
     )

@@ -1,15 +1,15 @@
 """Decides which loaded files leave the landing area, and why the others stay.
 
 **Safety properties** (tests in `test_retire.py`)
-- A file goes only if the table's log records the batch that loaded it, and that batch's commit
-  is older than the landing's `keep_days`.
-- A file goes only if it is the one that was loaded: size, time and etag match the manifest, and the
-  manifest has its digest. A file that landed after the commit of its batch stays, because the
-  log then belongs to another incarnation of the table.
-- A file stays while it, or a line of it, is in quarantine.
-- A file stays if a RESTORE or overwrite by another program may have removed its rows, or if the
-  quarantine may not have a line of it that was refused.
-- A file stays if the log does not show everything that happened to the table since its batch.
+- A file is deleted only if the table's log records the batch that loaded the file, and the commit
+  of this batch is older than the landing's `keep_days`.
+- A file is deleted only if it is the file that was loaded: size, time and etag match the manifest,
+  and the manifest has the digest. A file that landed after the commit of its batch stays, because
+  the log then belongs to another table that was created under the same key.
+- A file stays while the file or one of its lines is in quarantine.
+- A file stays if a RESTORE or overwrite by another program may have removed the file's rows.
+- A file stays if one of its lines was refused and may be missing in the quarantine.
+- A file stays if the log does not show all commits since the file's batch.
 - A file stays if its digest, or the commit time of its batch, is unknown.
 """
 
@@ -24,16 +24,16 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.delta.commits import Commit, may_repeat_rows, moved_from
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_be_same
-from lakehouse.core.text import size_text
+from lakehouse.core.text import count_of, size_text
 from lakehouse.core.units import DAY_MS
 
-# Largest expected difference between the clocks of the landing and the committing machine.
+# Largest expected difference between the clocks of the machine that lands and the one that commits.
 _CLOCKS_APART_MS = DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetirementPlan:
-    """The files to remove, grouped by batch, and the number of files that stay, by reason."""
+    """The files to delete, grouped by batch, and the number of files that stay, by reason."""
 
     action: str
     batches: tuple[Batch, ...] = ()
@@ -41,22 +41,25 @@ class RetirementPlan:
 
     @property
     def files(self) -> tuple[LandedFile, ...]:
-        """The files that go."""
+        """The files to delete."""
         return tuple(file for batch in self.batches for file in batch.files)
 
     @property
     def sentence(self) -> str:
-        """How many files go, and why others stay."""
-        verb = "are deleted" if self.action == "delete" else "stay"
-        total = sum(file.size_bytes for file in self.files)
-        stay = "".join(f"; {count} stay: {why}" for why, count in self.kept.items())
-        return f"{len(self.files)} loaded files ({size_text(total)}) {verb}{stay}"
+        """How many files are deleted, and why others stay."""
+        total_bytes = sum(file.size_bytes for file in self.files)
+        loaded = f"{count_of(len(self.files), 'loaded file')} ({size_text(total_bytes)})"
+        kept = "".join(f"; {count} kept: {why}" for why, count in self.kept.items())
+        if self.action != "delete":
+            return f"{loaded} deleted, since after_load is {self.action}{kept}"
+        verb = "is" if len(self.files) == 1 else "are"
+        return f"{loaded} {verb} deleted{kept}"
 
 
 class JudgedBatch(NamedTuple):
-    """A batch, and why each of its present files stays, whatever the table's log says.
+    """A batch, and the reason why each of its present files stays, by file name.
 
-    An empty reason means that the file may be deleted.
+    The reasons do not depend on the table's log. With an empty reason, only the log decides.
     """
 
     batch: Batch
@@ -80,9 +83,10 @@ class Arrival:
 class Arrivals:
     """The commits that loaded a table's batches, oldest first, as far back as the log was read.
 
-    `newest` is the last loaded batch. `first_version` is the version of the oldest commit that was
-    read. `replaced_version` is the version of the newest foreign commit that may have removed
-    loaded rows. With `is_partial`, older commits exist and were not read.
+    - `newest`: the number of the last loaded batch.
+    - `first_version`: the version of the oldest commit that was read.
+    - `replaced_version`: the newest foreign commit that may have removed loaded rows.
+    - `is_partial`: older commits exist, but were not read.
     """
 
     newest: int
@@ -96,15 +100,15 @@ class Arrivals:
         return self.first_version == 0 or bool(self.found and self.found[0].number <= number)
 
     def settles(self, number: int) -> bool:
-        """Whether older commits cannot change the decision for batch `number` or later ones."""
+        """Whether unread older commits cannot change the decision for batch `number` or later."""
         return self.replaced_version is not None or self.reaches(number)
 
 
 def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) -> Arrivals:
-    """Finds the arrivals in `commits` (newest first).
+    """Finds the arrivals in `commits`, which are ordered newest first.
 
-    Reads no more commits than needed for batch `oldest` and later ones. The commit that records a
-    move of the table is not an arrival; older commits carry the earlier key.
+    Reads only as many commits as batch `oldest` and later batches need. A commit that records the
+    move of the table to another key is not an arrival; commits before it have the earlier key.
     """
     app_id = ingest_app_id(facts.snapshot.table)
     newest = facts.snapshot.transactions.get(app_id, 0)
@@ -131,7 +135,7 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
             )
         if may_take_rows(commit):
             replaced_version = commit.version
-            break  # the files of all earlier batches stay
+            break  # the files of all earlier batches stay, so older commits are not needed
         if number is not None and number <= oldest:
             break
     return Arrivals(
@@ -151,7 +155,8 @@ def judge_files(
 ) -> list[JudgedBatch]:
     """The batches that still have a file in the landing area.
 
-    `present` is keyed by file name. `held` lists the paths in quarantine.
+    `present` are the files in the landing area, by name. `held` are the paths of files that are in
+    quarantine, or have lines in it.
     """
     ours = [batch for batch in batches if batch.prefix == landing.prefix]
     last_batch = {file.name: batch.number for batch in ours for file in batch.files}
@@ -176,35 +181,38 @@ def plan_retirement(
     quarantined: Container[int],
     now_ms: int,
 ) -> RetirementPlan:
-    """Plans which loaded files are removed.
+    """Plans which loaded files are deleted.
 
-    `arrivals` is `None` without a table. `quarantined` holds the batches that the quarantine's log
-    records.
+    `arrivals` is `None` if there is no table. `quarantined` are the numbers of the batches that the
+    quarantine's log records.
     """
     if landing.after_load == "keep":
         return RetirementPlan(action="keep", kept={})
     kept = Counter[str]()
-    going = list[Batch]()
-    upto = [] if arrivals is None else [*accumulate((each.number for each in arrivals.found), max)]
+    to_delete = list[Batch]()
+    # The greatest batch number up to each arrival: ascending, so that it can be searched.
+    greatest = list[int]()
+    if arrivals is not None:
+        greatest = [*accumulate((each.number for each in arrivals.found), max)]
     for batch, why in judged:
-        of_batch = "the table's log has no record of their batch"
+        why_all = "the table's log has no record of their batch"
         if (
             not all(why.values())
             and arrivals is not None
             and arrivals.newest >= batch.number
             and arrivals.first_version is not None
         ):
-            place = bisect_left(upto, batch.number)
-            arrival = arrivals.found[place] if place < len(upto) else None
-            of_batch = _why_all_kept(batch, landing, arrivals, arrival, now_ms)
-            if not of_batch and arrival is not None and batch.number not in quarantined:
-                of_batch = _why_refused(batch, landing, arrival)
-        kept.update(reason for own in why.values() if (reason := own or of_batch))
+            index = bisect_left(greatest, batch.number)
+            arrival = arrivals.found[index] if index < len(greatest) else None
+            why_all = _why_all_kept(batch, landing, arrivals, arrival, now_ms)
+            if not why_all and arrival is not None and batch.number not in quarantined:
+                why_all = _why_refused(batch, landing, arrival)
+        kept.update(reason for why_file in why.values() if (reason := why_file or why_all))
         files = tuple(file for file in batch.files if why.get(file.name) == "")
-        if files and not of_batch:
-            going.append(replace(batch, files=files))
+        if files and not why_all:
+            to_delete.append(replace(batch, files=files))
     return RetirementPlan(
-        action=landing.after_load, batches=tuple(going), kept=dict(sorted(kept.items()))
+        action=landing.after_load, batches=tuple(to_delete), kept=dict(sorted(kept.items()))
     )
 
 
@@ -215,38 +223,39 @@ def _why_all_kept(
     arrival: Arrival | None,
     now_ms: int,
 ) -> str:
-    """Why all files of a batch stay, or an empty text.
+    """Why all files of a batch stay; empty if they need not stay.
 
-    `arrival` is the arrival of the batch or, if unknown, of the first later batch, which was
-    committed no earlier.
+    `arrival` is the arrival of the batch. If that is unknown, it is the arrival of the first later
+    batch, which was committed no earlier.
     """
     is_known = arrivals.reaches(batch.number)
-    since = arrival.version if arrival is not None and is_known else 0
-    if arrivals.replaced_version is not None and arrivals.replaced_version >= since:
-        return "the table was restored or replaced since: their rows may be gone"
+    loaded_version = arrival.version if arrival is not None and is_known else 0
+    if arrivals.replaced_version is not None and arrivals.replaced_version >= loaded_version:
+        return "the table was restored or replaced after their load, so their rows may be gone"
     if not is_known and arrivals.is_partial:
         return (
             "their batch is older than the commits that were read; older ones are read once a day"
         )
     if arrival is None or not is_known:
-        return "the table's log no longer shows what happened since: their rows may be gone"
+        return "the table's log no longer has all commits since their load: their rows may be gone"
     if now_ms - arrival.committed_ms < landing.keep_days * DAY_MS:
         return f"loaded less than {landing.keep_days:g} days ago"
     if any(file.modified_ms > arrival.committed_ms + _CLOCKS_APART_MS for file in batch.files):
-        return "they landed after the commit that loaded them, so the log is of another table"
+        return "they landed after the commit of their batch, so the log belongs to another table"
     return ""
 
 
-def _why_kept(file: LandedFile, now: LandedFile, batch: Batch, held: Collection[str]) -> str:
+def _why_kept(file: LandedFile, present: LandedFile, batch: Batch, held: Collection[str]) -> str:
+    """Why a file stays, whatever the table's log shows; empty if it need not stay."""
     is_same = (
-        file.size_bytes == now.size_bytes
-        and file.modified_ms == now.modified_ms
-        and may_be_same(file.etag, now.etag)
+        file.size_bytes == present.size_bytes
+        and file.modified_ms == present.modified_ms
+        and may_be_same(file.etag, present.etag)
     )
     if not file.digest or not is_same:
         return "it is unknown whether they have changed since their load"
     if file.loaded_records:
-        return "several batches loaded their records as they grew"
+        return "they grew, and several batches loaded their records"
     is_held = f"{batch.prefix}{file.name}" in held
     return "they, or lines of them, are in quarantine" if is_held else ""
 
@@ -266,11 +275,14 @@ def _why_refused(batch: Batch, landing: Landing, arrival: Arrival) -> str:
         has_refused = bool(batch.refused_count)
     else:
         has_refused = row_count < batch.record_count
-    return "some of their lines were refused and are in no quarantine" if has_refused else ""
+    return "some of their lines were refused and are not in quarantine" if has_refused else ""
 
 
 def may_take_rows(commit: Commit) -> bool:
-    """Whether a foreign RESTORE or overwrite may have removed loaded rows; false for a DELETE."""
+    """Whether a commit is a foreign RESTORE or overwrite that may have removed loaded rows.
+
+    False for a DELETE.
+    """
     return may_repeat_rows(
         commit if commit.added_paths else replace(commit, added_paths=commit.removed_paths)
     )

@@ -1,7 +1,7 @@
 """Files of retried lines: JSON lines with the text and the origin of each quarantined line.
 
-The format is the same for all formats of landed files. The files are loaded like any other landed
-file.
+`lakehouse quarantine retry` lands such a file, and it is loaded like any other landed file. It has
+this format whatever the format of the other landed files.
 """
 
 import json
@@ -20,9 +20,9 @@ from lakehouse.core.ingest.records import Record, Unreadable, earlier_names
 class RetriedLine:
     """A line of a landed file, as stored in the quarantine.
 
-    `digest` is the digest of the whole file. For CSV, `undeclared` holds the fields that the
-    declaration did not name, and `fields` names the fields in `raw`. Both are `None` in other
-    formats.
+    `raw` is the text of the line, and `digest` the digest of the whole file. For CSV, `undeclared`
+    holds the fields that the declaration did not name, and `fields` names the fields in `raw`. In
+    other formats, both are `None`.
     """
 
     source_file: str
@@ -35,7 +35,7 @@ class RetriedLine:
 
 
 def encode_lines(lines: Sequence[RetriedLine]) -> bytes:
-    """The content of a file with these lines. It does not depend on their order."""
+    """The content of a file with these lines. It does not depend on the order of the lines."""
     ordered = sorted(lines, key=lambda each: (each.source_file, each.line, each.digest))
     return "".join(f"{json.dumps(asdict(each))}\n" for each in ordered).encode()
 
@@ -56,21 +56,24 @@ def decode_lines(data: bytes) -> list[RetriedLine]:
 
 
 def retried_file_name(table_key: str, lines: Sequence[RetriedLine], data: bytes) -> str:
-    """The file's name below the landing prefix: the newest batch of its lines, and a digest."""
+    """The file's name below the landing prefix.
+
+    The name contains the newest batch of the lines, and a digest of the file's content.
+    """
     newest_batch = max(each.batch for each in lines)
     digest = blake2b(data, digest_size=16).hexdigest()
     return f"{retried_folder(table_key)}batch-{newest_batch}-{digest}.jsonl"
 
 
 def csv_fields_text(landing: Landing) -> str | None:
-    """The declared fields of a CSV record in order; `None` for formats that name their fields."""
+    """The declared CSV fields in order, joined by the delimiter; `None` for other formats."""
     if not landing.records_are_csv:
         return None
     return landing.csv.delimiter.join(field_names(landing.schema))
 
 
 def present_fields_text(fields: str | None, landing: Landing) -> str | None:
-    """The fields of a quarantined CSV record, each by its present name."""
+    """The fields of a quarantined CSV record, with present names in place of earlier ones."""
     if fields is None:
         return None
     present = earlier_names(landing)
@@ -82,8 +85,8 @@ def retried_records(data: bytes, landing: Landing) -> Iterator[Record]:
     """The records of a file of retried lines, numbered from 1.
 
     Raises:
-        Unreadable: before the first record: the file was changed, or its CSV records have other
-            fields than the declaration.
+        Unreadable: the file was changed, or its CSV records have other fields than the
+            declaration. It is raised before the first record is returned.
     """
     lines = decode_lines(data)
     declared = csv_fields_text(landing)
@@ -104,9 +107,10 @@ def retried_records(data: bytes, landing: Landing) -> Iterator[Record]:
 
 
 def _csv_record(record: Record, landing: Landing) -> Record:
-    """The record, with a problem if it has an earlier name next to the present one.
+    """The record, with a problem if it has a field under its earlier and its present name.
 
-    Its header had both, when the earlier name was not yet declared as one.
+    This happens if the file's header had both names before the earlier one was declared in
+    `Table.renamed`.
     """
     undeclared = json.loads(record.undeclared or "{}")
     for old, new in earlier_names(landing).items():

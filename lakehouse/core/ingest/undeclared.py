@@ -1,11 +1,11 @@
-"""Finds fields of landed records that the declaration does not name, and makes them columns.
+"""Finds fields of landed records that the declaration does not name, and adds columns for them.
 
 The undeclared fields of a record are kept as one JSON object, with each value as it was sent.
-`new_columns` decides whether they become columns. A null field counts as absent, as in a declared
-column.
+`Landing.new_columns` decides whether these fields become columns. A null field counts as absent, as
+it does in a declared column.
 
 **Safety properties** (tests in `test_undeclared.py`)
-- Every field of a record that is not null is either declared or kept in the object with its value.
+- Every non-null field of a record is either declared, or kept in the object with its value.
 - An added column keeps its name and type forever. A record whose value does not fit is quarantined.
 """
 
@@ -24,7 +24,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.records import earlier_names
 
 RESCUED = "_rescued"
-# Limit for declared and added columns. The log lists all of them, and statistics slow writes.
+# Limit for declared and added columns. The log lists all columns, and their statistics slow writes.
 MOST_COLUMNS = 1_000
 _LONGEST_NAME = 255
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
@@ -39,7 +39,7 @@ _EVENT_FIELDS = (
     "partition cluster"
 )
 _EVENT_FIELD_NAMES = frozenset(_EVENT_FIELDS.split())
-# Kinds of JSON numbers. A large one is whole, and a DOUBLE cannot hold all its digits.
+# Kinds of JSON numbers. A "large" number is a whole number with more digits than a DOUBLE can hold.
 _WHOLE = "whole"
 _LARGE = "large"
 _FRACTION = "fraction"
@@ -53,7 +53,7 @@ _WIDER: dict[frozenset[str], str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedColumn:
-    """A column that was added for undeclared fields: when, for which file, and by which policy."""
+    """A column that was added for an undeclared field of `file`, by the policy in force then."""
 
     name: str
     type: str
@@ -67,8 +67,8 @@ def others_in_object(
 ) -> str | None:
     """The undeclared fields of a JSON object, or of an event's row, with values as in its `text`.
 
-    Undeclared members of a declared STRUCT are listed under the name of the STRUCT, or by path if
-    the policy refuses them.
+    An undeclared member of a declared STRUCT is listed below the name of the STRUCT. If the policy
+    is "refuse", it is listed by its path, such as `address.city`.
     """
     *_, steps = _ways_to_rows(found, landing, fields)
     row = {
@@ -115,9 +115,9 @@ def _others(
 def with_texts(
     found: Mapping[str, Any], text: str, landing: Landing, types: Mapping[str, str]
 ) -> str:
-    """The text of an object or event, with values of declared text columns as JSON strings.
+    """The text of an object or event, with values of declared STRING columns as JSON strings.
 
-    Otherwise, Spark would read a number as a DOUBLE and round it.
+    If such a value is a number, Spark would otherwise read it as a DOUBLE and round it.
     """
     for steps in _ways_to_rows(found, landing, types):
         row = reduce(_object_in, steps, found)
@@ -146,7 +146,7 @@ def _with_texts_below(text: str, steps: Sequence[str], names: Set[str]) -> str:
 def _ways_to_rows(
     found: Mapping[str, Any], landing: Landing, fields: Mapping[str, str]
 ) -> list[list[str]]:
-    """The path to each row of a line: before and after of an event, perhaps inside its envelope."""
+    """The path to each row of a line: `before` and `after` of an event, or the line itself."""
     changes = landing.changes
     if not isinstance(changes, Debezium):
         return [[]]
@@ -164,14 +164,14 @@ def _is_text(type_: str) -> bool:
 def others_in_row(
     row: Mapping[str, Any], fields: Mapping[str, str], *, by_path: bool = False
 ) -> str | None:
-    """The undeclared members of a row of JSON values, in the form of `others_in_object`."""
+    """The undeclared members of a row of JSON values, in the same form as `others_in_object`."""
     if not _has_others(row, fields):
         return None
     return _joined(_others(row, json.dumps(row, ensure_ascii=False), fields, by_path=by_path))
 
 
 def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[AddedColumn, ...]:
-    """The added columns, each once, without columns that were declared or renamed since."""
+    """The added columns, each once, without columns that were declared or renamed afterwards."""
     added = {column.name: column for column in columns}
     earlier = earlier_names(landing)
     return tuple(
@@ -185,10 +185,10 @@ def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[
 class NewColumns:
     """Collects the columns that the undeclared fields of a batch need, besides the `known` ones.
 
-    Whole numbers are BIGINT, other numbers DOUBLE, true and false BOOLEAN. All else is STRING, as
-    are fields of several kinds, or with numbers that a DOUBLE would round. A field is rescued if
-    its name is not valid for a column, or if the table has a column of this name that is no longer
-    declared and has another type (`table_types`).
+    Whole numbers become BIGINT, other numbers DOUBLE, and true and false BOOLEAN. Everything else
+    becomes STRING, also a field with values of several kinds, or with numbers that a DOUBLE would
+    round. A field goes to the column `_rescued` if its name is not valid for a column, or if the
+    table (`table_types`) still has an undeclared column of this name with another type.
     """
 
     landing: Landing
@@ -204,7 +204,7 @@ class NewColumns:
         self._taken |= {column.name.lower(): column.name for column in self.known}
 
     def see(self, undeclared: str, file: str) -> None:
-        """Notes the undeclared fields of one record."""
+        """Collects the undeclared fields of one record."""
         if self.landing.new_columns == "refuse":
             return
         values = (
@@ -213,7 +213,7 @@ class NewColumns:
         self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
 
     def see_types(self, types: Mapping[str, str], file: str) -> None:
-        """Notes fields with their types, or with the kinds of their JSON numbers."""
+        """Collects fields with their types, or with the kinds of their JSON numbers."""
         for name, type_ in types.items():
             column, kind = (name, type_) if self._can_be_added(name) else (RESCUED, "STRING")
             before, first = self.found.get(column, (kind, file))
@@ -223,7 +223,7 @@ class NewColumns:
             )
 
     def columns(self, at_ms: int) -> tuple[AddedColumn, ...]:
-        """The columns that are not known yet."""
+        """The columns to add: those that are not `known` yet."""
         types = dict[str, tuple[str, str]]()
         for name, (kind, file) in self.found.items():
             type_ = _TYPES.get(kind, kind)
@@ -263,12 +263,13 @@ def _declared(landing: Landing) -> set[str]:
 
 
 def _object_in(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A member that is an object; empty if there is none."""
+    """The member of this name if it is an object, otherwise an empty object."""
     value = row.get(name)
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _is_of_the_event(name: str, landing: Landing) -> bool:
+    """Whether an unwrapped Debezium row has this field from its event."""
     changes = landing.changes
     if not name.startswith("__") or not isinstance(changes, Debezium) or not changes.unwrapped:
         return False

@@ -1,10 +1,11 @@
-"""Finds the files of a batch with rows that cannot be written, and removes them from the batch.
+"""Finds the landed files whose rows cannot be written, and removes these files from their batch.
 
 **Safety properties** (tests in `test_unwritable_files.py`)
-- A file is set aside only if writing its rows alone was tried and failed.
-- If every try fails, nothing is set aside: the fault is in the declaration or the table.
-- The reduced batch still names every file of the batch, as loaded or as set aside for review.
-  Only an `Overwrite` of which no file is left hands its superseded files to the next batch.
+- A file is set aside only if a trial write of its rows alone failed.
+- If every trial write fails, nothing is set aside: the fault is in the declaration or the table.
+- The reduced batch still names every file, either to load or as set aside. There is one exception:
+  if no file of an `Overwrite` remains, the reduced batch omits the older files that the failing
+  file superseded, so that the next batch loads an older file.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,26 +13,33 @@ from dataclasses import replace
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, fingerprint, set_aside
+from lakehouse.core.text import count_of
 
-# Number of files that are tried alone, and then of records. If all of them fail, the load stops.
+# Up to this many files are tried alone. If all of them fail, as many records are tried alone. If
+# these fail, too, the load stops.
 PROBES = 8
-# Number of failing files to find before they are set aside, so that a kill loses little work.
+# The search stops after this many failing files, and the batch is saved without them. A killed run
+# then repeats only the search for the next ones.
 AT_ONCE = 16
 
 _WhyNot = Callable[[tuple[LandedFile, ...]], str | None]
 
 
 def any_can_be_written(files: tuple[LandedFile, ...], why_not: _WhyNot) -> bool:
-    """Whether at least one of up to `PROBES` randomly chosen files can be written alone.
+    """Whether at least one of up to `PROBES` files can be written alone.
 
-    `why_not` tries some files and returns the problem, or `None`.
+    The files are chosen by a hash of their names. `why_not` makes a trial write of some files, and
+    returns the problem, or `None` if the write succeeded.
     """
     shuffled = sorted(files, key=lambda file: fingerprint(file.name))
     return any(why_not((file,)) is None for file in shuffled[:PROBES])
 
 
 def failing_files(files: tuple[LandedFile, ...], why_not: _WhyNot) -> dict[LandedFile, str]:
-    """The first files that cannot be written alone, with the problem, found by bisection."""
+    """Up to `AT_ONCE` files that cannot be written alone, each with its problem.
+
+    Groups that fail are split into halves until single files are found.
+    """
     failing = dict[LandedFile, str]()
     groups = [files]
     while groups and len(failing) < AT_ONCE:
@@ -57,9 +65,10 @@ def without_failing(
 ) -> Batch:
     """The batch without its failing files.
 
-    `failing_records` is the number of staged records that came from them. If no file of an
-    `Overwrite` remains, the next batch loads the files that it superseded. If no file remains,
-    the batch's columns are dropped, unless the table exists and so has them.
+    `failing_records` is the number of staged records that came from the failing files. If no file
+    of an `Overwrite` remains, the batch also omits the older files that the failing file
+    superseded, so that the next batch loads an older file. If no file remains and there is no table
+    yet, the batch adds no columns.
 
     Raises:
         Broken: `failing` is empty or names a file outside the batch, or `failing_records` is not
@@ -67,15 +76,16 @@ def without_failing(
     """
     files = tuple(file for file in batch.files if file not in failing)
     record_count = batch.record_count or 0
-    has_all = len(files) + len(failing) == len(batch.files)
-    if not failing or not has_all or not 0 <= failing_records <= record_count:
+    are_all_in_batch = len(files) + len(failing) == len(batch.files)
+    if not failing or not are_all_in_batch or not 0 <= failing_records <= record_count:
         raise Broken(
-            f"batch {batch.number}: cannot remove {len(failing)} file(s) with {failing_records} "
-            f"record(s) from its {len(batch.files)} file(s) with {batch.record_count}; nothing "
-            "was set aside. Use lakehouse materialize to repeat the load"
+            f"batch {batch.number}: cannot remove {count_of(len(failing), 'file')} with "
+            f"{count_of(failing_records, 'record')} from its "
+            f"{count_of(len(batch.files), 'file')} with {count_of(record_count, 'record')}. "
+            "Nothing was set aside. Use lakehouse materialize to repeat the load"
         )
-    before = batch.set_aside if files or not is_overwrite else batch.quarantined
-    aside = [
+    earlier = batch.set_aside if files or not is_overwrite else batch.quarantined
+    newly_set_aside = [
         set_aside(file, f"its rows cannot be written: {problem}", True)
         for file, problem in failing.items()
     ]
@@ -84,7 +94,7 @@ def without_failing(
         files=files,
         columns=batch.columns if files or has_table else (),
         part_count=batch.part_count if files else 0,
-        set_aside=(*before, *aside),
+        set_aside=(*earlier, *newly_set_aside),
         record_count=record_count - failing_records,
         isolated=(*batch.isolated, tuple(file.name for file in failing)),
     )

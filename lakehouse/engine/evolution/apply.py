@@ -1,17 +1,18 @@
-"""Makes a table follow its declaration (`lakehouse evolve apply`).
+"""Changes a table so that it matches its declaration (`lakehouse evolve apply`).
 
 1. Move the table from its earlier key, if it has one (`engine.evolution.move_table`).
 2. Compare the declaration with the table.
-3. Under the table's lock: rename, widen and drop columns by metadata, if the table has the feature
-   or a person asks for it; add columns and set descriptions, as a write would.
-4. Rebuild the table for the changes that are left (`engine.evolution.rebuild`).
-5. Compare again: nothing that stops a write is left.
+3. Under the table's lock, rename, widen and drop columns by metadata alone, if the table has
+   Delta's feature for this or a person asks for it.
+4. Rebuild the table for the remaining changes (`engine.evolution.rebuild`). If no rebuild is
+   needed, add columns and set descriptions, as a write would.
+5. Compare again. If a difference remains that stops writes, raise `Broken`.
 
 **Safety properties** (tests in `test_apply.py`)
 - A change that no command can apply is refused before anything is changed.
-- A column is dropped only if a person names it, and the declaration does not.
-- After a crash at any point, the same command continues, since each step begins with the table's
-  present columns.
+- A column is dropped only if a person names it in the command, and it is not declared.
+- After a crash at any point, the same command continues, since each step compares the declaration
+  with the table's present columns.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,9 +45,12 @@ from lakehouse.engine.table_lock import hold
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyRequest:
-    """What a person asks for: changes by metadata alone, columns to drop, the old folder to keep.
+    """The options of the command.
 
-    `tables` are all declared tables, some of which read the table.
+    - `in_place`: change columns by metadata alone where Delta can.
+    - `drop`: the columns to drop.
+    - `keep_old`: after a move, keep the old folder.
+    - `tables`: all declared tables; some of them may read this table.
     """
 
     in_place: bool = False
@@ -58,12 +62,14 @@ class ApplyRequest:
 def apply_changes(
     session: TableSession, request: ApplyRequest, tell: Callable[[str], None]
 ) -> EvolutionOutcome:
-    """Applies all changes of the declaration that are safe or asked for.
+    """Applies all changes that are safe or requested.
 
     Raises:
         Refused: a change is not possible, a column to drop is declared or unknown, or a rebuild is
             refused.
-        Transient: another process holds the table, or foreign rows came in between.
+        Transient: another process holds the table's lock, or another writer committed rows during
+            a rebuild.
+        Broken: the table still differs from its declaration afterwards.
     """
     key = session.key
     refuse_adopted(session.table, asked="evolve")
@@ -92,8 +98,9 @@ def apply_changes(
     declared = _compared_again(session)
     if declared.plan.blocking:
         raise Broken(
-            f"evolve {key}: after its changes were applied, the table still differs: "
-            f"{declared.plan.sentence}. Look at the last commits with `lakehouse history {key}`"
+            f"evolve {key}: all changes were applied, but the table still differs from its "
+            f"declaration: {declared.plan.sentence}. Use `lakehouse history {key}` to look for "
+            "commits of other programs"
         )
     if not sentences:
         sentences.append(f"nothing to apply: {declared.plan.sentence}")
@@ -116,8 +123,8 @@ def _moved(
         return None
     if request.drop:
         raise Refused(
-            f"evolve {session.key}: --drop is for a table that has moved. Use `lakehouse evolve"
-            f" apply {session.key}` first"
+            f"evolve {session.key}: --drop works only after the move of the table. Use `lakehouse"
+            f" evolve apply {session.key}` without --drop first"
         )
     old = session.lake.facts(plan.old_key)
     before = None if old is None else compare(session.table, None, old.snapshot)
@@ -141,11 +148,11 @@ def _compared_again(session: TableSession) -> DeclaredTable:
 def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
     plan = declared.plan
     snapshot = declared.facts.snapshot
-    left = {change.before for change in plan.of(Kind.COLUMN_LEFT)}
+    undeclared = {change.before for change in plan.of(Kind.COLUMN_LEFT)}
     replaced = {change.before for change in plan.of(Kind.REPLACED)}
     known = {column.name for column in snapshot.columns}
     for name in drop:
-        if name in left:
+        if name in undeclared:
             continue
         if name in snapshot.partition_columns:
             why = "the table is partitioned by it. Declare another partitioning first"
@@ -155,7 +162,8 @@ def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
             why = "it is declared. Remove it from the declaration first"
         else:
             why = "the table has no such column"
-            why += f". Use one of {', '.join(sorted(map(str, left)))}" if left else ""
+            names = ", ".join(sorted(map(str, undeclared)))
+            why += f". Use one of {names}" if names else ""
         raise Refused(f"evolve {plan.table}: --drop {name}: {why}")
 
 
@@ -165,7 +173,7 @@ def _change_in_place(
     request: ApplyRequest,
     tell: Callable[[str], None],
 ) -> InPlace:
-    """Renames, widens and drops columns by metadata; returns what was changed."""
+    """Renames, widens and drops columns by metadata alone. Returns the changes that were made."""
     plan = declared.plan
     snapshot = declared.facts.snapshot
     in_place = in_place_changes(plan, snapshot, drop=request.drop, is_asked=request.in_place)
@@ -179,7 +187,7 @@ def _change_in_place(
 
 
 def _change_safely(session: TableSession, declared: DeclaredTable) -> list[str]:
-    """Adds columns and sets descriptions, as a write would; says what was done."""
+    """Adds columns and sets descriptions, as a write would. Returns a sentence for each kind."""
     plan = declared.plan
     _send(session, safe_statements(plan, declared.facts.snapshot, declared.rows))
     sentences = list[str]()
@@ -216,10 +224,10 @@ def _in_place_statements(in_place: InPlace, snapshot: Snapshot) -> Iterator[str]
 def apply_policy(
     session: TableSession, tables: Sequence[Table], tell: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Before a write, applies what `evolution="automatic"` allows; returns what was applied.
+    """Applies the changes that `evolution="automatic"` allows, before a write.
 
-    If the table also needs a change that a person must ask for, nothing is applied here, and the
-    write is refused.
+    Returns a sentence for each change. If the table also needs a change that only a person can
+    request, nothing is applied here, and the write is refused.
     """
     if session.table.evolution != "automatic":
         return ()

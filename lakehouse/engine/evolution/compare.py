@@ -1,6 +1,6 @@
-"""Plans how a table follows its declaration, with Spark or as far as possible without.
+"""Compares a table with its declaration, either with Spark or, less exactly, without.
 
-Without Spark, the rows that lack a required column are counted from the statistics in the log.
+Rows without a value in a required column are counted from the statistics in the log.
 """
 
 import json
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTable:
-    """A table as it is declared, next to its facts; `rows` has the declared columns and no rows."""
+    """A table's facts, its plan, and an empty frame (`rows`) with the declared columns."""
 
     facts: TableFacts
     rows: "DataFrame"
@@ -42,7 +42,7 @@ class DeclaredTable:
 
 
 def refuse_adopted(table: Table, *, asked: str) -> None:
-    """Refuses a table that other programs write: they also change its columns."""
+    """Refuses a table that other programs write, since they also change its columns."""
     if isinstance(table.write, Adopted):
         raise Refused(
             f"{asked} {table.key}: other programs write it, at {table.write.uri}, and change its"
@@ -51,15 +51,15 @@ def refuse_adopted(table: Table, *, asked: str) -> None:
 
 
 def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> EvolutionPlan:
-    """The changes that the log, the journal and the declaration show.
+    """The changes that are visible without Spark: in the log, the journal and the declaration.
 
-    The columns of a function are unknown without Spark, and so are the types of derived columns.
+    Without Spark, the columns of a function and the types of derived columns are unknown.
     """
     added = list[str]()
     if table.source is not None:
         ledger = PlannedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
         in_force = columns_in_force(ledger.columns, table.source)
-        # An added column that was renamed is declared by its present name.
+        # If an added column was renamed, the declaration has its present name.
         added = [column.name for column in in_force if column.name not in table.renamed]
     columns = columns_without_spark(table, facts.snapshot, added)
     return compare(table, columns, facts.snapshot, written_rows(lake, table, facts))
@@ -70,7 +70,7 @@ def compare_with_spark(session: TableSession) -> DeclaredTable | None:
 
     Raises:
         Refused: other programs write the table, an input does not exist, Spark refuses the function
-            or an expression, or a schema is not declared any more.
+            or an expression, or the declaration no longer has a schema.
     """
     lake = session.lake
     table = session.table
@@ -86,7 +86,7 @@ def compare_with_spark(session: TableSession) -> DeclaredTable | None:
 
 
 def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
-    """What the log of a derived table records about its rows; unknown for a landed table."""
+    """What the log of a derived table records about its rows. All is unknown for a landed table."""
     if table.source is not None:
         return WrittenRows()
     history = facts.history
@@ -111,7 +111,7 @@ def _declared_columns(
     from lakehouse.engine.ingest.commit_rows import columns_of
     from lakehouse.engine.spark.errors import first_line
 
-    # PySpark also prints such an error with its Java stack. The message below says enough.
+    # PySpark would also log such an error with its Java stack. The message below is enough.
     PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         rows = declared_rows(session, facts)
@@ -122,16 +122,16 @@ def _declared_columns(
         if session.table.inputs:
             inputs = " ".join(source.key for source in session.table.inputs)
             instead = (
-                f"Use `lakehouse evolve plan {inputs}`: an input may wait for a change. If none"
-                " does, correct the function"
+                f"Use `lakehouse evolve plan {inputs}` to see whether an input waits for a change."
+                " If none does, correct the function"
             )
         raise Refused(
-            f"evolve {session.key}: Spark cannot tell its columns: {why}. {instead}"
+            f"evolve {session.key}: Spark cannot analyze its columns: {why}. {instead}"
         ) from error
 
 
 def declared_rows(session: TableSession, facts: TableFacts) -> "DataFrame":
-    """A frame with the columns that the declaration gives; only its schema is used."""
+    """A frame with the declared columns. Only its schema is used."""
     if session.table.source is None:
         from lakehouse.engine.ingest.derive import facts_of_inputs, transformed
 
@@ -147,15 +147,17 @@ def declared_rows(session: TableSession, facts: TableFacts) -> "DataFrame":
 
 
 def count_missing(lake: Lake, table: Table, facts: TableFacts) -> Mapping[str, int | None]:
-    """The rows without a value in each required column, by its name; `None` if unknown.
+    """The number of rows without a value in each required column, by name; `None` if unknown.
 
-    Reads the statistics of all files from the log, so call it only where a person asks. A renamed
-    column that still has its earlier name in the table is counted under that name.
+    It reads the statistics of all files from the log, so call it only for a command of a person. If
+    the table still has the earlier name of a renamed column, that column is counted.
     """
     required = () if table.source is None else table.source.required
     snapshot = facts.snapshot
-    there = {column.name for column in snapshot.columns}
-    earlier = {new: old for old, new in table.renamed.items() if old in there and new not in there}
+    present = {column.name for column in snapshot.columns}
+    earlier = {
+        new: old for old, new in table.renamed.items() if old in present and new not in present
+    }
     columns = {name: earlier.get(name, name) for name in required}
     null_counts = dict[str, Mapping[str, int]]()
     if needs_statistics(snapshot, columns.values()):
@@ -165,7 +167,7 @@ def count_missing(lake: Lake, table: Table, facts: TableFacts) -> Mapping[str, i
 
 
 def _null_counts(lake: Lake, facts: TableFacts) -> dict[str, Mapping[str, int]]:
-    """The nulls of each column, by path; none if the log was cleaned up meanwhile."""
+    """The nulls of each column, by file path; empty if the log was cleaned up meanwhile."""
     snapshot = facts.snapshot
     paths = {file.path for file in snapshot.files}
     try:

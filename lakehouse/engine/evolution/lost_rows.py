@@ -1,10 +1,11 @@
 """Undoes a rebuild that replaced rows of another writer without having read them.
 
-An overwrite replaces all rows of the newest version. Rows that were committed after the version
-that the rebuild read are in no newer version then. The log shows it, so no other note is needed.
+A rebuild reads the rows of one version, and its overwrite replaces all rows of the newest version.
+If another writer committed rows between the two, no newer version has these rows. The log shows
+this, so it is found even after a crash.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lakehouse.core.delta.commits import is_news
@@ -16,11 +17,11 @@ from lakehouse.engine.lake import TableSession
 
 
 def without_lost_rows(session: TableSession, version: int, mark: str) -> TableFacts:
-    """The facts after the rebuild with this mark, which started from `version`.
+    """The facts after the rebuild with this mark. The rebuild read the rows of `version`.
 
     Raises:
-        Transient: it replaced rows of another writer unread, and is undone.
-        Broken: it could not be undone, or the log does not show it.
+        Transient: the rebuild replaced unread rows of another writer, and was undone.
+        Broken: the rebuild could not be undone, or the log has no commit of it.
     """
     lake = session.lake
     key = session.key
@@ -29,17 +30,17 @@ def without_lost_rows(session: TableSession, version: int, mark: str) -> TableFa
     after = replace(after, history=history_since(lake.store, after.history, version))
     if not after.history.marked(mark):
         raise Broken(
-            f"rebuild of {key}: its rows were written, but no version after {version} is this "
-            f"rebuild. Look at {key}/_delta_log"
+            f"rebuild of {key}: its rows were written, but no commit after version {version} is "
+            f"from this rebuild. Look at the newest commits in {key}/_delta_log"
         )
     if increments.lost_by_rebuild(after.history):
         sentence = _undone(session, after)
-        raise Transient(f"{sentence}; another writer was faster. Try again")
+        raise Transient(f"{sentence}; another writer committed during the rebuild. Try again")
     return after
 
 
 def undo_killed(session: TableSession, tell: Callable[[str], None]) -> None:
-    """Undoes a rebuild that replaced rows of another writer and was killed before it saw that."""
+    """Undoes an earlier rebuild that replaced unread rows and was killed before its last check."""
     lake = session.lake
     key = session.key
     facts = lake.facts(key)
@@ -48,20 +49,21 @@ def undo_killed(session: TableSession, tell: Callable[[str], None]) -> None:
         newer = [each for each in facts.history.commits if each.version > rebuilt and is_news(each)]
         if newer:
             tell(
-                f"{key}: the rows of version(s) {', '.join(map(str, versions))}, which version "
-                f"{rebuilt} replaced unread, are in no newer version. Add what is missing"
+                f"{key}: version {rebuilt}, a rebuild, replaced the rows of "
+                f"{_versions_text(versions)} without reading them. It cannot be undone, since rows "
+                f"were committed after it. Add the missing rows from version {rebuilt - 1}"
             )
         else:
             tell(_undone(session, facts))
 
 
 def _undone(session: TableSession, facts: TableFacts) -> str:
-    """Restores the version before the newest rebuild, which replaced foreign rows unread.
+    """Restores the version before the newest rebuild, which replaced unread rows.
 
-    Compactions since then are undone, too.
+    Compactions after the rebuild are undone, too. Returns a sentence about the restored version.
 
     Raises:
-        Broken: it could not be restored, or not without other rows.
+        Broken: that version could not be restored, or other rows were committed meanwhile.
     """
     lake = session.lake
     key = session.key
@@ -73,12 +75,19 @@ def _undone(session: TableSession, facts: TableFacts) -> str:
     ]
     before = lake.facts(key, version=rebuilt - 1)
     assert before is not None
-    why = f"it lacks the rows of version(s) {', '.join(map(str, versions))}"
+    why = f"it lacks the rows of {_versions_text(versions)}"
     fault = Fault(commit=commits[0], why=why, operation="rebuild")
     sentence = undo(lake, session.spark, before.snapshot, commits, fault)
     now = lake.facts(key)
     is_undone = now is not None and rebuilt in now.history.undone()
     # Another writer may have committed between the check and the RESTORE.
     if now is None or not is_undone or now.history.missing_after(facts.snapshot.version):
-        raise Broken(f"{sentence}. Either restore that version by hand, or add the missing rows")
+        raise Broken(
+            f"{sentence}. Either restore version {rebuilt - 1} by hand, or add the missing rows"
+        )
     return sentence
+
+
+def _versions_text(versions: Sequence[int]) -> str:
+    noun = "version" if len(versions) == 1 else "versions"
+    return f"{noun} {', '.join(map(str, versions))}"

@@ -1,4 +1,4 @@
-"""Reads what the move of a table to another key finds, and plans it."""
+"""Reads the facts for the move of a table to another key, and plans the move."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,13 +21,13 @@ from lakehouse.engine.path_resolver import PathResolver, landing_prefixes
 from lakehouse.engine.store.interface import MAX_COPY_BYTES
 from lakehouse.engine.vacuum.lake_tables import listed_tables
 
-# The property that lets other formats read the table. Their metadata has absolute paths.
+# With this property, readers of other formats can read the table, by absolute paths.
 # Source: delta-io/delta v4.4.0, DeltaConfig.scala, UNIVERSAL_FORMAT_ENABLED_FORMATS
 _OTHER_FORMATS = "delta.universalFormat.enabledFormats"
 
 
 def plan_move(lake: Lake, table: Table, declared: Iterable[Table]) -> MovePlan | None:
-    """The move of a table from its earlier key; `None` if it never had one, or has moved.
+    """The move of a table from its earlier key; `None` if there is nothing to move.
 
     `declared` are all declared tables. Nothing is written.
     """
@@ -81,16 +81,17 @@ def _readable(lake: Lake, old_key: str) -> tuple[tuple[str, int] | None, str]:
             return None, str(error)
         if facts is not None and (problem := _why_bound(lake, key, facts)):
             return _identity_of(facts), problem
-    found = _identity(lake, old_key)
-    return found, "" if found else f"{old_key}/_delta_log holds no table. Leave formerly= out"
+    identity = _identity(lake, old_key)
+    problem = "" if identity else f"{old_key}/_delta_log holds no table. Leave formerly= out"
+    return identity, problem
 
 
 def _why_bound(lake: Lake, key: str, facts: TableFacts) -> str:
-    """Why a table cannot be read at another place; empty if it can."""
+    """Why a table's files cannot be read after a move to another folder; empty if they can."""
     snapshot = facts.snapshot
-    place = PathResolver(lake)
+    resolver = PathResolver(lake)
     if catalog := sorted(snapshot.features & {*CATALOG_FEATURES}):
-        return f"a catalog has its newest commits ({catalog[0]}). Use the catalog to rename it"
+        return f"a catalog keeps its newest commits ({catalog[0]}). Use the catalog to rename it"
     if formats := snapshot.properties.get(_OTHER_FORMATS):
         return (
             f"readers of {formats} find its files by absolute paths. Unset the property"
@@ -98,14 +99,14 @@ def _why_bound(lake: Lake, key: str, facts: TableFacts) -> str:
         )
     if why := why_archived(lake, facts):
         return f"{why}, under this key"
-    if place(snapshot.uri) != key:
-        return f"the folder {key} is a link. Use a folder of its own for the table"
-    files = fold_table_files(snapshot, place=place, commits=facts.history.commits)
+    if resolver(snapshot.uri) != key:
+        return f"the folder {key} is a link. Use a real folder for the table"
+    files = fold_table_files(snapshot, place=resolver, commits=facts.history.commits)
     elsewhere = sorted({*files.elsewhere, *files.kept_elsewhere, *files.outside, *files.unplaced})
     if elsewhere:
         return (
-            f"its log names files outside of {key}, like {first_names(elsewhere, most=1)} (a"
-            " shallow clone). Use a deep copy of it"
+            f"its log names files outside of {key}, for example"
+            f" {first_names(elsewhere, most=1)} (a shallow clone). Use a deep copy of the table"
         )
     return ""
 
@@ -135,7 +136,10 @@ def _by_kind(files: Sequence[MovingFile]) -> tuple[MovedFiles, ...]:
 
 
 def _count_at(lake: Lake, new_key: str) -> int:
-    """The number of objects at the new key, except those that a move merges."""
+    """The number of objects at the new key that would collide with the moved ones.
+
+    Records that can be merged, for example pauses, are not counted.
+    """
     folders = (
         new_key,
         quarantine_key(new_key),
@@ -158,11 +162,11 @@ def _reads(reader: Table, table: Table) -> bool:
 
 
 def _borrowers(lake: Lake, table: Table, files: Sequence[MovingFile]) -> tuple[str, ...]:
-    """The other tables that read files of the old folder, or whose log cannot show that."""
+    """The other tables that read files of the old folder, or whose log cannot be read."""
     old = table.formerly or ""
     own = {old, table.key, quarantine_key(old), quarantine_key(table.key)}
     last_parts = {each.source.name.rpartition("/")[2] for each in files}
-    place = PathResolver(lake)
+    resolver = PathResolver(lake)
     borrowers = list[str]()
     others = {each for each in listed_tables(lake) if not each.startswith("_lakehouse/")}
     for key in sorted((others | lake.elsewhere.keys()) - own):
@@ -171,7 +175,7 @@ def _borrowers(lake: Lake, table: Table, files: Sequence[MovingFile]) -> tuple[s
             if facts is None:
                 continue
             table_files = fold_table_files(
-                facts.snapshot, place=place, commits=facts.history.commits
+                facts.snapshot, place=resolver, commits=facts.history.commits
             )
         except LakehouseError:
             borrowers.append(key)

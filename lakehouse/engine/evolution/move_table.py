@@ -1,24 +1,26 @@
 """Moves a table to another key of its lake, with everything that the lake records under its key.
 
 1. Take the locks of both keys, plan again, and record the move in the journal.
-2. Commit to the old table that it holds its landed batches under the new key, too; the same in its
-   quarantine. These commits have no rows.
+2. Write a commit without rows to the old table. It records the number of the last landed batch
+   under the new key, too. Do the same in the table's quarantine.
 3. Copy every object to the new key: first data files and records, then the logs without their
-   start, then the start of each log (`moved_files`). So the new table appears when it is complete.
-4. List both keys again. Copy what was added or changed meanwhile, until every object has its copy.
-   Then record that all is copied.
+   start, then the start of each log (`moved_files`). Readers find the new table only when it is
+   complete.
+4. List both keys again. Copy what was added or changed meanwhile, until every object has a copy.
+   Then record that the copy is complete.
 5. Take the locks of all tables that read this one.
-6. Delete the old objects that have a copy, in the opposite order: the starts of the logs first, so
-   that the old table is gone before its files go. Before each batch, list the old log. A commit
-   that was added since is copied first.
-7. Delete the record. With `keep_old`, step 6 is left out, and the record stays.
+6. Delete the old objects that have a copy, in the opposite order: the start of each log first, so
+   that readers no longer find the old table when its files are deleted. Before each batch of
+   deletions, list the old log. If it has a new commit, copy that first.
+7. Delete the record. With `keep_old`, skip step 6 and keep the record.
 
 **Safety properties** (tests in `long/test_move_table.py`, `test_move_kills.py`)
-- A run that dies after any step leaves the old table whole, or the new one. The next run finishes.
-- At no moment does a reader find an older version of the table at either key.
-- An object is deleted only if the last listing shows a copy with its size, and with its ETag or
-  time where the storage keeps them, and only after the table was complete at its new key.
-- A commit by another program during the move is copied, too. If it contradicts the copy, both stay.
+- If a run dies after any step, one of the keys has the complete table. The next run finishes.
+- A reader never finds an older version of the table at either key.
+- An object is deleted only after the table was complete at its new key. The last listing must show
+  a copy of the same size, and of the same ETag or time where the storage keeps them.
+- A commit by another program during the move is copied, too. If the new key has another commit of
+  this number, both stay.
 - No run writes the table under its new key before the move is finished (`journal.moves`).
 """
 
@@ -61,7 +63,7 @@ from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.store import StoredFile
 from lakehouse.engine.table_lock import hold
 
-# How often both keys are compared before other writers count as too busy for a move.
+# The move gives up if other writers still change the table after this many comparisons.
 _ROUNDS = 6
 
 
@@ -78,9 +80,9 @@ def run_move(
     `declared` are all declared tables.
 
     Raises:
-        Refused: the plan is refused, now or by what the locks showed.
-        Transient: another process holds one of the tables, or others commit faster than we copy.
-        Broken: others wrote another history at one of the two keys.
+        Refused: the plan, or the new plan that is made under the locks, is refused.
+        Transient: another process holds a lock, or others commit faster than the move copies.
+        Broken: the two keys have different commits or data files of the same name.
     """
     plan.checked(keep_old=keep_old)
     started = time.monotonic()
@@ -91,7 +93,7 @@ def run_move(
             locks.enter_context(hold(session.lake, session.spark, key, owner=owner))
         again = plan_move(session.lake, session.table, declared)
         if again is None:
-            raise Refused(f"{owner}: nothing is left to move. Use it as it is")
+            raise Refused(f"{owner}: another run has finished the move. Nothing more to do")
         again.checked(keep_old=keep_old)
         move = TableMove(session, again, tell)
         move.copy()
@@ -123,12 +125,12 @@ class TableMove:
         self._old, self._new = plan.old_key, plan.new_key
         self._tell = tell
         self._record = self._begin()
-        # The ETags of the copies that this run made. S3 gives some copies another ETag.
+        # By source, the ETags of the copies that this run made. Some differ from the source's ETag.
         self._etags = dict[StoredFile, str]()
         self.copied_count = self.copied_bytes = self.deleted_count = 0
 
     def copy(self) -> None:
-        """Copies everything, until both keys hold the same."""
+        """Copies all objects until the new key has a copy of each, and records this."""
         if not self._record.is_copied:
             self._commit_new_key()
         self._copy_what_is_missing()
@@ -137,17 +139,17 @@ class TableMove:
         facts = self._lake.facts(self._new)
         if facts is None or facts.snapshot.table_id != self._record.table_id:
             raise Broken(
-                f"move of {self._old}: the copy at {self._new} is not the table"
+                f"move of {self._old}: the copy at {self._new} does not have the table id"
                 f" {self._record.table_id}; nothing was deleted. Look at {self._new}/_delta_log"
             )
         version = facts.snapshot.version
         self._record = replace(self._record, is_copied=True, version=version)
         record_move(self._lake.store, self._record)
         Journal(self._lake.store).mark_changed()
-        self._tell(f"{self._new} holds version {version} of the table")
+        self._tell(f"{self._new} now has version {version} of the table")
 
     def keep(self) -> None:
-        """Ends the move, and leaves the old folder."""
+        """Records that the move is finished and that the old folder is kept."""
         record_move(self._lake.store, replace(self._record, is_finished=True))
 
     def delete_old(self) -> None:
@@ -164,7 +166,7 @@ class TableMove:
         raise self._too_busy()
 
     def _begin(self) -> MoveRecord:
-        """The record of this move: an earlier run's, or a new one."""
+        """The journal's record of this move, written by an earlier run or by this one."""
         record = move_record(self._lake.store, self._table)
         if record is not None:
             self._tell(f"an earlier run began the move of {self._old} to {self._new}")
@@ -183,11 +185,11 @@ class TableMove:
     def _facts(self, key: str) -> TableFacts:
         facts = self._lake.facts(key)
         if facts is None:
-            raise Transient(f"move of {self._old}: there is no table at {key} any more; try again")
+            raise Transient(f"move of {self._old}: the table at {key} has disappeared. Try again")
         return facts
 
     def _commit_new_key(self) -> None:
-        """Records in the old logs which batches they hold, under the new key."""
+        """Records in the old logs, under the new key, which landed batch was loaded last."""
         numbers = {
             self._old: (ingest_app_id(self._old), ingest_app_id(self._new)),
             quarantine_key(self._old): (
@@ -210,7 +212,7 @@ class TableMove:
             delta_writes.write_frame(no_rows, facts.snapshot.uri, write)
 
     def _copy_what_is_missing(self) -> list[MovingFile]:
-        """Copies until every old object has a copy. Returns the old objects of the last listing."""
+        """Copies until every old object has a copy. Returns the last listing of old objects."""
         for _ in range(_ROUNDS):
             files = self._listed()
             present = targets(self._lake, self._table)
@@ -228,10 +230,10 @@ class TableMove:
         return [*moving_files(self._lake, self._table, self._old, is_copied=is_copied)]
 
     def _is_copied(self, file: MovingFile, present: Mapping[str, StoredFile]) -> bool:
-        """Whether the new key has an object, or already a newer one of its own.
+        """Whether the new key has a copy of an object, or already a newer object of that name.
 
         Raises:
-            Broken: it has another commit or data file of that name.
+            Broken: the new key has a different commit or data file of that name.
         """
         source, copy = file.source, present.get(file.target)
         if copy is None:
@@ -245,9 +247,9 @@ class TableMove:
             is_same = is_same_size or file.kind != DATA_FILES
         if not is_same:
             raise Broken(
-                f"move of {self._old}: {source.name} is not what {copy.name} is: others wrote to"
-                " one of the two keys. Both stay as they are. Compare the two logs, and use a copy"
-                " of the lake to restore the one that is wrong"
+                f"move of {self._old}: {source.name} and {copy.name} differ: another program wrote"
+                " to one of the two keys. Both files stay as they are. Compare the two logs, and"
+                " restore the wrong one from a copy of the lake"
             )
         return self._record.is_copied or is_commit_of_log(file.target)
 
@@ -261,7 +263,7 @@ class TableMove:
         self.copied_bytes += sum(sizes)
 
     def _copy_one(self, file: MovingFile) -> bool:
-        """Copies an object; returns whether it was still there."""
+        """Copies an object. Returns whether the object still existed."""
         try:
             self._etags[file.source] = self._lake.store.copy(file.source, file.target)
         except FileNotFoundError:
@@ -269,7 +271,7 @@ class TableMove:
         return True
 
     def _delete(self, files: Sequence[MovingFile]) -> None:
-        """Deletes old objects, the starts of the logs first. Stops if the old log has changed."""
+        """Deletes old objects, the start of each log first. Stops if the old log has changed."""
         log = f"{self._old}/_delta_log"
         known = {file.source for file in files}
         for stage in reversed(Stage):
@@ -283,15 +285,15 @@ class TableMove:
 
     def _too_busy(self) -> Transient:
         return Transient(
-            f"move of {self._old}: others changed it {_ROUNDS} times during the copies. Stop the"
-            " programs that write it, then try again"
+            f"move of {self._old}: other programs changed it {_ROUNDS} times during the copies."
+            " Stop the programs that write the table, then try again"
         )
 
 
 def _has_same_mark(source: StoredFile, copy: StoredFile) -> bool:
-    """Whether ETags, or the times on a disk, show that a copy has the content of its source.
+    """Whether the ETags (on S3) or times (on a disk) of a copy and its source are equal.
 
-    A copy on S3 has another ETag if the source was uploaded in parts, or is encrypted with KMS.
+    On S3, the ETags differ if the source was uploaded in parts, or is encrypted with KMS.
     """
     if source.etag or copy.etag:
         return source.etag == copy.etag

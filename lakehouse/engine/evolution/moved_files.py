@@ -1,8 +1,8 @@
-"""Lists what a move takes along: every object that the lake keeps under a table's key.
+"""Lists the objects that a move copies: every object that the lake keeps under a table's key.
 
-A log is copied in two parts, and deleted in the same two parts. Its `start` is what every reader
-needs first: the files of version 0, and the checkpoints. While a place has no start, or has every
-other file of the log, a reader finds either no table there or the whole one, never an older one.
+A log is copied and deleted in two parts. Its `start` is what every reader needs first: the files of
+version 0, and the checkpoints. The start is copied last and deleted first. So a reader of either
+key finds no table at all or the complete table, but never an older version.
 """
 
 import re
@@ -18,10 +18,10 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import StoredFile
 
-# The kind of the files that no writer ever replaces.
+# The kind of the table's data files, which no writer ever replaces.
 DATA_FILES = "data files"
 _START = re.compile(r"\d{20}\.checkpoint\..*|0{20}\..*")
-# Folders below `_lakehouse/` with a folder for each table, and what they hold.
+# Folders below `_lakehouse/` that have a subfolder for each table, and the kind of its objects.
 _FOLDERS = {
     "ingest": "landed batches",
     "staged": "staged batches",
@@ -31,7 +31,7 @@ _FOLDERS = {
     "tries": "records of upkeep",
     "probes": "records of upkeep",
     "pins": "records of upkeep",
-    # Archived files stay where they are: their records name them in full.
+    # Only the records. Archived files stay where they are, since records have their full addresses.
     "archives": "records of upkeep",
 }
 # Single objects below `_lakehouse/` for each table.
@@ -39,7 +39,7 @@ _RECORDS = ("pauses/{key}.json", "unverified/{key}.json", "retired/{key}")
 
 
 class Stage(IntEnum):
-    """When an object is copied; the deletion takes the stages in the opposite order."""
+    """The stage in which an object is copied. The deletion has the opposite order."""
 
     FILES = 0
     LOG = 1
@@ -49,7 +49,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovingFile:
-    """An object of the old key as it was listed, and its name under the new key."""
+    """An object of the old key as it was listed, and the name (`target`) of its copy."""
 
     source: StoredFile
     target: str
@@ -60,9 +60,9 @@ class MovingFile:
 def moving_files(
     lake: Lake, table: Table, old_key: str, *, is_copied: bool
 ) -> Iterator[MovingFile]:
-    """Every object under a table's old key, as it lies there now.
+    """Every object that is now under a table's old key.
 
-    With `is_copied`, the new key has everything, and the old ledger may be incomplete.
+    With `is_copied`, the new key has a copy of everything, and the old ledger may be incomplete.
     """
     new_key = table.key
     yield from _of_table(lake, old_key, new_key, Stage.LOG_START)
@@ -85,7 +85,7 @@ def moving_files(
 
 
 def folders_of(key: str) -> list[str]:
-    """The folders that hold nothing but the objects of a key."""
+    """The folders that contain only objects of this key."""
     return [key, quarantine_key(key), *(f"_lakehouse/{folder}/{key}" for folder in _FOLDERS)]
 
 
@@ -127,7 +127,8 @@ def _retried_lines(
 ) -> Iterator[MovingFile]:
     """The files of retried lines that are in no batch yet.
 
-    Only the table with their key loads them. Loaded ones stay: the ledger knows them by this name.
+    The table loads only files of retried lines with its own key in their name, so they are renamed.
+    Loaded files are not moved, since the ledger has their present names.
     """
     if table.source is None:
         return

@@ -36,9 +36,10 @@ from lakehouse.engine.spark.session_confs import session_confs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRebuild:
-    """A planned rebuild, and what it was planned from.
+    """A planned rebuild, and the facts behind it.
 
-    `sums` are those of own rows. `first` is how the first input of an `Append` or `Merge` is read.
+    `sums` are the sums of the table's rows, for a rebuild from own rows. `first` describes how the
+    first input of an `Append` or `Merge` is read, for a rebuild from inputs.
     """
 
     session: TableSession
@@ -51,7 +52,7 @@ class PlannedRebuild:
 
     @property
     def confs(self) -> Mapping[str, str]:
-        """Session settings for statements over these rows."""
+        """Spark's session settings for statements that read the rows."""
         read = self.inputs.values() if self.inputs else [self.facts]
         sizes = [whole_table(facts.snapshot) for facts in read]
         if self.first is not None:
@@ -78,7 +79,7 @@ def declared_request(session: TableSession, source: RebuildSource | None) -> Reb
 def plan_now(
     session: TableSession, request: RebuildRequest, tables: Iterable[Table]
 ) -> PlannedRebuild:
-    """The plan by the newest facts, and these facts."""
+    """Plans a rebuild from the newest facts."""
     lake = session.lake
     table = session.table
     facts = lake.facts(table.key)
@@ -114,7 +115,7 @@ def plan_now(
 
 
 def _first_input(lake: Lake, table: Table, inputs: Mapping[str, TableFacts]) -> ReadAll | None:
-    """The reading of a followed input, with its archive; `None` for an `Overwrite`."""
+    """How the followed input is read, including its archive; `None` for an `Overwrite`."""
     if isinstance(table.write, Overwrite):
         return None
     driver = inputs[table.inputs[0].key]
@@ -128,7 +129,7 @@ def _first_input(lake: Lake, table: Table, inputs: Mapping[str, TableFacts]) -> 
 def refuse_readers_behind(
     session: TableSession, facts: TableFacts, tables: Iterable[Table]
 ) -> None:
-    """Refuses other columns while an `Append` downstream has not read all rows of the table."""
+    """Refuses a change of columns while an `Append` downstream has yet to read rows."""
     readers = tuple(_readers(session.lake, session.table, facts, tables))
     refuse_waiting_readers(session.table, readers)
 

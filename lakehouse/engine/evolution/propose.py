@@ -1,4 +1,4 @@
-"""Proposes how a table follows its declaration: the changes, the rebuild, and what it costs."""
+"""Proposes how to apply a changed declaration: the changes, the rebuild, and its cost."""
 
 from collections.abc import Sequence
 
@@ -23,10 +23,10 @@ from lakehouse.engine.spark.errors import translated
 
 
 def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
-    """The proposal for one table; `tables` are all declared ones, which may read it.
+    """The proposal for one table. `tables` are all declared tables; some of them may read it.
 
     Raises:
-        Refused: others write the table, or an input does not exist.
+        Refused: other programs write the table, or an input does not exist.
     """
     refuse_adopted(session.table, asked="evolve")
     move = plan_move(session.lake, session.table, tables)
@@ -57,7 +57,7 @@ def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
 def rebuild_request(
     table: Table, declared: DeclaredTable, *, drop: Sequence[str] = ()
 ) -> RebuildRequest | None:
-    """The rebuild that makes the table follow its declaration; `None` if none is needed."""
+    """The rebuild after which the table matches its declaration; `None` if none is needed."""
     plan = declared.plan
     way = plan.rebuild_from or (Way.OWN_ROWS if drop else None)
     if plan.of(Kind.REPLACED) and plan.policy == "refuse":
@@ -68,7 +68,7 @@ def rebuild_request(
         return RebuildRequest(table=table, source="inputs")
     sources = declared_sources(table, columns_of(declared.rows), declared.facts.snapshot)
     columns = tuple(each for each in sources if each.column.name not in drop)
-    if isinstance(table.write, Overwrite):  # which keeps no column that is not declared
+    if isinstance(table.write, Overwrite):  # it keeps only declared columns
         names = set(declared.rows.columns)
         columns = tuple(each for each in sources if each.column.name in names)
     return RebuildRequest(table=table, source="rows", columns=columns)

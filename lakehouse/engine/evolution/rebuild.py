@@ -1,27 +1,27 @@
 """Rebuilds a table: writes all its rows again, and replaces them in one commit.
 
-1. The table's lock is taken. What a killed rebuild left is undone or removed.
-2. The log is read at its newest version V. Of own rows, one pass counts the values that a cast
-   would change, and sums a hash of every row. The plan is made; a dry run ends here.
-3. The rows are written next to the table (`staged_rows`): version V under the new columns, or the
-   transform of all inputs at the versions of their logs.
-4. The staged rows are compared with what they must be.
-5. One overwrite replaces rows, columns and partitioning. The commit records V, whether the rows are
-   the same, and, for rows of inputs, the consumed versions.
-6. The log is read again. If another writer committed rows after V that the overwrite replaced
-   unread, the version before the overwrite is restored.
-7. Properties and clustering are applied again, and the staged rows are deleted.
+1. Take the table's lock. Undo an earlier rebuild that was killed, or delete its staged rows.
+2. Read the log at its newest version V. For a rebuild from own rows, read the rows once to count
+   the values that a cast would change, and to sum a hash of every row. Make the plan. A dry run
+   ends here.
+3. Write the rows next to the table (`staged_rows`): either the rows of version V under the new
+   columns, or the transform of all inputs at their newest versions.
+4. Check the staged rows: own rows against the sums of step 2, rows from inputs for repeated keys.
+5. Replace rows, columns and partitioning in one overwrite. The commit records V, whether the rows
+   are the same and, for a rebuild from inputs, the consumed versions.
+6. After a rebuild from own rows, read the log again. If another writer committed rows after V, the
+   overwrite replaced them unread. In this case, restore the version before the overwrite.
+7. Apply properties and clustering again, and delete the staged rows.
 
 **Safety properties** (tests in `test_rebuild.py`)
-- Readers see the old table or the new one. A run that is killed at any step leaves one of them, and
-  the next run finishes.
+- Readers see the old or the new rows, also after a run was killed. The next run finishes.
 - A rebuild from own rows loses no row of another writer. If step 6 cannot restore, because rows
   were committed after the overwrite, the next write stops and names the versions that have the
-  missing rows. A rebuild from inputs has the rows of the inputs alone.
-- Values change only by casts that are exact for every row. The staged rows, cast back, must be the
-  rows of version V.
-- Nothing lands or is consumed twice: an overwrite keeps all transaction ids, and the version of the
-  input that was computed is recorded in the same commit as its rows.
+  missing rows. A rebuild from inputs keeps only the rows of the inputs.
+- Values change only by casts that are exact for every row: the staged rows, cast back to the
+  earlier types, must equal the rows of version V.
+- Nothing is loaded or consumed twice: an overwrite keeps all transaction ids, and the commit with
+  the rows also records the version of the input from which they were computed.
 - Only staged rows are deleted. Files of earlier versions stay for time travel.
 """
 
@@ -78,8 +78,8 @@ from lakehouse.engine.table_lock import hold
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The features of types that an existing table gets only on request. Source: delta-io/delta v4.4.0,
-# TableFeature.scala, TimestampNTZTableFeature and VariantTypeTableFeature
+# Types whose table feature Delta does not add to an existing table by itself. Source:
+# delta-io/delta v4.4.0, TableFeature.scala, TimestampNTZTableFeature and VariantTypeTableFeature
 _FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 _CONFS = {
     HASH_MAPS: "true",
@@ -92,7 +92,9 @@ _CONFS = {
 def plan_rebuild(
     session: TableSession, request: RebuildRequest, tables: Iterable[Table] = ()
 ) -> RebuildPlan:
-    """The plan of a rebuild now; nothing is written. `tables` are all declared tables.
+    """The plan of a rebuild of the present version. Nothing is written.
+
+    `tables` are all declared tables.
 
     Raises:
         Refused: there is no table, or the rebuild could not be exact.
@@ -112,8 +114,8 @@ def run_rebuild(
 
     Raises:
         Refused: there is no table, or the rebuild could not be exact.
-        Transient: another process holds the table, or another writer committed rows meanwhile.
-        Broken: the staged rows are not what they must be, or rows of another writer are missing.
+        Transient: another process holds the table's lock, or another writer committed rows.
+        Broken: the staged rows are wrong, or rows of another writer were lost.
     """
     lake = session.lake
     spark = session.spark
@@ -155,19 +157,18 @@ def run_rebuild(
 def _refuse_other_columns(
     request: RebuildRequest, known: TableFacts | None, now: TableFacts
 ) -> None:
-    """Refuses columns that were chosen before another run changed those of the table.
+    """Refuses the request if another run has changed the table's columns since it was made.
 
-    The request would drop a column that a load has added while this run waited for the lock.
+    Otherwise a column that a load added while this run waited for the lock would be dropped.
     """
     if request.columns and known is not None and known.snapshot.columns != now.snapshot.columns:
         raise Transient(
-            f"rebuild of {now.snapshot.table}: another run changed its columns in between. Try "
-            "again"
+            f"rebuild of {now.snapshot.table}: another run changed its columns meanwhile. Try again"
         )
 
 
 def _staged(rebuild: PlannedRebuild) -> "DataFrame":
-    """Step 3: writes the rows next to the table, and reads them from there."""
+    """Step 3: writes the rows next to the table. Returns a frame that reads these staged rows."""
     session = rebuild.session
     table = rebuild.session.table
     snapshot = rebuild.facts.snapshot
@@ -184,7 +185,7 @@ def _staged(rebuild: PlannedRebuild) -> "DataFrame":
 
 
 def _checked(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
-    """Step 4: the number of staged rows, which are as they must be."""
+    """Step 4: checks the staged rows. Returns their number."""
     if rebuild.sums is not None:
         check_own_rows(staged, rebuild.plan.columns, rebuild.facts.snapshot, rebuild.sums)
         return rebuild.sums.row_count
@@ -220,16 +221,16 @@ def _swap(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> None:
         session.spark.sql(statements.cluster_by(snapshot.uri, ()))
     if features := needed_features(columns_of(staged), snapshot):
         session.spark.sql(statements.set_properties(snapshot.uri, features))
-    # Few large files, also if there are many partitions.
+    # A shuffle before the write gives few large files, also for many partitions.
     with session_confs(session.spark, {SHUFFLED_BEFORE_WRITE: "true"}):
         delta_writes.write_frame(staged, snapshot.uri, write)
 
 
 def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, dict[str, Any]]:
-    """What the commit records about inputs, and the transaction id of the consumed version.
+    """The transaction id of the consumed version, and what the commit records about inputs.
 
-    Delta skips a write without a word if its transaction id is not newer than the recorded one, so
-    there is none for a version that has been consumed before.
+    Delta silently skips a write whose transaction id is not newer than the recorded one. So there
+    is no transaction id for a version that was consumed before.
     """
     session = rebuild.session
     table = rebuild.session.table

@@ -1,7 +1,7 @@
 """The rows of a rebuild, written next to the table and compared before they replace its rows.
 
-They are a Delta table in `_lakehouse/rebuilds/<layer>/<name>/<id>/`. Each rebuild has a folder of
-its own, and the next one removes what a killed one left.
+The staged rows are a Delta table in `_lakehouse/rebuilds/<layer>/<name>/<id>/`. Each rebuild uses a
+new folder. The next rebuild deletes the staged rows of a killed one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.column_sources import ColumnSource, is_cast
 from lakehouse.core.evolution.in_place import COLUMN_MAPPING
+from lakehouse.core.text import count_of
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import delta_writes
 from lakehouse.engine.spark import functions as F  # noqa: N812
@@ -30,15 +31,15 @@ _FOLDER = "_lakehouse/rebuilds"
 _COUNT = "row_count"
 _HIGH = "high"
 _LOW = "low"
-# Values of these types cannot be compared, but their texts can.
+# Spark cannot compare values of these types, so their JSON texts are compared.
 _NOT_COMPARABLE = ("map<", "variant")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSums:
-    """A row count, and the sum of the hashes of these rows.
+    """The number of some rows, and the sum of their hashes (`checksum`).
 
-    `inexact`: by source column, how many rows have a value that its cast would change.
+    `inexact` is the number of rows with a value that a cast would change, by source column.
     """
 
     row_count: int
@@ -52,7 +53,7 @@ def sums_of_own_rows(
     """The sums of a table's present rows, in one pass.
 
     Raises:
-        Refused: Spark knows no cast between two of the types.
+        Refused: Spark has no cast between two of the types.
     """
     from pyspark.errors import AnalysisException
 
@@ -78,7 +79,7 @@ def sums_of_own_rows(
 def rebuilt_rows(
     frame: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot
 ) -> "DataFrame":
-    """The rows of a table under other columns."""
+    """The rows of a table with other names, types or descriptions of columns."""
     present = {column.name: column for column in snapshot.columns}
 
     def value(each: ColumnSource) -> "Column":
@@ -98,10 +99,10 @@ def rebuilt_rows(
 
 
 def stage_rows(lake: Lake, rows: "DataFrame", table: Table, snapshot: Snapshot) -> str:
-    """Writes rows next to the table; returns the address of the staged table."""
+    """Writes rows next to the table. Returns the address of the staged rows."""
     uri = lake.settings.table_uri(f"{_folder(table.key)}/{uuid4().hex}")
     mapping = snapshot.properties.get(COLUMN_MAPPING, "none")
-    # Names with spaces need it.
+    # Column names with spaces need column mapping.
     properties = {} if mapping == "none" else {COLUMN_MAPPING: mapping}
     delta_writes.write_frame(rows, uri, FrameWrite(mode="error", properties=properties))
     return uri
@@ -110,7 +111,7 @@ def stage_rows(lake: Lake, rows: "DataFrame", table: Table, snapshot: Snapshot) 
 def check_own_rows(
     staged: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot, expected: RowSums
 ) -> None:
-    """Raises `Broken` unless the staged rows, under the present columns, are the present rows."""
+    """Raises `Broken` unless the staged rows, cast back, equal the table's present rows."""
     types = _types(snapshot)
     by_source = {each.source: each for each in reversed(columns) if each.source is not None}
     back = [
@@ -122,9 +123,10 @@ def check_own_rows(
     found = _sums(staged.select(*back), [], [])
     if (found.row_count, found.checksum) != (expected.row_count, expected.checksum):
         raise Broken(
-            f"rebuild of {snapshot.table}: {found.row_count} row(s) (checksum {found.checksum}) "
-            f"were written next to it, and version {snapshot.version} has {expected.row_count} "
-            f"(checksum {expected.checksum}). The table was not changed. Run the rebuild again"
+            f"rebuild of {snapshot.table}: the rows that were written next to it differ from those "
+            f"of version {snapshot.version}: {count_of(found.row_count, 'row')} (checksum "
+            f"{found.checksum}) instead of {expected.row_count} (checksum {expected.checksum}). "
+            "The table was not changed. Run the rebuild again"
         )
 
 
@@ -139,7 +141,7 @@ def check_computed_rows(session: TableSession, staged: "DataFrame", *, may_be_em
     row_count = staged.count()
     if not row_count and not may_be_empty:
         raise Refused(
-            f"rebuild of {table.key}: its transform gives no row, although its inputs have rows. "
+            f"rebuild of {table.key}: its transform returns no rows, but its inputs have rows. "
             "The table was not changed. Correct the transform"
         )
     if isinstance(table.write, Merge):
@@ -147,8 +149,9 @@ def check_computed_rows(session: TableSession, staged: "DataFrame", *, may_be_em
         distinct = staged.select(*keys).distinct().count()
         if distinct != row_count:
             raise Broken(
-                f"rebuild of {table.key}: {row_count} row(s) with {distinct} different keys were "
-                "written next to it. The table was not changed. Run the rebuild again"
+                f"rebuild of {table.key}: {count_of(row_count, 'row')} with only {distinct} "
+                "different keys were written next to it. The table was not changed. Run the "
+                "rebuild again"
             )
     return row_count
 
@@ -169,12 +172,12 @@ def _types(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _sources(columns: Sequence[ColumnSource]) -> list[str]:
-    """The present columns that are kept, without repetitions."""
+    """The names of the present columns that are kept, each once."""
     return list(dict.fromkeys(each.source for each in columns if each.source is not None))
 
 
 def _is_changed(name: str, before: str, after: str) -> str:
-    """A condition: the cast and the cast back do not give the same value."""
+    """The SQL condition that a cast and the cast back change the value."""
     value = quote(name)
     back = f"try_cast(try_cast({value} AS {after}) AS {before})"
     if any(each in before for each in _NOT_COMPARABLE):

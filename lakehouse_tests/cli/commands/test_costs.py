@@ -35,4 +35,7 @@ def test_costs_of_today_are_those_of_the_newest_inventory(told: Terminal) -> Non
 
 def test_a_budget_that_is_no_amount_is_refused(told: Terminal) -> None:
     sentence = told.refused("costs", LAKEHOUSE_BUDGETS="lake=much")
-    assert "LAKEHOUSE_BUDGETS is 'lake=much'. Use USD per month, like lake=50,bronze=20" in sentence
+    assert (
+        "LAKEHOUSE_BUDGETS is 'lake=much'. Use USD per month, for example lake=50,bronze=20"
+        in sentence
+    )

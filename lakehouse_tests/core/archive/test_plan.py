@@ -77,7 +77,7 @@ def test_a_partition_leaves_when_its_end_reaches_the_cutoff() -> None:
     assert days(found) == ["2026-01-05", "2026-01-06", "2026-01-07"]
     assert span_text(found.partitions[-1].span) == ("2026-01-07 00:00", "2026-01-08 00:00")
     assert found.sentence == (
-        "3 partitions (30 rows in 3 files, 2.9 KiB) move to the archive: they are from before"
+        "3 partitions (30 rows in 3 files, 2.9 KiB) move to the archive: from before"
         " 2026-01-08 00:00 UTC"
     )
     assert found.reason is Reason.PAST_THE_CUTOFF

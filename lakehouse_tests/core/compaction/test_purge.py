@@ -34,7 +34,7 @@ def test_where_enough_rows_are_deleted_every_file_with_some_is_rewritten_even_al
         [["small"], ["large"]],
     )
     assert plan.sentence == (
-        "deletion vectors hide 61 of 400 rows (15%): 2 files (8.9 KiB) are rewritten without them into 2"
+        "deletion vectors hide 61 of 400 rows (15%); to rewrite without these rows: 2 files (8.9 KiB) into 2"
     )
 
 

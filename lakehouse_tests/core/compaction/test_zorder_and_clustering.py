@@ -85,8 +85,8 @@ def test_a_z_order_takes_every_file_of_the_partitions_once_and_then_waits_for_a_
         ((("day", "2"),), (("day", "1"),)),
     )
     assert first.sentence == (
-        "all 4 files (19 KiB) in 2 partitions are rewritten in the order by id, text into at most 3, since 5 files "
-        "(19 KiB) are not in that order yet"
+        "all 4 files (19 KiB) in 2 partitions are rewritten in the order by id, text into at most 3; not in that order yet: "
+        "5 files (19 KiB)"
     )
     table, past = done(table, past, first)
     assert (zordered(table, past).reason, zordered(table, past).bins) == (Reason.IN_ORDER, ())
@@ -135,7 +135,7 @@ def test_laid_out_files_are_in_order_however_the_log_spells_the_column(
     table, past = written(table, past, [data_file(10, "new")])
     again = plan_of(table, policy, past=past, now_ms=0)
     assert (again.reason, again.bins) == (Reason.IN_ORDER, ())
-    assert "1 of its 2 files (10 B) are not in the order" in again.sentence
+    assert ": 1 of its 2 files (10 B); a rewrite waits" in again.sentence
 
 
 def test_a_z_order_is_bounded_by_partitions_and_kept_for_cold_ones() -> None:

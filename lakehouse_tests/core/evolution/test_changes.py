@@ -81,7 +81,7 @@ CHANGES = {
         SAME.replace("n int", "n bigint"),
         Kind.TYPE_WIDENED,
         Way.OWN_ROWS,
-        "n is declared as bigint and int in the table",
+        "n is declared as bigint, but is int in the table",
         True,
     ),
     "a wider decimal": (
@@ -89,7 +89,7 @@ CHANGES = {
         SAME.replace("decimal(6,2)", "decimal(8,3)"),
         Kind.TYPE_WIDENED,
         Way.OWN_ROWS,
-        "price is declared as decimal(8,3) and decimal(6,2) in the table",
+        "price is declared as decimal(8,3), but is decimal(6,2) in the table",
         True,
     ),
     "a narrower type": (
@@ -97,7 +97,7 @@ CHANGES = {
         SAME.replace("id bigint", "id int"),
         Kind.TYPE_CHANGED,
         Way.OWN_ROWS,
-        "id is declared as int and bigint in the table",
+        "id is declared as int, but is bigint in the table",
         True,
     ),
     "a new name": (
@@ -121,7 +121,7 @@ CHANGES = {
         SAME.replace("n int", "N int"),
         Kind.SPELLING_CHANGED,
         Way.OWN_ROWS,
-        "N is declared, and is spelt n in the table",
+        "N is declared, but spelled n in the table",
         True,
     ),
     "other partitions": (
@@ -262,8 +262,8 @@ def test_changed_code_and_missing_required_values_are_said_and_stop_nothing() ->
         Kind.REQUIRED_ADDED,
     ]
     assert "its code has changed since version 2, and existing rows were made" in plan.sentence
-    assert "3 row(s) lack n" in plan.sentence
-    assert "an unknown number of rows lack price" in plan.sentence
+    assert "without a value of n, now required: 3 rows" in plan.sentence
+    assert "of price, now required: an unknown number of rows" in plan.sentence
 
 
 def test_unknown_columns_are_not_compared_and_the_plan_says_so() -> None:
@@ -276,7 +276,7 @@ def test_an_overwrite_is_told_each_difference_that_it_replaces() -> None:
     table = replace(LANDED, write=Overwrite())
     declared = columns(SAME.replace("n int", "n string").replace("city string, ", ""))
     assert differences(table, declared, TABLE) == (
-        "n is declared as string and int in the table",
+        "n is declared as string, but is int in the table",
         "the declared partitioning is by nothing, that of the table by city",
     )
 

@@ -74,19 +74,19 @@ def test_nothing_is_planned_without_an_old_table_or_after_a_finished_move() -> N
 REFUSALS: dict[str, tuple[MoveFacts, str]] = {
     "adopted": (
         replace(FACTS, adopted={OLD}),
-        "other programs write bronze/order, at its own address. Leave formerly= out",
+        "other programs write bronze/order, an adopted table. Leave formerly= out",
     ),
     "declared": (
         replace(FACTS, declared={OLD, NEW}),
-        "bronze/order is still declared. Remove that declaration, or formerly= of bronze/orders",
+        "bronze/order is still declared. Either remove that declaration, or formerly= of bronze/orders",
     ),
     "landing below": (
         replace(FACTS, landed=("bronze/order/in/",)),
-        "files land in bronze/order/in/, in its folder. Use a landing prefix outside",
+        "files land in bronze/order/in/, which overlaps a folder of the move. Use a landing prefix outside of bronze/order and bronze/orders",
     ),
     "landing above": (
         replace(FACTS, landed=("bronze/",)),
-        "files land in bronze/, in its folder. Use a landing prefix outside",
+        "files land in bronze/, which overlaps a folder of the move. Use a landing prefix outside of bronze/order and bronze/orders",
     ),
     "another table": (
         replace(FACTS, new_table=("id-2", 0)),
@@ -102,40 +102,40 @@ REFUSALS: dict[str, tuple[MoveFacts, str]] = {
     "files": (
         replace(FACTS, new_count=3),
         (
-            "3 objects that no move has copied are at bronze/orders. Use a key without files, or leave formerly="
+            "bronze/orders has 3 objects that no move has copied. Use a key without files, or leave formerly="
             " out"
         ),
     ),
     "a problem": (replace(FACTS, old_table=None, problem="its log is damaged. Use a copy"), "its"),
     "inner": (
         replace(FACTS, inner=("bronze/order/x",)),
-        "bronze/order/x are tables in its folder. Use keys for them outside of bronze/order",
+        "its folder also has other tables: bronze/order/x. Use keys outside of bronze/order for them",
     ),
     "too large": (
         replace(FACTS, largest_bytes=S3_LIMIT + GIB, limit_bytes=S3_LIMIT),
         (
-            "a file has 6 GiB, and S3 copies at most 5 GiB at once. Use the earlier key again, without"
+            "a file has 6 GiB, but S3 copies files of at most 5 GiB. Use the earlier key again, without"
             " formerly="
         ),
     ),
     "another move": (
         replace(FACTS, record=replace(BEGUN, old_key="bronze/o")),
         (
-            "a move of bronze/o to bronze/orders has begun. Use formerly='bronze/o' until it is"
-            " finished"
+            "a move of bronze/o to bronze/orders has begun. Use formerly='bronze/o' until that"
+            " move is finished"
         ),
     ),
     "replaced": (
         replace(FACTS, record=BEGUN, old_table=("id-9", 1)),
         (
-            "the table at bronze/order is no longer the one that was to move. Use a copy of the lake to"
+            "the table at bronze/order was replaced after the move began. Use a copy of the lake to"
             " restore it"
         ),
     ),
     "copy lost": (
         replace(FACTS, record=COPIED, old_table=None, new_table=("id-1", 29)),
         (
-            "it was copied, but bronze/orders does not hold version 30 of the table id-1 any more. Use"
+            "it was copied, but bronze/orders no longer has version 30 of the table with the id id-1. Use"
             " a copy of the lake to restore it"
         ),
     ),

@@ -101,14 +101,14 @@ def test_it_costs_more_to_compute_rows_of_large_inputs() -> None:
 @pytest.mark.parametrize(
     ("source", "write", "sentence"),
     [
-        ("rows", Append(), "gold/x (Append) skips it"),
-        ("rows", Overwrite(), "gold/x (Overwrite) skips it"),
+        ("rows", Append(), "gold/x (Append) skips the rebuild"),
+        ("rows", Overwrite(), "gold/x (Overwrite) skips the rebuild"),
         ("inputs", Overwrite(), "gold/x (Overwrite) computes all its rows again"),
         ("inputs", Append(), "gold/x (Append) stops, since it would append rows twice"),
         (
             "inputs",
             Merge(keys=("id",), order_by=("at",)),
-            "gold/x (Merge) merges all rows once; rows that are not newer by at stay",
+            "gold/x (Merge) merges all rows once, but only rows that are newer by at replace",
         ),
     ],
 )
@@ -128,12 +128,12 @@ def test_readers_that_have_not_read_all_rows() -> None:
     with pytest.raises(Refused, match="Use `lakehouse materialize gold/x` first"):
         plan(LANDED, "rows", CHANGED, (reader(Append(), waits=True),))
     unchanged = plan(LANDED, "rows", readers=(reader(Append(), waits=True),))
-    assert unchanged.readers[0].startswith("gold/x (Append) skips it")
+    assert unchanged.readers[0].startswith("gold/x (Append) skips the rebuild")
 
 
 def test_a_cast_that_changes_values_is_refused_with_the_count() -> None:
     with pytest.raises(
-        Refused, match=r"2 row\(s\) of price have a value that decimal\(10,3\) does"
+        Refused, match=r"decimal\(10,3\) does not hold exactly the values of price in 2 rows"
     ):
         plan(LANDED, "rows", CHANGED, inexact={"price": 2, "city": 0})
 
@@ -147,13 +147,13 @@ def refusal(table: Table, request: RebuildRequest, facts: TableFacts) -> str:
 def test_what_cannot_be_exact_is_refused_with_what_to_use_instead() -> None:
     rows = RebuildRequest(table=LANDED, source="rows")
     adopted = Table(key="bronze/t", write=Adopted(uri="/t"))
-    assert "other jobs write it, at /t" in refusal(adopted, rows, facts_of())
+    assert "other programs write it, at /t" in refusal(adopted, rows, facts_of())
     inputs = RebuildRequest(table=LANDED, source="inputs")
     assert "Use `lakehouse rebuild bronze/t`" in refusal(LANDED, inputs, facts_of())
     unknown = replace(rows, columns=(column("a", "int", "b"),))
     assert "no column b. Use one of id, city, price, day" in refusal(LANDED, unknown, facts_of())
     lacking = replace(rows, columns=CHANGED[:2])
-    assert "partitioned by day, which is not among" in refusal(LANDED, lacking, facts_of())
+    assert "partitioned by day, which is not one of" in refusal(LANDED, lacking, facts_of())
     nested = facts_of({"s": "struct<a:int,b:int>", "day": "date"})
     swapped = (column("s", "struct<b:int,a:int>", "s"), column("day", "date", "day"))
     assert "mix up their members" in refusal(LANDED, replace(rows, columns=swapped), nested)

@@ -74,7 +74,7 @@ def test_files_that_wait_are_released(files: list[tuple[int, float]], why: str |
 
 def test_the_sentence_says_what_files_wait_for() -> None:
     assert plan((1, 1)).sentence == (
-        "1 landed file (1 B) wait for more: a batch is released at 3 files or 1 KiB, or 1970-01-01 00:11 UTC, "
+        "1 landed file (1 B) must wait for more: a batch is released at 3 files or 1 KiB, or 1970-01-01 00:11 UTC, "
         "when the oldest has waited 2 min"
     )
 

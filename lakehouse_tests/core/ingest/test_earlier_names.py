@@ -234,7 +234,7 @@ def test_a_pinned_column_may_be_declared_by_its_present_name_with_its_type() -> 
         pinned_table(table_of(wrong, city="town"), PINNED)
     assert str(error.value) == (
         "load of bronze/orders: Landing.schema declares town DATE; the schema that was inferred"
-        " from f and pinned has city STRING. Either declare `town` STRING, or no schema="
+        " from f and pinned has city STRING. Either declare `town` STRING, or remove schema="
     )
 
 

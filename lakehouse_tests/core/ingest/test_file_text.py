@@ -255,7 +255,7 @@ def test_each_record_below_a_header_that_lacks_a_column_has_as_many_fields_as_th
     [good, long] = csv_records(b"code,n\nA,1\nB,2,y\n")
     assert (good.problem, long.problem) == (
         None,
-        "it has 3 field(s), the header of its file has 2",
+        "it has 3 fields, but the header of its file has 2",
     )
 
 
@@ -322,7 +322,7 @@ def test_a_file_that_is_not_of_its_encoding_gives_no_record_at_all(
     packed = data if compression is None else gzip.compress(data)
     with pytest.raises(
         Unreadable,
-        match=r"it is not cp1252, as Landing.encoding says .*; land it again, or declare its encoding",
+        match=r"its encoding is not cp1252, which Landing.encoding declares .*; land it again, or declare its encoding",
     ):
         next(
             read_records(
@@ -547,7 +547,7 @@ def test_a_file_of_dms_without_a_before_image_is_unreadable_since_a_changed_key_
     {
         "a field too many": (
             b"I,1,a,b\n",
-            r"^its first record has 4 field\(s\), 3 are wanted: Op,id,name$",
+            r"^its first record has 4 fields, 3 are declared: Op,id,name$",
         ),
         "a header in another order": (
             b"Op,name,id\nI,a,1\n",
@@ -567,7 +567,7 @@ def test_a_file_of_dms_without_a_before_image_is_unreadable_since_a_changed_key_
         ),
         "a change that lacks a column": (
             b"D,1\n",
-            r"^its first record has 2 field\(s\) and begins with 'D', an operation or a value of",
+            r"^its first record has 2 fields and begins with 'D', an operation or a value of",
         ),
     }.values(),
 )

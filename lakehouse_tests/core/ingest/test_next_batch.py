@@ -245,7 +245,7 @@ def test_a_batch(story: Story) -> None:
             landed("b.csv"),
             "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst",
         ),
-        (landed("a.json", size_bytes=11), "it had 10 bytes when it was read and it has 11 now"),
+        (landed("a.json", size_bytes=11), "it had 10 bytes when it was loaded and has 11 now"),
         (landed("b.json", size_bytes=1_001), "it has 1001 bytes, at most 1000 are read"),
     ],
 )
@@ -356,7 +356,7 @@ JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
     "replaced": (
         TAKEN,
         READ,
-        "it had 12 bytes when it was read and its content differs; it may not begin with",
+        "it had 12 bytes when it was loaded and its content differs now; it may not begin with",
         True,
     ),
     "grown": (TAKEN, replace(READ, continues=True, loaded_records=2), "", False),

@@ -150,7 +150,7 @@ def test_a_closed_breaker_says_how_near_it_is() -> None:
     found = breaker([tried("failed", 0)], rewrites=Rewrites(times=2, last_ms=NOON))
     assert found.reason is Reason.BREAKER_CLOSED
     assert found.sentence == (
-        "the breaker is closed: 1 failure in a row, 2 pointless rewrites in a row; 3 of a kind open it"
+        "the breaker is closed: 1 failure in a row, 2 pointless rewrites in a row; 3 of either kind open it"
     )
 
 

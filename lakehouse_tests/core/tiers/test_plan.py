@@ -75,8 +75,8 @@ def test_a_removed_file_with_a_long_wait_is_planned_with_its_figures(story: LogB
         ["old"],
     )
     assert plan.sentence == (
-        "1 removed file (1 GiB) cost 0.076668 USD until the vacuum, in 100 days; in GLACIER_IR it "
-        "would be 0.013996 USD with all fees, which saves 0.062672 USD"
+        "until the vacuum in 100 days, storing 1 removed file (1 GiB) costs 0.076668 USD; in "
+        "GLACIER_IR it would cost 0.013996 USD with all fees, which saves 0.062672 USD"
     )
     assert (plan.dead_count, plan.as_json()["paths"]) == (1, ["old"])
 

@@ -78,7 +78,7 @@ def test_rows_before_the_cutoff_go_and_those_at_it_stay() -> None:
     assert (plan.least_rows, plan.most_rows, plan.null_rows) == (100, 200, 0)
     assert plan.gone_ms == NOW + 7 * DAY
     assert plan.sentence == (
-        "all rows of 1 file (10 B), and some of up to 1 file (10 B): they are from before "
+        "all rows of 1 file (10 B), and some of up to 1 file (10 B): from before "
         "2026-04-28 20:26 UTC, 30 days before now"
     )
     assert plan.notes == (

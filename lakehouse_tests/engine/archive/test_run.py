@@ -51,7 +51,7 @@ def test_old_partitions_move_in_one_commit_that_reads_no_data(
     assert planned is not None
     assert planned.sentence == (
         f"6 partitions (12 rows in 6 files, {planned.sentence.split('files, ')[1].split(')')[0]})"
-        " move to the archive: they are from before 2013-01-07 00:00 UTC"
+        " move to the archive: from before 2013-01-07 00:00 UTC"
     )
     assert "gold/all read the table whole, and lose these rows with their next run" in planned.notes
     outcome = run_archive(session_of(lake, spark))

@@ -259,7 +259,7 @@ def test_two_histories_of_one_table_both_stay(
     memory.store.put(commit.replace(OLD, NEW), b'{"commitInfo":{"timestamp":1}}')
     log.append([("late", 7)])
     before = [file.name for file in memory.store.list("")]
-    with pytest.raises(Broken, match=f"{commit} is not what {commit.replace(OLD, NEW)} is"):
+    with pytest.raises(Broken, match=f"{commit} and {commit.replace(OLD, NEW)} differ"):
         move.delete_old()
     assert [file.name for file in memory.store.list("")] == before
 
@@ -298,7 +298,7 @@ def test_an_object_without_a_copy_is_never_deleted(
         return "" if source.name == lost else real(source, name)
 
     monkeypatch.setattr(memory.store, "copy", copy)
-    with pytest.raises(Transient, match="others changed it 6 times during the copies"):
+    with pytest.raises(Transient, match="other programs changed it 6 times during the copies"):
         finish(memory)
     assert whole(memory, OLD, version) and not whole(memory, NEW, version)
     monkeypatch.undo()
@@ -367,19 +367,19 @@ def test_what_cannot_lie_elsewhere_is_not_moved(tmp_path: Path) -> None:
         plan.checked(keep_old=False)
     assert plan.checked(keep_old=True) is plan
     LogBuilder(lake.store, f"{OLD}/inner", table_id="i").create()
-    assert "bronze/order/inner are tables in its folder" in planned(lake).refusal
+    assert "its folder also has other tables: bronze/order/inner" in planned(lake).refusal
     log.set_properties(**{"delta.universalFormat.enabledFormats": "iceberg"})
     assert "readers of iceberg find its files by absolute paths" in planned(lake).refusal
     log.append([("/elsewhere/x", 1)])
     log.set_properties(**{"delta.universalFormat.enabledFormats": ""})
-    assert "its log names files outside of bronze/order, like" in planned(lake).refusal
+    assert "its log names files outside of bronze/order, for example" in planned(lake).refusal
 
 
 def test_keys_with_something_of_their_own_are_not_moved_to(tmp_path: Path) -> None:
     lake = open_lake(own_settings(tmp_path))
     old_table(lake)
     lake.store.put(f"{NEW}/stray", b"1")
-    assert f"1 object that no move has copied are at {NEW}" in planned(lake).refusal
+    assert f"{NEW} has 1 object that no move has copied" in planned(lake).refusal
     LogBuilder(lake.store, NEW, table_id="other").create()
     assert f"{NEW} has a table already" in planned(lake).refusal
     old = replace(TABLE, key=OLD, formerly=None)

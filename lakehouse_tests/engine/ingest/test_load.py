@@ -322,8 +322,8 @@ def test_a_file_that_was_loaded_is_never_loaded_again_whatever_becomes_of_it(
         os.utime(Path(lake.settings.root, "landing/events", name), (1_000_000_000, 1_000_000_000))
     outcome = write_table(lake, spark, events)
     assert {aside.name: aside.why.partition(";")[0] for aside in outcome.set_aside} == {
-        "shrinks.json": "it had 60 bytes when it was read and it has 55 now",
-        "same size.json": "it had 55 bytes when it was read and its content differs",
+        "shrinks.json": "it had 60 bytes when it was loaded and has 55 now",
+        "same size.json": "it had 55 bytes when it was loaded and its content differs now",
         "touched.json": "it was written again with content that was already read",
     }
     assert rows_in(lake, events.key, "id", "state") == rows_before
@@ -446,7 +446,7 @@ def test_loaded_files_leave_the_landing_area_with_the_next_load_and_are_not_load
         write_table(lake, spark, deleting, tell=sentences.append)
     write_table(lake, spark, deleting, tell=sentences.append)
     assert [file.name for file in lake.store.list("landing/events")] == ["landing/events/b.json"]
-    goes = "bronze/events: 1 loaded files (55 B) are deleted; 1 stay: they, or lines of them, are in quarantine"
+    goes = "bronze/events: 1 loaded file (55 B) is deleted; 1 kept: they, or lines of them, are in quarantine"
     batch = "bronze/events: batch 1: 2 files, 2 rows; 0 files wait"
     assert sentences == [batch, f"{goes}; 1 of them could not be deleted", goes]
     land(lake, "a.json", [event(1, 5, "new")])
@@ -586,14 +586,16 @@ def test_a_declaration_that_differs_from_the_table_is_refused_before_anything_is
     write_table(lake, spark, events)
     land(lake, "b.json", [event(2, 5, "new"), "nope"])
     other = declared(schema="id STRING, at TIMESTAMP, state STRING, more INT")
-    with pytest.raises(Refused, match="changed: id is declared as string and bigint in the table"):
+    with pytest.raises(
+        Refused, match="changed: id is declared as string, but is bigint in the table"
+    ):
         write_table(lake, spark, other)
     with pytest.raises(Refused, match="partitioning is by nothing, that of the table by day"):
         write_table(lake, spark, replace(events, write=Append()))
     with killed_at(delta_writes, "write_frame", "before"):
         write_table(lake, spark, events)
     texts = declared(schema="id BIGINT, at STRING, state STRING")
-    with pytest.raises(Refused, match="at is declared as string and timestamp in the table"):
+    with pytest.raises(Refused, match="at is declared as string, but is timestamp in the table"):
         write_table(lake, spark, texts)
     assert (version_of(lake, events.key), version_of(lake, QUARANTINE)) == (0, None)
     write_table(lake, spark, events)

@@ -37,8 +37,8 @@ DELETED = Table(
     ),
     write=Append(),
 )
-REPLACED = "the table was restored or replaced since: their rows may be gone"
-FORGOTTEN = "the table's log no longer shows what happened since: their rows may be gone"
+REPLACED = "the table was restored or replaced after their load, so their rows may be gone"
+FORGOTTEN = "the table's log no longer has all commits since their load: their rows may be gone"
 MANY = 600  # commits; the facts of a table hold 500
 
 
@@ -147,7 +147,7 @@ def test_files_are_deleted_once_their_commit_is_old_enough(lake: Lake, log: LogB
     later(days=3, minute=1)
     assert (
         retire(lake, DELETED).plan.sentence
-        == "2 loaded files (2 B) are deleted; 1 stay: loaded less than 3 days ago"
+        == "2 loaded files (2 B) are deleted; 1 kept: loaded less than 3 days ago"
     )
     assert lying(lake) == ["c.json"]
     later(days=3)
@@ -367,7 +367,9 @@ def test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them(
     kept = retire(lake, DELETED).plan.kept
     assert (lying(lake), kept) == (
         left,
-        dict.fromkeys(["some of their lines were refused and are in no quarantine"] * len(left), 1),
+        dict.fromkeys(
+            ["some of their lines were refused and are not in quarantine"] * len(left), 1
+        ),
     )
 
 
@@ -389,7 +391,7 @@ def test_a_file_that_cannot_be_deleted_is_told_of_and_goes_with_a_later_run(
         done = retire(lake, DELETED)
     assert (done.file_count, done.failed, lying(lake)) == (2, 1, ["b.json"])
     assert (retire(lake, DELETED).plan.sentence, lying(lake)) == (
-        "1 loaded files (1 B) are deleted",
+        "1 loaded file (1 B) is deleted",
         [],
     )
 
@@ -402,7 +404,7 @@ MANIFEST: dict[str, tuple[dict[str, Any], str]] = {
     # An older copy of the table was put in the place of one that was begun anew: its batch 4 is another one.
     "of a file that landed after its commit": (
         {"modified_ms": START_MS + 2 * DAY_MS},
-        "they landed after the commit that loaded them, so the log is of another table",
+        "they landed after the commit of their batch, so the log belongs to another table",
     ),
 }
 

@@ -113,7 +113,7 @@ def test_lines_and_files_are_loaded_as_the_table_is_declared_now(
     done = retry(of(lake, spark, less_strict), [], dry_run=False)
     [first] = retried_files(lake)
     assert done.sentence == (
-        f"3 line(s) were landed again in {first}, 1 file(s) were read again; 1 stay: not UTF-8"
+        f"landed 3 lines again in {first}; to be read again: 1 file; 1 kept: not UTF-8"
     )
     assert places(lake) == [(B, 1)]
     write_table(lake, spark, less_strict)
