@@ -1,7 +1,7 @@
 """A lakehouse that maintains itself: Delta tables as Dagster assets, each with its own upkeep.
 
 Declarations import from here: `from lakehouse import Compaction, Table`. The names are stable. Each
-is loaded on first use, so that `import lakehouse` stays fast.
+name is loaded on first use, so that `import lakehouse` stays fast.
 """
 
 # ruff: noqa: F401
@@ -55,9 +55,9 @@ _HOMES = {
     **dict.fromkeys(("Csv", "Landing"), "core.declaration.landing"),
     "Prices": "core.declaration.prices",
     "Window": "core.declaration.windows_and_cron",
-    # For programs that read tables: this loads PySpark.
+    # For programs that read tables. Using this name loads PySpark.
     "read": "engine.archive.read",
-    # For other Dagster projects: these load Dagster.
+    # For other Dagster projects. Using one of these names loads Dagster.
     "MaintainedTables": "defs.adoption.component",
     **dict.fromkeys(("maintain", "maintained_metrics"), "defs.adoption.maintain"),
 }

@@ -4,8 +4,8 @@
 
 import gc
 
-# Each run is a process that imports all this. By default, Python visits every object again and
-# again during imports, which takes a fifth of their time.
+# Each run is a process that imports these modules. With Python's default thresholds, garbage
+# collection takes a fifth of the import time.
 gc.set_threshold(10_000, 20, 20)
 
 import importlib
@@ -50,21 +50,21 @@ PROJECT = Path(__file__).resolve().parents[1]
 
 
 def define(settings: Settings, wanted: Sequence[Table] | None = None) -> dg.Definitions:
-    """All definitions of the lake that the settings name: of its declared tables, or of `wanted`.
+    """All definitions of the lake in the settings, for `wanted` or else for all declared tables.
 
     Raises:
-        Refused: as by `tables_of`.
+        Refused: a declaration cannot be imported or is invalid (`tables_of`).
     """
     tables = tables_of(settings) if wanted is None else wanted
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
     adopted = [table for table in tables if isinstance(table.write, Adopted)]
-    own = [table for table in tables if not isinstance(table.write, Adopted)]
+    written_here = [table for table in tables if not isinstance(table.write, Adopted)]
     archived = [table for table in tables if table.archive is not None]
     expiring = [table for table in tables if table.ttl is not None]
     assets: list[Any] = [
         *landing_assets(tables, lake),
-        *(table_asset(table, lake, tables) for table in own),
+        *(table_asset(table, lake, tables) for table in written_here),
         *(observed_asset(table, lake) for table in adopted),
         *(compaction_asset(table, lake) for table in tables),
         *(archive_asset(table, lake, tables) for table in archived),
@@ -80,11 +80,11 @@ def define(settings: Settings, wanted: Sequence[Table] | None = None) -> dg.Defi
         inventory = inventory_key(lake)
         vacuumed = [table for table in tables if table.vacuum.mode == "automatic"]
         daily = [inventory, *map(vacuum_key, vacuumed)]
-        followers = [inventory, *map(table_key, own), *map(vacuum_key, tables), report_key()]
-        followers += [*map(archive_key, archived), *map(ttl_key, expiring)]
-        followers += map(costs_key, ("operations", "chargeback"))
+        automated = [inventory, *map(table_key, written_here), *map(vacuum_key, tables)]
+        automated += [report_key(), *map(archive_key, archived), *map(ttl_key, expiring)]
+        automated += map(costs_key, ("operations", "chargeback"))
         sensors += [
-            automation_sensor(followers),
+            automation_sensor(automated),
             compaction_sensor(tables, lake),
             inventory_sensor(lake),
             *alert_sensors(tables, lake, daily=daily),
@@ -107,7 +107,7 @@ def define(settings: Settings, wanted: Sequence[Table] | None = None) -> dg.Defi
 
 
 def replay_sensors(settings: Settings) -> Iterable[dg.SensorDefinition]:
-    """The replay's sensor, unless it is off or its folder was deleted."""
+    """The replay's sensor; none if the replay is off or its folder was deleted."""
     if (
         not settings.replay
         or find_spec("lakehouse.replay") is None

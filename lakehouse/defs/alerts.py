@@ -21,7 +21,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.metrics.alerts import read_alerts, send, write_alerts
 from lakehouse.engine.store import TimeBudget
 
-# Seconds between two ticks. On S3, a tick costs three requests and one per pause.
+# Seconds between two ticks. On S3, a tick costs three requests, and one more per paused table.
 _SECONDS_ON_DISK = 30
 _SECONDS_ON_S3 = 120
 _DONE = (AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED)
@@ -35,10 +35,10 @@ def alert_sensors(
     daily: Collection[dg.AssetKey] = (),
     checked: Collection[dg.AssetKey] | None = None,
 ) -> list[dg.SensorDefinition]:
-    """The sensor in a list, or no sensor if no webhook is set.
+    """A list with the sensor, or an empty list if no webhook is set.
 
-    `daily` are the assets of upkeep that are materialized once a day. Of a project that has other
-    assets, too, only the checks of the assets `checked` are watched.
+    `daily` are the upkeep assets that are materialized once a day. With `checked`, only the checks
+    of these assets are watched, and the checks of the project's other assets are ignored.
     """
     url = lake.settings.alert_url
     if not url or not tables:
@@ -71,7 +71,8 @@ def alert_sensors(
             alerts = next_alerts(before, facts, now_ms=now)
             due = [alert for alert in alerts if alert.is_due(now)]
             if message := message_of(due, lake=lake.settings.root):
-                # Recorded first: if what follows fails, the pause before the next attempt holds.
+                # The attempt is recorded before the message is sent, so that the pause before the
+                # next attempt is kept even if a later step fails.
                 before = tried(alerts, now_ms=now)
                 write_alerts(bounded.store, name, before)
                 problem = send(url, message)
@@ -79,7 +80,9 @@ def alert_sensors(
             if alerts != before:
                 write_alerts(bounded.store, name, alerts)
         except LakehouseError as error:
-            return dg.SkipReason(f"the journal cannot be read or written now: {error}")
+            return dg.SkipReason(
+                f"the alerts are not up to date: the journal cannot be read or written now: {error}"
+            )
         firing = count_of(sum(not alert.is_over for alert in alerts), "alert")
         if problem:
             context.log.warning(f"the webhook did not accept the message: {problem}")
@@ -90,7 +93,7 @@ def alert_sensors(
 
 
 def _paused(lake: Lake) -> set[str]:
-    """The assets of upkeep that a person has paused."""
+    """The vacuum assets of the tables that a person has paused."""
     now = now_ms()
     return {
         f"vacuum/{key}" for key, pause in Journal(lake.store).pauses().items() if pause.holds(now)
@@ -100,7 +103,7 @@ def _paused(lake: Lake) -> set[str]:
 def _checks(
     context: dg.SensorEvaluationContext, assets: Collection[dg.AssetKey] | None
 ) -> dict[tuple[str, str], CheckResult | None]:
-    """The newest result of each check; `None` if it never ran or runs now."""
+    """The newest result of each check; `None` if the check never ran, or is running."""
     assert context.repository_def is not None
     wanted = [
         key
@@ -121,6 +124,7 @@ def _checks(
 def _scores(
     instance: dg.DagsterInstance, tables: Sequence[Table]
 ) -> dict[str, tuple[float, str] | None]:
+    """Each table's health score and sentence; `None` if Dagster has not recorded them."""
     facts = newest_facts(instance, tables)
     scores = dict[str, tuple[float, str] | None]()
     for table in tables:
@@ -140,17 +144,20 @@ def _done_ms(
     times = last_materializations(instance, list(daily))
     times_ms = dict[str, int | None]()
     for key in daily:
-        shown = key.to_user_string()
+        asset = key.to_user_string()
         last = times.get(key)
-        if shown not in paused:
-            times_ms[shown] = None if last is None else int(last.timestamp * 1000)
+        if asset not in paused:
+            times_ms[asset] = None if last is None else int(last.timestamp * 1000)
     return times_ms
 
 
 def _waits_ms(
     instance: dg.DagsterInstance, tables: Sequence[Table], done_ms: Mapping[str, int | None]
 ) -> dict[str, int]:
-    """For upkeep that never succeeded: when Dagster first recorded one of its tables."""
+    """For upkeep that never succeeded: when Dagster first recorded its table.
+
+    For upkeep of the whole lake, the table that was recorded first counts.
+    """
     never = [asset for asset, ms in done_ms.items() if ms is None]
     first_ms = dict[str, int]()
     for table in tables if never else ():

@@ -1,8 +1,8 @@
 """One archive asset per table that declares an archive. It runs daily, by the clock.
 
-It depends on nothing: partitions become old while nothing happens. A run moves old partitions, and
-deletes archived ones whose time is over. Neither is a change for tables downstream, so the table
-itself gets an observation, as after a compaction.
+The asset depends on no other asset, because partitions become old without any event. A run moves
+old partitions to the archive, and deletes expired partitions from the archive. Downstream tables
+follow neither, so a move is reported as an observation of the table, as a compaction is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from lakehouse.engine.lake import Lake, TableSession
 class ArchiveConfig(dg.Config):
     """Options of one run.
 
-    `anyway`: run even if the table is paused. `only`: run one step alone.
+    `anyway`: run even if the table is paused. `only`: run only this step; empty runs both.
     """
 
     anyway: bool = False
@@ -37,7 +37,10 @@ class ArchiveConfig(dg.Config):
 def archive_asset(
     table: Table, lake: Lake, tables: Sequence[Table] = (), *, resource: str = "spark"
 ) -> dg.AssetsDefinition:
-    """The asset that moves a table's old partitions to its archive. `tables` are all tables."""
+    """The asset that moves a table's old partitions to its archive, and deletes expired ones.
+
+    `tables` are all tables of the lake.
+    """
     condition = dg.AutomationCondition
 
     @dg.asset(
@@ -50,8 +53,8 @@ def archive_asset(
         output_required=False,
         required_resource_keys={resource},
         automation_condition=condition.cron_tick_passed(ARCHIVE_CRON) & ~condition.in_progress(),
-        description=f"Moves old partitions of {table.key} to its archive, and deletes archived ones"
-        " whose time is over. Tables downstream keep their rows.",
+        description=f"Moves old partitions of {table.key} to its archive, and deletes expired "
+        "partitions from the archive. Downstream tables keep their rows.",
     )
     def archive(
         context: dg.AssetExecutionContext, config: ArchiveConfig

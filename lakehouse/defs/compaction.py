@@ -1,10 +1,11 @@
 """One compaction asset per table.
 
-A compaction changes no row. If it materialized the table, Dagster would take the rows for changed
-and update everything downstream. So it is an asset of its own, and reports an observation with the
-new counts, and fresh checks, for the table's key. It depends on no asset: otherwise Dagster would
-show "Unsynced" after each write, although there may be nothing to merge. Its metadata names the
-table.
+A compaction changes no row. If a compaction materialized its table, Dagster would consider the rows
+changed, and would update everything downstream. So each compaction has its own asset, and reports
+the table's new counts and checks as an observation of the table.
+
+A compaction asset depends on no other asset. Otherwise, Dagster would show "Unsynced" after each
+write, although there may be nothing to merge. Its metadata names the table instead.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,8 +48,8 @@ from lakehouse.engine.table_health import assess, with_account
 class CompactionConfig(dg.Config):
     """Options of one run.
 
-    `anyway`: compact even if the table is paused or opted out. `probe`: measure a scan before and
-    after.
+    `anyway`: compact even if the table is paused or opted out. `probe`: measure how long a scan
+    takes before and after the compaction.
     """
 
     anyway: bool = False
@@ -56,7 +57,10 @@ class CompactionConfig(dg.Config):
 
 
 def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
-    """The asset that compacts a table. `resource` is the Dagster resource of its Spark session."""
+    """The asset that compacts a table.
+
+    `resource` is the key of the Dagster resource that opens its Spark session.
+    """
 
     @dg.asset(
         key=compaction_key(table),
@@ -95,7 +99,8 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
                     by_person=asked_by_person(context.run.tags),
                 )
             except Exception:
-                # The breaker may be open now. The first error is the one to report.
+                # The failure may have opened the breaker, so the checks are reported. An error of
+                # this report must not replace the error of the compaction.
                 with suppress(Exception):
                     report_checks(context, table, lake, fails=True)
                 raise
@@ -112,17 +117,19 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
 
 
 def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) -> None:
-    """Refuses a run whose window has closed while it was queued. A person's run may always begin.
+    """Refuses a run whose maintenance window closed while the run was queued.
+
+    A run that a person started may always begin.
 
     Raises:
         Refused: no window is open.
     """
     if asked_by_person(tags):
         return
-    held = closed_window(policy_for(table.layer, table.compaction), now_ms)
-    if held is not None:
+    closed = closed_window(policy_for(table.layer, table.compaction), now_ms)
+    if closed is not None:
         raise Refused(
-            f"compact {table.key}: {held.sentence}. Either wait for it, or use "
+            f"compact {table.key}: {closed.sentence}. Either wait for the next window, or use "
             f"lakehouse compact {table.key}"
         )
 
@@ -136,9 +143,9 @@ def compact_after_write(
 ) -> tuple[TableFacts | None, Exception | None]:
     """Compacts a table after its write, if its strategy says so and there is something to compact.
 
-    Returns the table's facts, and an error to be raised after everything is reported.
+    Returns the table's facts, and an error that the caller must raise after its reports.
 
-    1. The rows are committed before this begins, and are kept whatever happens here.
+    1. The rows are committed before this function begins, and are kept whatever happens here.
     2. The table's lock is taken again while the run still holds the table's pool, so no other run
        can write in between.
     3. The compaction is recorded under its own asset, as if it were a separate run.
@@ -148,7 +155,7 @@ def compact_after_write(
     """
     from lakehouse.engine.compaction.run import compact
 
-    # Also after a run without rows: the previous run may have ended before its compaction.
+    # A run that wrote no rows compacts, too: the previous run may have ended before its compaction.
     if (
         written.strategy is None
         or not isinstance(written.strategy.strategy, AfterWrite)
@@ -156,9 +163,9 @@ def compact_after_write(
     ):
         return written.facts, None
     try:
-        held = hold_now(lake, table, written.facts.history)
-        if held is not None:
-            context.log.info(f"{table.key} was written, and is not compacted: {held.sentence}")
+        hold = hold_now(lake, table, written.facts.history)
+        if hold is not None:
+            context.log.info(f"{table.key} was written, and is not compacted: {hold.sentence}")
             return written.facts, None
         outcome = compact(lake, spark.spark_session, table, owner=f"run {context.run.run_id}")
     except (Transient, Refused) as error:
@@ -180,10 +187,10 @@ def compact_after_write(
 def report_table(
     context: dg.AssetExecutionContext, table: Table, lake: Lake, facts: TableFacts
 ) -> None:
-    """Reports the table after a compaction: an observation and the checks. Never raises.
+    """Reports the table after a compaction: an observation and the checks.
 
-    After a failure Dagster would retry the run, and a second compaction with nothing to do would
-    replace the account of this one.
+    A failed report is only logged. If it failed the run, Dagster would retry the run. The second
+    compaction would find nothing to do, and its account would replace the account of the first.
     """
     try:
         assessed = assess(lake, table, facts)
@@ -204,7 +211,8 @@ def _refuse_what_may_not_begin(
     """Refuses a run before it begins, so that it does not count as an attempt.
 
     Raises:
-        Refused: the pool allows two writers at once; or the table is held and `anyway` is not set.
+        Refused: the pool allows two writers at once; or the table may not be compacted now, for
+            example because it is paused, and `anyway` is not set.
     """
     try:
         for risk in pools_at_risk(context.instance, [table]).values():
@@ -228,9 +236,9 @@ def _measured(
     outcome: CompactionOutcome,
     spark: LazyPySparkResource | None = None,
 ) -> CompactionOutcome:
-    """The outcome with the table's account and, given a session, a probe.
+    """The outcome with the table's account and, if `spark` is given, the result of a probe.
 
-    A failure here only logs a warning: the compaction itself is done.
+    A failure here is only logged, because the compaction itself has succeeded.
     """
     from lakehouse.engine.compaction.read_probe import probe_compaction
 

@@ -34,11 +34,11 @@ from lakehouse.engine.journal.journal import Journal, JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 
-# On S3, journal records without a marker are found with this delay. On disk, each tick lists all
-# records.
+# On S3, a journal record without a marker is found at most this long after it was written. On disk,
+# each tick lists all records.
 SWEEP_MS = 600_000
-# The ranking of a busy lake changes with every write; it is reported at most this often.
-_LEAST_MS = 60_000
+# The ranking of a busy lake changes with every write, so it is reported at most this often.
+_REPORT_INTERVAL_MS = 60_000
 
 
 def compaction_sensor(
@@ -52,10 +52,12 @@ def compaction_sensor(
     """Requests the compactions that are due, best first, and gives a reason for every table.
 
     The sensor reads the newest event of each table, the runs, and new journal entries. It reads no
-    log and needs no Spark. If the ranking changes, it is reported to the asset `maintenance/plan`,
-    or the state of all tables to the asset `report`. The cursor holds the waiting times and the
-    ranking reported last. Each tick first closes compactions whose process died, and frees pool
-    slots that ended runs still hold: both would block their table forever.
+    log and needs no Spark. After a change of the ranking, the sensor reports the new ranking to the
+    asset `maintenance/plan`; with `report`, it reports the state of all tables to that asset
+    instead. The cursor contains the waiting times and the ranking reported last.
+
+    Each tick first closes compactions whose process died, and frees pool slots that ended runs
+    still hold. Otherwise, both would block their tables forever.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -84,7 +86,7 @@ def compaction_sensor(
             journal = Journal(bounded.store, records)
             fleet = weigh_fleet(context.instance, tables, bounded, cursor, journal)
         except Transient as error:
-            # It is unknown now whether tables are paused or held, so nothing may be started.
+            # A table may be paused or held without being known to be, so nothing may be started.
             text = f"the journal cannot be read now, so no compaction is requested: {error}"
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(fleet.decisions)
@@ -119,7 +121,7 @@ def _unblock_tables(
     """Closes compactions whose process died, and frees pool slots that ended runs still hold."""
     compactions = {compaction_key(table) for table in tables}
     for run_id in close_lost_runs(context.instance, compactions, job=job, now_ms=now_ms):
-        context.log.warning(f"run {run_id[:8]} was closed: its process is gone")
+        context.log.warning(f"run {run_id[:8]} was closed, because its process is gone")
     for sentence in free_ended_slots(context.instance, tables, now_ms=now_ms):
         context.log.warning(sentence)
 
@@ -127,7 +129,8 @@ def _unblock_tables(
 def _note_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, bool]:
     """The cursor of the next tick, and whether the ranking is to be reported now.
 
-    It is if the order, a reason or a whole point of a score has changed, at most once a minute.
+    The ranking is reported if the order, a reason or a rounded score has changed, at most once a
+    minute.
     """
     order = "\n".join(
         f"{each.table} {each.reason.name} {fleet.states[each.table].health_score or 0:.0f}"
@@ -143,7 +146,7 @@ def _note_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[S
     shared = {first_keys[each.table] for each in fleet.decisions if each.shares_run}
     still_shared = (shared | {*cursor.shared}) & {*first_keys.values()}
     after = replace(cursor, due_since_ms=waiting, shared=tuple(sorted(still_shared)))
-    if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _LEAST_MS:
+    if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _REPORT_INTERVAL_MS:
         return after, False
     return replace(after, ranking=ranking, reported_ms=now_ms), True
 
@@ -205,26 +208,24 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
         execution_timezone="UTC",
         target=dg.AssetSelection.assets(compaction_key(table)),
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Compacts {table.key} at the times that its declaration says (UTC).",
+        description=f"Compacts {table.key} at the times in its declaration (UTC).",
     )
-    def ask(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+    def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         budget.begin()
         facts = None
         with suppress(LakehouseError):  # the run reports what is wrong with the log
             facts = bounded.facts(table.key)
         history, snapshot = (facts.history, facts.snapshot) if facts else (None, None)
-        held = hold_now(bounded, table, history, snapshot=snapshot)
-        if held is not None:
-            return dg.SkipReason(f"{table.key}: {held.sentence}")
-        under_way = [
-            run.text for run in runs_in_flight(context.instance, [table]) if run.is_compaction
-        ]
-        if under_way:
+        hold = hold_now(bounded, table, history, snapshot=snapshot)
+        if hold is not None:
+            return dg.SkipReason(f"{table.key}: {hold.sentence}")
+        runs = [run.text for run in runs_in_flight(context.instance, [table]) if run.is_compaction]
+        if runs:
             return dg.SkipReason(
-                f"{table.key}: {Reason.RUN_IN_FLIGHT.explain(runs='; '.join(under_way)).sentence}"
+                f"{table.key}: {Reason.RUN_IN_FLIGHT.explain(runs='; '.join(runs)).sentence}"
             )
-        # The asset is named again: a run without a selection counts as a run of every table.
+        # Repeats the target, because a run without a selection counts as a run of every table.
         run_key = f"{table.key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
         return dg.RunRequest(run_key=run_key, asset_selection=[compaction_key(table)])
 
-    return ask
+    return tick

@@ -1,6 +1,7 @@
 """The costs of a lake as two assets: `costs/operations` and `costs/chargeback`.
 
-They run after each inventory. The check `budget` reports if the present month will cost too much.
+They run after each inventory. The check `budget` fails if the forecast for the present month is
+above a budget.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,19 +22,22 @@ from lakehouse.engine.lake import Lake
 if TYPE_CHECKING:
     from lakehouse.engine.costs.cost_tables import CostsSession
 
-# What the month will cost, by scope of a budget, in USD; for the compaction sensor.
+# The metadata key of the month's forecast in USD, by budget scope. The compaction sensor reads it.
 FORECAST_USD = "lakehouse/forecast_usd"
 
 
 def costs_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetsDefinition]:
-    """Both assets."""
+    """The assets `costs/operations` and `costs/chargeback`."""
     return [_operations_asset(tables, lake), _chargeback_asset(tables, lake)]
 
 
 def published_left_usd(
     instance: dg.DagsterInstance, budgets: Mapping[str, Decimal], *, now_ms: int
 ) -> Mapping[str, float]:
-    """Each budget minus the forecast of the month's newest chargeback."""
+    """Each budget minus the forecast in the month's newest chargeback, by budget scope.
+
+    A scope without a forecast for this month is omitted.
+    """
     event = instance.get_latest_materialization_event(costs_key("chargeback"))
     if event is None or event.asset_materialization is None:
         return {}
@@ -54,7 +58,7 @@ def _session(
     tables: Sequence[Table],
     lake: Lake,
 ) -> "CostsSession":
-    """What a run needs to write a table of costs."""
+    """The session in which a run writes a cost table."""
     from lakehouse.engine.costs.cost_tables import CostsSession
 
     return CostsSession(
@@ -71,8 +75,8 @@ def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
     @_asset_of_costs(
         lake,
         key,
-        description="Each operation of upkeep with its measured work and its cost, by day. The "
-        "columns are those of Databricks' history of predictive optimization.",
+        description="Each upkeep operation with its measured work and its cost, by day. The "
+        "columns are those of Databricks' predictive optimization history.",
     )
     def operations(
         context: dg.AssetExecutionContext, spark: LazyPySparkResource
@@ -127,7 +131,7 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
 def _asset_of_costs(
     lake: Lake, key: dg.AssetKey, *, description: str, check_specs: Sequence[dg.AssetCheckSpec] = ()
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Dagster's `asset` for a table of costs, which follows the inventory."""
+    """The decorator `dg.asset` for a cost table that is written after each inventory."""
     condition = dg.AutomationCondition
     return dg.asset(
         key=key,
@@ -146,9 +150,9 @@ def _asset_of_costs(
 
 
 def _metadata(context: dg.AssetExecutionContext, written: Any) -> dict[str, Any]:
-    """What a run wrote. Tables that could not be read are named in its log."""
+    """Metadata about what a run wrote. Each table that could not be read gets a warning."""
     for table, why in written.unread.items():
-        context.log.warning(f"the operations of {table} are not counted: {why}")
+        context.log.warning(f"the operations of {table} are missing from the costs: {why}")
     return {
         "lakehouse/days": ", ".join(map(str, written.days)) or "none",
         "lakehouse/rows": written.row_count,

@@ -1,8 +1,9 @@
 """Dagster's instance in the lake's home, used by `dagster dev` without DAGSTER_HOME.
 
-Without DAGSTER_HOME, `dagster dev` reads the dagster.yaml of its folder and keeps everything else
-in a temporary folder that it deletes at the end. The `instance_class` named there defines where
-records are kept. Source: dagster 1.13, dagster/_core/instance/ref.py, InstanceRef.from_dir.
+Without DAGSTER_HOME, `dagster dev` reads the dagster.yaml of its folder, but keeps its records in a
+temporary folder that it deletes at the end. The `instance_class` in that dagster.yaml is the class
+below, which keeps the records in the lake's home instead. Source: dagster 1.13,
+dagster/_core/instance/ref.py, InstanceRef.from_dir.
 """
 
 import os
@@ -22,7 +23,7 @@ class HomeInstance(dg.DagsterInstance):
 
     @classmethod
     def config_schema(cls) -> Mapping[str, Any]:
-        """The options of this class in dagster.yaml: none."""
+        """The options of this class in dagster.yaml. It has no options."""
         return {}
 
     @staticmethod
@@ -37,7 +38,7 @@ class HomeInstance(dg.DagsterInstance):
         }
 
     def get_settings(self, settings_key: str) -> Any:
-        """The settings of dagster.yaml; the lake's settings limit how many runs run at once."""
+        """The settings of dagster.yaml, with the run limit from the lake's settings."""
         settings = super().get_settings(settings_key)
         if settings_key == "concurrency":
             return {**settings, "runs": {"max_concurrent_runs": runs_at_once(_settings())}}

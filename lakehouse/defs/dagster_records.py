@@ -1,7 +1,7 @@
-"""Dagster's records about the tables: newest facts, runs in flight, earlier tries, and readers.
+"""Reads Dagster's records about the tables: newest facts, runs in flight, earlier tries, readers.
 
-A fleet is read in few queries, except for observations: Dagster's storage has no query for the
-newest observation of many assets.
+Few queries read a whole fleet. Only observations take a query per table: Dagster's storage has no
+query for the newest observations of several assets.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,12 +26,11 @@ from lakehouse.defs.pool_slots import read_pool_slots
 from lakehouse.defs.run_ownership import machine_tag
 from lakehouse.defs.sql_records import one_connection
 
-# A day of a small lake, or some hours of a busy one: enough to estimate a rate. SQLite reads them
-# in 0.035 s out of 25,000 runs with eight tags each.
+# These runs cover a day of a small lake, or some hours of a busy lake, which is enough to estimate
+# a rate. SQLite reads them in 0.035 s if it has 25,000 runs with eight tags each.
 _RUNS_LOOKED_AT = 500
-# How many observations are read first, and how many if none of them is ours. The newest one nearly
-# always is. If another program also reports observations, ours is among the newest 20, or is
-# reported again (`observed.py`).
+# The newest observation of a table is nearly always ours. If it is not, the newest 20 are read. If
+# none of these is ours either, the observation sensor reports ours again (`observed.py`).
 _OBSERVATIONS_LOOKED_AT = (1, 20)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
 _EVERYTHING_JOB = "__ASSET_JOB"
@@ -54,7 +53,7 @@ class NewestFacts:
 class RecentRuns:
     """The newest runs in any state, including all that were created since `since_ms`.
 
-    With `day_is_known`, some run is older than a day, so the records cover a full day.
+    With `day_is_known`, a run older than a day exists, so Dagster's records cover a full day.
     """
 
     since_ms: int
@@ -67,13 +66,13 @@ def newest_facts(
 ) -> Mapping[str, NewestFacts]:
     """Each table's newest materialization or observation; a table with neither is omitted.
 
-    Most of Dagster's helpers read materializations only, and would return the file count from
-    before a compaction.
+    Most of Dagster's own functions read materializations only. After a compaction, they would
+    return the file count from before it.
     """
-    own = [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
+    written_here = [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
     facts: dict[str, NewestFacts] = {}
     with one_connection(instance):
-        materialized = last_materializations(instance, own)
+        materialized = last_materializations(instance, written_here)
         for table in tables:
             records = [
                 *_observations(instance, table),
@@ -89,7 +88,7 @@ def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -
     """The commit time of each table's newest compaction.
 
     A table is omitted if it was never compacted, or if its last compaction had nothing to do. The
-    event itself is later than the commit, because a probe may run between the two.
+    time of the event would be too late, because a probe may run between the commit and the event.
     """
     events = last_materializations(instance, [compaction_key(table) for table in tables])
     times = {
@@ -105,7 +104,7 @@ def runs_in_flight(
 ) -> tuple[RunInFlight, ...]:
     """The queued and running runs that write a table, one entry per run and table.
 
-    They are found by their assets, not by tags: a run started in Dagster's UI has no tag of ours.
+    The runs are found by their assets, not by our tags, which a run started in Dagster's UI lacks.
     """
     by_compaction = {compaction_key(table): table for table in tables}
     by_key = {**by_compaction, **{table_key(table): table for table in tables}}
@@ -131,8 +130,9 @@ def _selected(
 ) -> AbstractSet[dg.AssetKey]:
     """The assets that a run materializes, out of `everything`.
 
-    A run without a selection is looked up by its execution plan, or else by its planned events.
-    Runs of one job share a plan, whose id identifies the content, so each plan is read once.
+    For a run without a selection, they come from its execution plan, or else from its planned
+    events. Runs of one job share a plan, and the plan's id identifies its content, so each plan is
+    read once.
     """
     plan_id = run.execution_plan_snapshot_id
     if run.asset_selection:
@@ -194,7 +194,7 @@ def ended_runs(
 
 
 def is_canceled(instance: dg.DagsterInstance, record: RunRecord) -> bool:
-    """Whether a person canceled the run. A run that Dagster stopped at its time limit has failed.
+    """Whether a person canceled the run. A run that Dagster stopped at its time limit is not.
 
     Source: dagster 1.13, dagster/_daemon/monitoring/run_monitoring.py, `check_run_timeout`: the
     stopped process reports its run as canceled after the daemon has reported it as failed.
@@ -229,11 +229,12 @@ def reader_runs(
         run = record.dagster_run
         if run.status is not DagsterRunStatus.SUCCESS or record.end_time is None:
             continue
-        made = [keys[key] for key in _selected(instance, run, keys.keys()) if key in keys]
-        # Dagster copies tags to re-executed runs; copied tags do not count.
+        selected = [keys[key] for key in _selected(instance, run, keys.keys()) if key in keys]
+        # The tag's value is the run's id: Dagster copies tags to re-executed runs, and copied tags
+        # do not count.
         wrote = frozenset(
             table
-            for table in made
+            for table in selected
             if run.tags.get(machine_tag(f"{_READ_NOTHING}/{table}")) != run.run_id
         )
         seconds = None if record.start_time is None else record.end_time - record.start_time
@@ -262,7 +263,7 @@ def last_materializations(
 
 
 def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.EventLogRecord]:
-    """The table's newest observation of ours. Other programs' observations lack our metadata."""
+    """The table's newest observation that this program reported, recognized by its metadata."""
     if not isinstance(table.write, Adopted):
         return instance.fetch_observations(table_key(table), limit=1).records
     for limit in _OBSERVATIONS_LOOKED_AT:
@@ -283,7 +284,7 @@ def _committed_ms(record: dg.EventLogRecord) -> int | None:
 
 
 def _values(record: dg.EventLogRecord) -> dict[str, Any]:
-    """The values in an event's metadata that are numbers, texts, times in seconds, or JSON."""
+    """The values of an event's metadata that are numbers, texts, times in seconds, or JSON."""
     kinds = (
         dg.IntMetadataValue,
         dg.FloatMetadataValue,

@@ -3,7 +3,7 @@
 1. List the runs, with their end and whether they hold the newest events of an asset.
 2. Plan which runs to delete, and which runs lose only their events (`core/dagster_retention.py`). A
    dry run stops here.
-3. For each of these runs, delete the printed output, the checks, the events and their file.
+3. For each of these runs, delete the printed output, the check results, the events and their file.
 4. Delete old evaluations of conditions, events without a run, and output of sensors. Dagster itself
    deletes old ticks (`dagster.yaml`).
 5. Rewrite a SQLite file that is mostly free pages.
@@ -13,8 +13,8 @@
   kept, with its whole run (`defs/test_dagster_retention.py`).
 - A run that has not ended, or ended within the last hour, is kept whole
   (`core/test_dagster_retention.py`).
-- Runs are kept for as long as the sensors read or count them. Of the events, the sensors read only
-  the newest (`core/test_dagster_retention.py`).
+- Runs are kept for as long as the sensors read or count them. Events need no such time, because the
+  sensors read only the newest ones (`core/test_dagster_retention.py`).
 - Only Dagster's folder or database is changed: no table, journal or landed file
   (`defs/test_dagster_retention.py`).
 - If a run of the retention is killed, the next one deletes the rest
@@ -38,7 +38,7 @@ from lakehouse.defs.upkeep_times import RECORDS_CRON
 from lakehouse.engine.clock import now_ms
 
 RECORDS_KEY = dg.AssetKey(["maintenance", "records"])
-# How many evaluations of conditions are kept. One takes 37 KB, so all take 11 MB.
+# How many evaluations of automation conditions are kept. One takes 37 KB, so all take 11 MB.
 _EVALUATIONS = 300
 _LISTED = 200
 
@@ -85,11 +85,11 @@ def records_schedule() -> dg.ScheduleDefinition:
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description="Keeps Dagster's own records small.",
     )
-    def ask() -> dg.RunRequest:
-        # The asset is named again: a run without a selection counts as a run of every table.
+    def tick() -> dg.RunRequest:
+        # Repeats the target, because a run without a selection counts as a run of every table.
         return dg.RunRequest(asset_selection=[RECORDS_KEY])
 
-    return ask
+    return tick
 
 
 def prune(
@@ -104,7 +104,7 @@ def prune(
     if records is None:
         raise Refused(
             "maintenance/records: Dagster's records are neither in SQLite files nor in Postgres. "
-            "Turn off records_schedule, and use the means of your database instead."
+            "Turn off records_schedule, and delete old records with your database's own tools."
         )
     plan = plan_retention(records.runs(), days=days, now_ms=now_ms)
     evaluations_before = max(
@@ -133,8 +133,8 @@ def prune(
 def _delete_runs(instance: dg.DagsterInstance, records: SqlRecords, plan: RetentionPlan) -> None:
     """Deletes the events and runs of a plan.
 
-    While events of a run are left, the next retention plans the run again. So in Postgres a run's
-    events are deleted last, and in SQLite the file that holds all of them.
+    As long as a run has events, the next retention plans that run again. So a run's output and
+    checks are deleted first, and its events last: in Postgres their rows, in SQLite the run's file.
     """
     for run_id in plan.events:
         instance.compute_log_manager.delete_logs(prefix=[run_id])
@@ -147,7 +147,7 @@ def _delete_runs(instance: dg.DagsterInstance, records: SqlRecords, plan: Retent
 
 
 def _delete_tick_output(home: Path, *, before: float) -> None:
-    """Deletes old output of sensors and schedules, from the folder of the repository."""
+    """Deletes the old output of sensors and schedules, which is in the repository's log folder."""
     for file in (home / "logs" / "__repository__").rglob("*"):
         if file.is_file() and file.stat().st_mtime < before:
             file.unlink(missing_ok=True)

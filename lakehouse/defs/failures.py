@@ -10,12 +10,13 @@ from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.run_ownership import machine_tag
 from lakehouse.engine.spark.errors import causes_named
 
-# A Connect server that died is back after 5 to 15 s. Three retries, after 5, 15 and 35 s, outlast
-# that. A random share of up to one half is added, so that runs that failed together do not retry
-# together.
+# A Spark Connect server that died is back after 5 to 15 s, and three retries, after 5, 15 and 35 s,
+# take longer. Each delay is extended at random by up to a half, so that runs that failed together
+# do not retry together.
 MAX_RETRIES = 3
 _FIRST_DELAY_SECONDS = 5
-# The tag of a run that is not retried. Commands set it: their exit code says that a retry may help.
+# The tag of a run that is not retried. Commands set it, because their exit code shows the caller
+# that a retry may help.
 ONCE_TAG = machine_tag("once")
 
 

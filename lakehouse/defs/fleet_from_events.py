@@ -1,8 +1,7 @@
-"""The fleet as the compaction sensor sees it: facts from Dagster's records, and its ranking.
+"""The fleet as the compaction sensor sees it: facts from Dagster's records, and the ranking.
 
-The ranking is an asset that no run materializes. A run just to record a table of text would take a
-slot from a compaction. So the sensor reports a materialization without a run whenever the ranking
-changes.
+The ranking is an asset that no run materializes, because such a run would take a slot from a
+compaction. Instead, the sensor reports a materialization without a run when the ranking changes.
 """
 
 import json
@@ -58,10 +57,10 @@ _ROWS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorCursor:
-    """The sensor's memory between ticks: waiting times, and the ranking reported last.
+    """What the sensor remembers between ticks: waiting times, and the ranking reported last.
 
-    `shared` are the present states, as first run keys, for which a shared run was requested. If
-    such a run ends without success for a table, the table gets runs of its own.
+    `shared` lists the present table states for which a shared run was requested, each as its first
+    run key. If the shared run fails for a table, the table gets separate runs.
     """
 
     due_since_ms: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -70,12 +69,12 @@ class SensorCursor:
     reported_ms: int = 0
 
     def as_cursor(self) -> str:
-        """The sensor's cursor."""
+        """The text that Dagster stores as the sensor's cursor."""
         return json.dumps(asdict(self))
 
 
 def read_cursor(cursor: str | None) -> SensorCursor:
-    """The cursor of an earlier tick. An unreadable cursor is dropped, which loses waiting times."""
+    """The cursor of an earlier tick. If it is unreadable, an empty one: waiting times are lost."""
     try:
         stored = SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
         due = {str(key): int(since_ms) for key, since_ms in stored.due_since_ms.items()}
@@ -137,12 +136,12 @@ def maintenance_plan() -> dg.AssetSpec:
 
 
 def ranking_metadata(fleet: Fleet) -> Metadata:
-    """The ranking as a table, best first and limited in length, and its sums."""
+    """The ranking as a table (best first, at most 200 rows), and sums over the due tables."""
     ranked = [each for each in fleet.decisions if each.due_since_ms is not None]
     due = [fleet.states[each.table] for each in ranked]
     heads = ["", "table", "reason", "mergeable", "bytes", "USD a day", "USD", "ratio", "why"]
     rows = list[list[str]]()
-    for place, each in enumerate(fleet.decisions[:_ROWS], start=1):
+    for rank, each in enumerate(fleet.decisions[:_ROWS], start=1):
         state = fleet.states[each.table]
         counts = [
             "-" if count is None else f"{count:,}"
@@ -150,7 +149,7 @@ def ranking_metadata(fleet: Fleet) -> Metadata:
         ]
         rows.append(
             [
-                str(place),
+                str(rank),
                 each.table,
                 each.reason.name,
                 *counts,
@@ -183,16 +182,17 @@ def _known_tables(
     compacted_ms = last_compactions_ms(instance, tables)
     risks = pools_at_risk(instance, tables)
     pauses = journal.pauses()
-    # By disk and bucket: a tick does not read the log stores of the driver for each table.
-    places = {table.key: urlsplit(lake.table_uri(table.key)).netloc for table in tables}
-    one_of_each = {place: key for key, place in places.items()}
+    # Determined once per bucket, and once for the disk: each call reads the Spark driver's
+    # settings, which would take too long for each table.
+    buckets = {table.key: urlsplit(lake.table_uri(table.key)).netloc for table in tables}
+    one_table_each = {bucket: key for key, bucket in buckets.items()}
     conditional = {
-        place: spark_commits_conditionally(lake, key) for place, key in one_of_each.items()
+        bucket: spark_commits_conditionally(lake, key) for bucket, key in one_table_each.items()
     }
     for table in tables:
         key = table.key
         state, rewrites = sensed_state(key, facts.get(key))
-        # The log may lack compactions that Dagster has recorded, and Dagster some that the log has.
+        # The log and Dagster may each lack a compaction that the other one recorded.
         times = [ms for ms in (state.last_compaction_ms, compacted_ms.get(key)) if ms is not None]
         state = replace(
             state,
@@ -205,7 +205,7 @@ def _known_tables(
             state=state,
             rewrites=rewrites,
             pause=pauses.get(key),
-            spark_is_conditional=conditional[places[key]],
+            spark_is_conditional=conditional[buckets[key]],
             hold=None if state.engine == "deltalake" else risks.get(key),
             shared_a_run=run_key(state, 1) in cursor.shared,
         )
@@ -242,8 +242,8 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
     """The ended runs that were requested for exactly these states.
 
     Tables with nothing to gain are skipped. If a person re-executed a run of the sensor, the new
-    run has the same tags, and only its success counts. Tries are numbered without gaps. So if fewer
-    tries are found for a state than numbers were queried, there are no others.
+    run has the same tags, and counts only if it succeeded. Tries are numbered without gaps, so a
+    state with fewer tries than queried numbers has no others.
     """
     wanted = [
         state
@@ -254,14 +254,16 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
     first = 1
     last = TRIES_ALLOWED
     while wanted:
-        asked = {
+        states_by_run_key = {
             run_key(state, number): state for state in wanted for number in range(first, last + 1)
         }
         tries += [
             _try_of(
-                asked[run.dagster_run.tags[_RUN_KEY]], run, is_canceled=is_canceled(instance, run)
+                states_by_run_key[run.dagster_run.tags[_RUN_KEY]],
+                run,
+                is_canceled=is_canceled(instance, run),
             )
-            for run in ended_runs(instance, {_RUN_KEY: list(asked)})
+            for run in ended_runs(instance, {_RUN_KEY: list(states_by_run_key)})
             if run.dagster_run.is_success or not repeated_by_person(run.dagster_run.tags)
         ]
         counts = Counter(each.table for each in tries)

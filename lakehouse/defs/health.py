@@ -17,6 +17,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.plan import Kind
 from lakehouse.core.inventory.checks import restore_advice
 from lakehouse.core.scheduling.health import log_debt_ok, small_files_ok
+from lakehouse.core.text import count_of
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import table_key
@@ -29,18 +30,19 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, assess
 
 _DESCRIPTIONS = {
-    "health": "The score, the files, the last and the next upkeep. It never fails.",
-    "readable": "The log folds, and every file that the table needs is in storage and readable.",
+    "health": "The score, the files, the last and the next upkeep. This check never fails.",
+    "readable": "The log can be read, and every file that the table needs is stored and readable.",
     "small_files": "Compaction keeps up with the small files.",
     "log_debt": "The log is checkpointed often enough.",
     "breaker": "The table's circuit breaker is closed, so that another compaction may run.",
-    "declaration": "The table is as its declaration says, so that the next write may go on.",
+    "declaration": "The table matches its declaration, so that the next write is not refused.",
     "quarantine": "No landed line was refused.",
     "lifecycle": "No lifecycle rule of the bucket deletes or archives files that the table needs.",
 }
-# Each takes a request. If the first ones of a table's archived files were restored, so were others.
-_ARCHIVED_ASKED = 10
-# Assessments by run and table, from a write to the checks of the same run.
+# How many archived files are checked for a restore, with one request each. If these files of a
+# table were restored, its other archived files usually were, too.
+_RESTORES_CHECKED = 10
+# The assessments that writes pass to the checks of the same run, by run id and table.
 _handed: dict[tuple[str, str], Assessment] = {}
 
 
@@ -71,9 +73,9 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
 def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
     """The names of a table's checks.
 
-    Only landed tables have a quarantine, others change the columns of an adopted table, and only S3
-    has lifecycle rules. The page of an asset that the project's own code materializes shows nothing
-    of our observations, so it has its health as a check.
+    Only tables on S3 have `lifecycle`, and only landed tables have `quarantine`. Adopted tables
+    lack `declaration`, because other programs change their columns. Only tables of `maintain` have
+    `health`: their own code materializes them, so their pages do not show our observations.
     """
     left_out = set[str]()
     if not lake.on_s3(table.key):
@@ -88,9 +90,9 @@ def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
 
 
 def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
-    """The results for a table, one per name of `check_names`, as `assessed` or as it is now.
+    """The results for a table, one per name of `check_names`. Without `assessed`, it is read now.
 
-    If the log cannot be read, the check `readable` reports that, and all other checks fail, too.
+    If the log cannot be read, all checks fail with that error.
 
     Raises:
         Transient: storage did not answer.
@@ -157,10 +159,10 @@ def report_checks(
 ) -> None:
     """Writes the check results into the events of this run, as if the checks had run.
 
-    A run that `fails` loses events that it has not yielded, so its results are reported to the
-    instance instead. If a run that writes the table is queued or running, nothing is reported, and
-    its own checks give the results. Dagster considers the result that was planned last the newest,
-    and a run plans its checks when it is created, so results from here would hide those checks.
+    With `fails`, this run is about to fail and would lose its events, so the results are reported
+    to the instance instead. While another run that writes the table is queued or running, nothing
+    is reported: that run checks the table itself. Its checks were planned when it was created, and
+    Dagster takes the results planned last for the newest. Results from here would hide its results.
     """
     results = judge(table, lake, assessed)
     writers = [
@@ -200,31 +202,31 @@ def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:
 def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> CheckResult:
     missing = unreadable.missing
     archived = unreadable.archived
-    asked = archived[:_ARCHIVED_ASKED]
+    checked = archived[:_RESTORES_CHECKED]
     not_restored = [
-        name for name in asked if lake.store.archived_in(f"{snapshot.table}/{name}") is not None
+        name for name in checked if lake.store.archived_in(f"{snapshot.table}/{name}") is not None
     ]
     sentences = list[str]()
     if missing:
         sentences.append(
-            f"{len(missing)} of the files of version {snapshot.version} are not in storage:"
+            f"storage lacks {count_of(len(missing), 'file')} of version {snapshot.version}:"
             f" {_named(missing)}"
         )
     if archived:
         sentences.append(
-            f"{len(archived)} of the files of version {snapshot.version} are archived:"
+            f"version {snapshot.version} has {count_of(len(archived), 'archived file')}:"
             f" {_named(archived)}"
         )
         address = snapshot.uri.replace("s3a://", "s3://", 1)
-        example = f"{address}/{(not_restored or asked)[0]}"
+        example = f"{address}/{(not_restored or checked)[0]}"
         sentences.append(
-            f"no scan and no compaction can read them. {restore_advice(example)}"
+            f"no scan and no compaction can read archived files. {restore_advice(example)}"
             if not_restored
-            else f"they are restored, but only for some days. {restore_advice(example)}"
+            else f"archived files are restored, but only for some days. {restore_advice(example)}"
         )
     if not sentences:
         sentences.append(
-            f"version {snapshot.version} folds into {snapshot.file_count} file(s) of"
+            f"version {snapshot.version} has {count_of(snapshot.file_count, 'file')} of"
             f" {snapshot.size_bytes} bytes, all in storage"
         )
     return CheckResult(
@@ -237,7 +239,7 @@ def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> Ch
 
 
 def _declaration(table: Table, lake: Lake, facts: TableFacts) -> CheckResult:
-    """Fails if the next write is refused, or if rows were made by an earlier code."""
+    """Fails if the next write would be refused, or if earlier code computed some of the rows."""
     plan = compare_without_spark(lake, table, facts)
     sentences = [plan.sentence, plan.advice]
     is_changed_code = bool(plan.of(Kind.CODE_CHANGED))
@@ -282,14 +284,13 @@ def _quarantine(table: Table, lake: Lake) -> CheckResult:
         return CheckResult(
             name="quarantine",
             ok=False,
-            sentence=f"{key} holds lines, but its log does not say how many",
+            sentence=f"{key} contains refused lines, but its log does not record how many",
         )
     sentence = "no line was refused"
     if rows:
-        commands = f"lakehouse quarantine show {table.key}; then retry or settle"
         sentence = (
-            f"{rows} line(s) were refused; {key} has them with file, line, reason and text: "
-            f"{commands}"
+            f"{count_of(rows, 'refused line')} in {key}, each with its file, line number, reason "
+            f"and text. Use lakehouse quarantine show {table.key}, then retry or settle"
         )
     return CheckResult(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
 

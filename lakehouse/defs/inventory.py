@@ -25,8 +25,8 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 
-# Seconds between two ticks. AWS delivers a report once a day. A tick costs two or three listings on
-# S3, and nothing on disk.
+# Seconds between two ticks. AWS delivers one report a day. On S3, a tick costs two or three
+# listings; on a disk, nothing.
 _SECONDS_ON_DISK = 10
 _SECONDS_ON_S3 = 300
 _REPORTS_LOOKED_AT = 10
@@ -44,7 +44,7 @@ class InventoryConfig(dg.Config):
 def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     """The inventory asset: loads a report into its table, and compares it with the tables' logs.
 
-    The report is the newest complete one from AWS, or else a scan of our own.
+    The report is the newest complete report from AWS, or else our own scan of the bucket.
     """
     key = inventory_key(lake)
 
@@ -103,19 +103,20 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
 
 
 def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
-    """Requests a run once a day, and the first as soon as a table at the pipeline's end exists.
+    """Requests a run once a day, and the first run as soon as a final table exists.
 
-    A last table has inputs, and no other table reads it. Until one exists, there is little to show.
+    A final table has inputs, and no other table reads it. Before such a table exists, an inventory
+    has little to show.
     """
-    read = {source.key for table in tables for source in table.inputs}
-    last = [table for table in tables if table.inputs and table.key not in read] or tables
+    inputs = {source.key for table in tables for source in table.inputs}
+    final = [table for table in tables if table.inputs and table.key not in inputs] or tables
     any_exists = reduce(
         or_,
         (
             dg.AutomationCondition.asset_matches(
                 table_key(table), ~dg.AutomationCondition.missing()
             )
-            for table in last
+            for table in final
         ),
     )
     handled = dg.AutomationCondition.newly_requested() | dg.AutomationCondition.newly_updated()
@@ -130,11 +131,12 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
 
 
 def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.SensorDefinition:
-    """Requests a load when an AWS report is complete, and otherwise says what it waits for.
+    """Requests a load when an AWS report is complete, and otherwise reports what it waits for.
 
-    It ignores our own scans, which the asset makes itself. A tick lists folder names (once, and
-    once per configuration, starting at the last stamp seen) and reads a few checksums. It reads no
-    report and needs no Spark. If a load fails, the daily run tries again.
+    The sensor ignores our own scans, because the asset makes them itself. A tick lists the names of
+    the configurations, and the names of each configuration's reports after the last one seen. It
+    then reads a few checksums. It reads no report and needs no Spark. If a load fails, the daily
+    run tries again.
     """
     key = inventory_key(lake)
     budget = budget or TimeBudget()
@@ -195,16 +197,16 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
     return (
         None,
         (
-            f"no report of bucket {lake.store.bucket} was delivered; the inventory makes its own "
-            "once a day"
+            f"no report of bucket {lake.store.bucket} was delivered; the inventory scans the "
+            "bucket itself once a day"
         ),
     )
 
 
 def _seen(cursor: str | None) -> dict[str, str]:
-    """The newest stamp seen of each configuration.
+    """The newest report stamp that the sensor has seen, by configuration.
 
-    With an unreadable cursor, the sensor looks at all reports once more.
+    If the cursor is unreadable, the sensor checks all reports again.
     """
     try:
         return {
@@ -215,6 +217,7 @@ def _seen(cursor: str | None) -> dict[str, str]:
 
 
 def _loaded(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
+    """The name of the report that the newest materialization of the inventory loaded."""
     event = instance.get_latest_materialization_event(key)
     recorded = (
         event.asset_materialization.metadata.get("lakehouse/report")

@@ -36,7 +36,7 @@ def ttl_key(table: Table) -> dg.AssetKey:
 
 
 def landing_key(landing: Landing) -> dg.AssetKey:
-    """The asset key of the files below a landing prefix."""
+    """The asset key of the files below a landing prefix: landing, then the parts of the prefix."""
     return dg.AssetKey(
         ["landing", *(part for part in landing.prefix.removeprefix("landing/").split("/") if part)]
     )
@@ -48,7 +48,7 @@ def inventory_key(lake: Lake) -> dg.AssetKey:
 
 
 def costs_key(name: str) -> dg.AssetKey:
-    """The asset key of a table of costs: costs, name."""
+    """The asset key of a cost table: costs, name."""
     return dg.AssetKey(["costs", name])
 
 

@@ -28,7 +28,7 @@ from lakehouse.engine.landing.landed_files import Discovery
 from lakehouse.engine.store import FairOrder, TimeBudget
 from lakehouse.runtime.dagster_dev import request_server, server_sentence
 
-# Seconds between two ticks. Listing a bucket costs money; listing a folder does not.
+# Seconds between two ticks. Listing a bucket costs money, and listing a folder is free.
 _SECONDS_ON_DISK = 10
 _SECONDS_ON_S3 = 30
 _FIRST_PAUSE_SECONDS = 30
@@ -59,11 +59,11 @@ def landing_sensor(
 ) -> dg.SensorDefinition:
     """Requests one run for all tables with files to load, and gives a reason for every table.
 
-    The sensor decides by the same function as the run, from the listing and the table's ledger. It
-    reads the table's log only if no Dagster event records the last loaded batch. A failed batch is
-    requested again, with growing pauses. A table that requires manual action, or whose storage is
-    slow (`TimeBudget`), is reported and does not delay the others. Under a plain `dagster dev`, the
-    sensor starts the Spark server.
+    The sensor and the run choose the batch with the same function, from the listing and the table's
+    ledger. The sensor reads a table's log only if no Dagster event records the last loaded batch. A
+    failed batch is requested again, with growing pauses. A table that requires manual action, or
+    whose storage is slow (`TimeBudget`), is reported and does not delay other tables. Under a plain
+    `dagster dev`, the sensor starts the Spark server.
     """
     landed = [table for table in tables if table.source is not None]
     budget = budget or TimeBudget()
@@ -99,9 +99,10 @@ def landing_sensor(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TableState:
-    """A table as one tick saw it. `batch` is the batch to request a run for, if any.
+    """The state of a table in one tick.
 
-    `tries` are the ended runs that were requested for this batch, newest first.
+    `batch` is the number of the batch for which a run is requested, if any. `tries` are the ended
+    runs that were requested for this batch, newest first.
     """
 
     table: Table
@@ -123,7 +124,7 @@ class _Watch:
         self._discovery = Discovery(lake, tables, budget)
         self._turns = FairOrder(table.key for table in tables)
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
-        # A person may evaluate a tick in the UI while the daemon evaluates one.
+        # A person may evaluate a tick in the UI while the daemon evaluates another tick.
         self._one_tick = threading.Lock()
 
     def table_states(
@@ -147,12 +148,12 @@ class _Watch:
                 for key in self._turns.within(self._budget)
             }
             seconds = round(self._budget.spent_seconds)
-            left = f"left for the next tick, since storage took {seconds} s in this one"
-            seen = [
-                states.get(table.key) or _TableState(table=table, sentence=left)
+            deferred = f"left for the next tick, because storage took {seconds} s in this tick"
+            in_order = [
+                states.get(table.key) or _TableState(table=table, sentence=deferred)
                 for table in self._tables
             ]
-            return seen, self._discovery.settle()
+            return in_order, self._discovery.settle()
 
     def _state_of(
         self,
@@ -183,12 +184,12 @@ class _Watch:
             for record in tries
             if not repeated_by_person(record.dagster_run.tags) and not is_canceled(instance, record)
         ]
-        pause = _seconds_left(failed, now=now)
-        if pause > 0:
+        seconds_left = _seconds_left(failed, now=now)
+        if seconds_left > 0:
             return _TableState(
                 table=table,
                 sentence=Reason.TRIED_BEFORE.explain(
-                    batch=number, tries=len(failed), seconds=round(pause)
+                    batch=number, tries=len(failed), seconds=round(seconds_left)
                 ).sentence,
             )
         self._ledgers.pop(table.key, None)
@@ -202,13 +203,13 @@ class _Watch:
             batches = PlannedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
             ledger = batches.ledger()
             recorded = facts.values.get("lakehouse/landed_batch") if facts else None
-            # The table's log is read only if no event records the batch.
-            arrived = (
+            # The table's log is read only if no event records the last loaded batch.
+            last_batch = (
                 recorded
                 if isinstance(recorded, int)
                 else last_loaded(table, self._lake.facts(table.key), ledger)
             )
-            unfinished = unfinished_batch(self._lake, table, arrived, ledger, batches)
+            unfinished = unfinished_batch(self._lake, table, last_batch, ledger, batches)
             known = self._ledgers[table.key] = (event, ledger, unfinished)
         _, ledger, unfinished = known
         if unfinished is not None:
@@ -219,7 +220,7 @@ class _Watch:
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
-    """Seconds that are left of the pause after the last try."""
+    """The remaining seconds of the pause after the last try; 0 or less if the pause is over."""
     if not tries:
         return 0.0
     pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (len(tries) - 1))
@@ -236,7 +237,7 @@ def _request(due: Sequence[_TableState]) -> dg.RunRequest:
 
 
 def _run_key(state: _TableState) -> str:
-    """The run key. It includes the last try: Dagster skips a known key, even of a failed run."""
+    """The run key. It includes the last try: Dagster skips a known key, even if its run failed."""
     last_try = state.tries[0].dagster_run.run_id if state.tries else "first"
     return f"{state.table.key}:{state.batch}:{last_try}"
 

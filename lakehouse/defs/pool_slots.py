@@ -1,16 +1,16 @@
 """Shows which runs hold or await slots of the tables' pools, and frees slots of ended runs.
 
 Dagster frees a slot when its step ends. If the process dies first, or a person marks the run as
-canceled, the slot is never freed, and every run that shares the pool waits forever
-(dagster-io/dagster#28456). By default no Dagster daemon frees the slot, and none ever frees the
-slot of a run whose record was deleted.
+canceled, the slot is never freed. Every run that shares the pool then waits forever
+(dagster-io/dagster#28456). Dagster's daemon frees such slots only if it is configured to, and it
+never frees the slot of a run whose record was deleted.
 
 **Safety properties** (tests in `test_pool_slots.py`)
-- A slot is freed only if its run no longer has a record; or has ended, and either its process is
-  gone or a minute has passed.
+- A slot is freed only if the record of its run was deleted, or if its run has ended. After the end
+  of a run, either its process must be gone, or a minute must have passed.
 - A slot is never freed while the process of its run is known to be alive.
 - If only the pool keeps writers apart (`Adopted(writers="none")`), the process must be known to be
-  gone. Otherwise a process that continues after its run was marked as canceled could commit during
+  gone. Otherwise, a process that continues after its run was marked as canceled could commit during
   a compaction.
 """
 
@@ -27,8 +27,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.defs.keys import pool_of
 from lakehouse.defs.run_ownership import carrier, was_here
 
-# As `free_slots_after_run_end_seconds` in dagster.yaml. By then, a process that was asked to stop
-# has ended.
+# The same time as `free_slots_after_run_end_seconds` in dagster.yaml. By then, a process that was
+# asked to stop has ended.
 FREED_AFTER_MS = 60_000
 
 
@@ -40,7 +40,7 @@ class PoolSlots:
     records: Mapping[str, RunRecord]
 
     def wait_of(self, run_id: str, pool: str) -> str:
-        """Why a run waits for a pool; an empty string if it holds a slot of it, or one is free."""
+        """Why a run waits for a pool; empty if the run has one of its slots, or a slot is free."""
         info = self.pools.get(pool)
         if info is None or info.limit is None:
             return ""
@@ -61,7 +61,7 @@ class PoolSlots:
 
 
 def read_pool_slots(instance: dg.DagsterInstance, pools: Iterable[str]) -> PoolSlots:
-    """The slots of these pools now; empty if the instance has no pools."""
+    """The present slots of these pools; empty if the instance has no pools."""
     storage = instance.event_log_storage
     names = sorted(set(pools))
     if not names or not storage.supports_global_concurrency_limits:
@@ -87,9 +87,13 @@ def free_ended_slots(
             state = "was deleted" if record is None else "has ended"
             finding = f"run {run_id[:8]} {state} and still holds a slot of pool {pool}"
             if not _may_be_freed(record, process_must_be_gone=pool in guards):
+                button = (
+                    '"Free concurrency slot for step" on the page of the pool'
+                    if record is None
+                    else '"Free concurrency slots" on the page of the run'
+                )
                 sentences.append(
-                    f"{finding}; its process may still write. Once it is gone, "
-                    'use "Free concurrency slots" on the page of the run'
+                    f"{finding}; its process may still write. Stop that process, then use {button}"
                 )
                 continue
             for step_key in _steps(info, run_id):

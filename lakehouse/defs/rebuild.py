@@ -17,7 +17,7 @@ _DATA_VERSION = "dagster/data_version"
 def rebuild_event(
     table: Table, lake: Lake, outcome: RebuildOutcome
 ) -> dg.AssetMaterialization | dg.AssetObservation:
-    """A materialization, which updates downstream tables; an observation if rows are the same."""
+    """A materialization, which updates downstream tables; if no row changed, an observation."""
     metadata = {
         **table_metadata(table, assess(lake, table, outcome.facts)),
         "lakehouse/outcome": outcome.sentence,
@@ -29,7 +29,7 @@ def rebuild_event(
 
 
 def restore_event(table: Table, lake: Lake, sentence: str) -> dg.AssetObservation | None:
-    """An observation of a table whose archived rows are back; downstream tables do not follow."""
+    """An observation of a table whose archived rows were restored; downstream tables stay."""
     facts = lake.facts(table.key)
     if facts is None:
         return None

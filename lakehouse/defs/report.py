@@ -1,6 +1,6 @@
 """The morning page as an asset: `report/daily`, every morning after the inventory and the vacuums.
 
-The page is stored below the lake, and the asset's metadata says where.
+The page is stored below the lake's root, and the asset's metadata contains its address.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ import dagster as dg
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.metrics.facts import DagsterRecords
+from lakehouse.core.text import count_of
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import report_key, table_key
 from lakehouse.defs.metadata.fleet import fleet_metadata
@@ -27,8 +28,8 @@ def report_asset(
 ) -> dg.AssetsDefinition:
     """The asset that writes the page of a lake.
 
-    It runs every morning, and once soon after all assets in `after` exist. `everything` returns the
-    lake and its tables; only a run calls it.
+    The asset runs every morning. The first run starts earlier, as soon as all assets in `after`
+    exist. `everything` returns the lake and its tables; only a run calls it.
     """
     key = report_key(name)
 
@@ -40,8 +41,8 @@ def report_asset(
         pool="_".join(key.path),
         automation_condition=_every_morning(after),
         description="The state of all tables, worst first. Each morning's run also writes one HTML "
-        "page, as `lakehouse report` does: what needs attention, what ran and what did not and why,"
-        " and what it costs.",
+        "page, as `lakehouse report` does. The page shows what needs attention, which upkeep ran, "
+        "why other upkeep did not run, and what the tables cost.",
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         from lakehouse.engine.report.read import read_page
@@ -57,13 +58,13 @@ def report_asset(
             )
             html = render_page(page)
             store_page(lake.store, html, page.as_json(), now_ms=page.created_ms)
-        place = f"{lake.settings.root}/{NEWEST}"
-        context.log.info(f"{place}: {len(page.attention)} item(s) for your attention")
+        address = f"{lake.settings.root}/{NEWEST}"
+        context.log.info(f"{address}: {count_of(len(page.attention), 'item')} for your attention")
         keys = {table.key: table_key(table) for table in tables}
         return dg.MaterializeResult(
             metadata={
                 **fleet_metadata(page.tables, keys),
-                "lakehouse/page": dg.MetadataValue.path(place),
+                "lakehouse/page": dg.MetadataValue.path(address),
                 "lakehouse/needs_person": len(page.attention),
                 "lakehouse/bytes": len(html.encode("utf-8", "replace")),
             }
@@ -73,13 +74,14 @@ def report_asset(
 
 
 def _records(instance: dg.DagsterInstance) -> DagsterRecords | None:
-    """Dagster's own records. The page is made without them if they cannot be read."""
+    """Dagster's own records. If they cannot be read, the page is written without them."""
     with suppress(Exception):
         return measured_records(instance)
     return None
 
 
 def _every_morning(after: Sequence[dg.AssetKey]) -> dg.AutomationCondition[Any]:
+    """Requests a run every morning, and the first one as soon as all assets in `after` exist."""
     condition = dg.AutomationCondition
     morning = condition.cron_tick_passed(REPORT_CRON)
     if not after:

@@ -23,14 +23,14 @@ if TYPE_CHECKING or is_installed("dagster_pyspark"):
 else:
 
     class LazyPySparkResource(dg.ConfigurableResource[Any]):
-        """Stands for dagster-pyspark's resource where Spark is not installed."""
+        """Takes the place of dagster-pyspark's resource if Spark is not installed."""
 
         spark_config: dict[str, Any]
         _spark_session: Any = None
 
         @property
         def spark_session(self) -> Any:
-            """The session; opening it is refused with the extra to install."""
+            """Refuses to open a session; the message names the extra to install."""
             self._init_session()
             return self._spark_session
 
@@ -45,18 +45,24 @@ def tables_of(settings: Settings) -> tuple[Table, ...]:
 
 
 def lake_of(settings: Settings, resources: Mapping[str, Any], tables: Sequence[Table] = ()) -> Lake:
-    """The lake of all factories. It opens nothing until it is used; `s3` creates its clients."""
+    """The lake that all asset factories share. Nothing is opened before its first use.
+
+    The resource `s3`, if there is one, creates the lake's S3 clients.
+    """
     return open_lake(
         settings, resources["s3"].get_client if "s3" in resources else None, tables=tables
     )
 
 
 def lake_resources(settings: Settings) -> dict[str, Any]:
-    """The resource `spark`, and on S3 also `s3`, configured by AWS_ variables. boto3 finds keys."""
+    """The resource `spark`, and on S3 also `s3`.
+
+    The AWS_ variables configure `s3`, and boto3 finds the credentials.
+    """
     resources: dict[str, Any] = {"spark": spark_resource(settings)}
     if settings.on_s3:
         require("dagster_aws", extra="s3", purpose="a lake on S3")
-        from dagster_aws.s3 import S3Resource  # it loads boto3, which a lake on disk does not need
+        from dagster_aws.s3 import S3Resource  # loads boto3, which a lake on disk does not need
 
         class LakeS3(S3Resource):
             def get_client(self, **timeouts: Any) -> Any:
@@ -70,8 +76,9 @@ def lake_resources(settings: Settings) -> dict[str, Any]:
 def spark_resource(settings: Settings) -> LazyPySparkResource:
     """A lazy Spark session that waits for a starting server and replaces a dead session.
 
-    Its configuration is shown on Dagster's page, so it holds only the address of Spark: no token,
-    and no session id, since each process gets its own session.
+    Dagster's page shows the resource's configuration, so the configuration contains only Spark's
+    address and no token. It contains no session id either, because each process gets its own
+    session.
     """
 
     # Dagster copies the resource for each run without private fields, so settings are in a closure.

@@ -1,9 +1,11 @@
 """Records in tags which process executes a run, and closes runs whose process is gone.
 
 Dagster does not check whether a run's process is alive. If the process is killed, the run would
-hold pools and slots, and block the sensors, for hours. `python -m lakehouse.defs.run_ownership
-FOLDER` closes such runs in the instance of that folder, before Dagster starts there; with
-`--launched`, it closes all runs that Dagster launched, before their only code location starts.
+hold pools and slots, and block the sensors, for hours.
+
+`python -m lakehouse.defs.run_ownership FOLDER` closes such runs in the Dagster instance of that
+folder; use it before Dagster starts there. With `--launched`, it closes all runs that Dagster
+launched; use it before their only code location starts.
 """
 
 import os
@@ -19,7 +21,7 @@ from lakehouse.runtime.processes import Process, identify, process_space
 # Dagster's UI hides tags with this prefix. Source: dagster 1.13, dagster/_core/storage/tags.py,
 # HIDDEN_TAG_PREFIX
 _HIDDEN = ".dagster/lakehouse_"
-# Queued runs are not included: the next daemon starts them.
+# Queued runs are not included, because the next daemon starts them.
 _CARRIED = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.STARTING,
@@ -27,8 +29,8 @@ _CARRIED = [
     DagsterRunStatus.CANCELING,
 ]
 
-# Longer than the gap between a failed step and its retry, which begins after a minute at most and
-# then takes time to start a process and a Spark session.
+# Longer than the gap between a failed step and its retry. The retry begins after at most a minute,
+# and needs time to start a process and a Spark session.
 _SILENT_MS = 600_000
 
 
@@ -43,9 +45,9 @@ def read_tag(tags: Mapping[str, str], name: str) -> str | None:
 
 
 def process_tag(run_id: str) -> dict[str, str]:
-    """The tags that record this process as the one that executes the run.
+    """The tags that record that this process executes the run.
 
-    They include the run's id, because Dagster copies tags to re-executed runs.
+    Their values include the run's id, because Dagster copies tags to re-executed runs.
     """
     process = identify(os.getpid())
     space = process_space()
@@ -58,7 +60,7 @@ def process_tag(run_id: str) -> dict[str, str]:
 
 
 def repeated_by_person(tags: Mapping[str, str]) -> bool:
-    """Whether a person re-executed an earlier run; Dagster's own retries have a retry number."""
+    """Whether this run is a person's re-execution. Dagster's own retries have a retry number."""
     return "dagster/parent_run_id" in tags and "dagster/retry_number" not in tags
 
 
@@ -79,9 +81,9 @@ def carrier(run: dg.DagsterRun) -> Process | None:
 def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> list[str]:
     """Ends the runs whose process is gone, frees their pool slots, and returns their ids.
 
-    A run without a recorded process is dead only if no Dagster is up that could be starting it.
-    Records in a database may be shared by several machines: there, only processes of this machine
-    can be known to be gone.
+    A run without a recorded process counts as dead only with `nothing_is_up`: otherwise, a running
+    Dagster may be starting it. Several machines may share records in a database; in this case, only
+    runs whose process ran on this machine are ended.
     """
     is_shared = not isinstance(instance.run_storage, SqliteRunStorage)
 
@@ -96,8 +98,8 @@ def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> lis
 def close_launched_runs(instance: dg.DagsterInstance) -> list[str]:
     """Ends the runs that Dagster launched, frees their pool slots, and returns their ids.
 
-    Call it before the only code location that executes them starts: what ran there before is gone.
-    Runs of commands execute elsewhere and are kept.
+    Call this function before the only code location that executes these runs starts, when none of
+    their processes can be alive. Runs of commands execute elsewhere and are kept.
     """
     return _close(instance, lambda run, _: read_tag(run.tags, "once") is None)
 
@@ -107,9 +109,9 @@ def close_lost_runs(
 ) -> list[str]:
     """Ends runs whose process ran on this machine and is gone, and returns their ids.
 
-    These are runs of one of these assets, or of several in `job`, whose steps share a process. A
-    process on another or unknown machine is never considered dead. A step that waits for its retry
-    has no process, so the run must also have been silent for a while.
+    Only runs of one asset in `keys` are ended, and runs of several of them in `job`, whose steps
+    share a process. A process on another or unknown machine is never considered dead. A run whose
+    step waits for a retry has no process either, so a run must also have been silent for a while.
     """
 
     def is_lost(run: dg.DagsterRun, process: Process | None) -> bool:
@@ -130,7 +132,7 @@ def close_lost_runs(
 
 
 def was_here(run: dg.DagsterRun) -> bool:
-    """Whether the run's process ran on this machine since the last boot, so it can be checked."""
+    """Whether the run's process ran on this machine since its last boot, so it can be checked."""
     space = process_space()
     return space is not None and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
 
@@ -146,13 +148,13 @@ def _close(
         reason = (
             "no process had begun to execute it"
             if process is None
-            else f"process {process.pid}, which ran it, is gone"
+            else f"process {process.pid}, which executed the run, is gone"
         )
         if run.status is DagsterRunStatus.CANCELING:
             instance.report_run_canceled(run, f"{reason}; the run was being canceled")
         else:
             instance.report_run_failed(
-                run, f"{reason}; its commits are kept, and the next run does the rest"
+                run, f"{reason}; the run's commits are kept, and the next run does the rest"
             )
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         closed.append(run.run_id)
@@ -167,4 +169,4 @@ if __name__ == "__main__":
             else close_dead_runs(opened, nothing_is_up=True)
         )
         for closed_id in closed_ids:
-            print(f"run {closed_id[:8]} was closed: its process is gone", flush=True)
+            print(f"run {closed_id[:8]} was closed, because its process is gone", flush=True)

@@ -12,7 +12,7 @@ from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
-from lakehouse.core.text import printable
+from lakehouse.core.text import count_of, printable
 from lakehouse.defs.compaction import compact_after_write
 from lakehouse.defs.dagster_records import tag_as_read_nothing
 from lakehouse.defs.failures import dagster_words
@@ -34,9 +34,10 @@ _AGAIN_CRON = "*/30 * * * *"
 def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.AssetsDefinition:
     """The asset of a table: a run loads landed files, or updates the table from its inputs.
 
-    If its strategy says so, the run then compacts the table. A run that changes no row is recorded
-    with the previous data version, so nothing downstream is updated. If there is no table yet
-    (nothing has landed), a run records nothing. A changed transform is shown, and starts no run.
+    After the write, the run compacts the table if the table's strategy requires it. A run that
+    changes no row is recorded with the previous data version, so nothing downstream is updated. If
+    no table exists yet because nothing has landed, a run records nothing. Dagster shows that a
+    transform has changed, but the change starts no run.
     """
     hours = table.fresh_within_hours
 
@@ -67,7 +68,7 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
             evolved = _follow_declaration(lake, session, table, tables, context)
             outcome = write_table(lake, session, table, tell=context.log.info)
             facts, problem = compact_after_write(context, table, lake, spark, outcome)
-        _tell(context, table, outcome)
+        _log_outcome(context, table, outcome)
         if outcome.reason is Reason.INPUTS_UNCHANGED:
             tag_as_read_nothing(context.instance, context.run.run_id, table)
         if facts is not None:
@@ -106,7 +107,7 @@ def _follow_declaration(
 def automation_sensor(
     keys: Sequence[dg.AssetKey], *, name: str = "automation_sensor"
 ) -> dg.AutomationConditionSensorDefinition:
-    """Makes these assets follow their conditions. Dagster's own sensor is off by default."""
+    """Requests runs by the conditions of these assets. Dagster's own sensor is off by default."""
     return dg.AutomationConditionSensorDefinition(
         name=name,
         target=dg.AssetSelection.assets(*keys),
@@ -116,12 +117,13 @@ def automation_sensor(
 
 
 def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
-    """After each change of an input's rows, and twice an hour while the last run is a failure.
+    """Requests a run after each change of an input's rows, and twice an hour after a failed run.
 
     Dagster's `eager` misses a change that happens while the table is written, because the end of
-    that run counts as handling it. Here only a new request counts. A change in the tick of the
-    request is seen one tick later. At worst, a run finds nothing new. Source: dagster 1.13,
-    automation_condition.py, `eager` and `since_last_handled`.
+    that run counts as handling the change. Here, only a new request counts. If the change happens
+    in the same tick as a request, it causes another request one tick later; at worst, that run
+    finds nothing new. Source: dagster 1.13, automation_condition.py, `eager` and
+    `since_last_handled`.
     """
     condition = dg.AutomationCondition
     changed = (
@@ -146,9 +148,9 @@ def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
 def data_version(facts: TableFacts) -> str:
     """The last commit that changed a row, like `7@1763722800000`.
 
-    Compactions, rebuilds from a table's own rows, and rows that move to its archive do not change
-    it. The time distinguishes a table that was deleted and created again. If the log no longer has
-    such a commit, its oldest commit is used.
+    Compactions, rebuilds from a table's own rows, and moves of rows to the archive do not change
+    the data version. The time distinguishes a table that was deleted and created again. If the log
+    no longer has a commit that changed a row, its oldest commit is used.
     """
     commits = facts.history.commits
     changes = [
@@ -165,16 +167,17 @@ def data_version(facts: TableFacts) -> str:
 
 
 def code_tags(outcome: WriteOutcome) -> dict[str, str]:
-    """Tags that mark the asset's code as changed while the table has rows of earlier code.
+    """Tags that mark the asset's code as changed while earlier code computed some of the rows.
 
-    Otherwise Dagster records the present code for any run, also for one that computed no row.
+    Without these tags, Dagster would record the present code for each run, even if the run computed
+    no row.
     """
     since = outcome.code_changed_since
     return {} if since is None else {_CODE_VERSION: f"other code up to version {since}"}
 
 
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
-    """The landed files that were not read, by name and reason; a long list is cut."""
+    """The landed files that were not read, each with its reason; a long list is cut."""
     named = [
         printable(f"{aside.name} ({aside.size_bytes} bytes): {aside.why}")
         for aside in files[:_NAMED]
@@ -189,17 +192,19 @@ def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
         if len(files) > _NAMED
         else []
     )
-    return "\n".join([f"{table.key}: {len(files)} landed file(s) were set aside", *named, *more])
+    heading = f"{table.key}: set aside {count_of(len(files), 'landed file')}"
+    return "\n".join([heading, *named, *more])
 
 
-def _tell(context: dg.AssetExecutionContext, table: Table, outcome: WriteOutcome) -> None:
+def _log_outcome(context: dg.AssetExecutionContext, table: Table, outcome: WriteOutcome) -> None:
     context.log.info(f"{table.key}: {outcome.sentence}")
     if outcome.set_aside:
         context.log.warning(set_aside_text(table, outcome.set_aside))
     if outcome.properties_left:
-        left = ", ".join(
+        kept = ", ".join(
             f"{name}={value}" for name, value in sorted(outcome.properties_left.items())
         )
         context.log.warning(
-            f"{table.key}: {left} was set by a person and stays, although its strategy differs"
+            f"{table.key}: kept table properties that a person has set, although the declared "
+            f"strategy differs: {kept}"
         )

@@ -1,7 +1,7 @@
 """One TTL asset per table whose rows expire. It runs daily, by the clock.
 
-It depends on nothing: rows reach their time while nothing happens. Expired rows are no change for
-tables downstream, so the table itself gets an observation, as after a compaction.
+The asset depends on no other asset, because rows expire without any event. Downstream tables do not
+follow the deletion, so it is reported as an observation of the table, as a compaction is.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class TtlConfig(dg.Config):
 
 
 def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
-    """The asset that deletes a table's rows that are past their time."""
+    """The asset that deletes a table's expired rows."""
     condition = dg.AutomationCondition
 
     @dg.asset(
@@ -43,8 +43,7 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         output_required=False,
         required_resource_keys={resource},
         automation_condition=condition.cron_tick_passed(TTL_CRON) & ~condition.in_progress(),
-        description=f"Deletes the rows of {table.key} that are past their time. Tables downstream"
-        " keep their rows.",
+        description=f"Deletes the expired rows of {table.key}. Downstream tables keep their rows.",
     )
     def ttl(
         context: dg.AssetExecutionContext, config: TtlConfig

@@ -1,8 +1,8 @@
 """One vacuum asset per table, downstream of the inventory.
 
-A new inventory requests the vacuums of all tables in one run. A compaction also requests the vacuum
-of its table if the policy says so. A vacuum depends on these assets only, and not on its table, for
-the same reason as a compaction (`compaction.py`).
+A new inventory requests the vacuums of all tables in one run. With `Vacuum(after_compaction=True)`,
+a compaction also requests the vacuum of its table. A vacuum depends on these assets only, and not
+on its table, for the same reason as a compaction (`compaction.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +14,7 @@ import dagster as dg
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.journal_records import FAILED_NAMED, VacuumRecord
+from lakehouse.core.text import count_of
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
 from lakehouse.defs.metadata.runs import vacuum_metadata
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 DELETED = "deleted"
-# The tag of runs that an automation condition requested. Source: dagster 1.13,
+# Dagster's tag of the runs that an automation condition requested. Source: dagster 1.13,
 # dagster/_core/storage/tags.py
-BY_ITSELF = "dagster/from_automation_condition"
+_AUTOMATION_TAG = "dagster/from_automation_condition"
 _FACTS: dict[tuple[str, str], "LakeFacts"] = {}  # key: run id and root of the lake
 
 
@@ -53,9 +54,9 @@ def vacuum_asset(
 ) -> dg.AssetsDefinition:
     """The asset that vacuums a table.
 
-    It runs after each inventory. Without an inventory asset, it runs at the times of `cron` (UTC).
-    `resource` is the key of the resource that opens its Spark session. `everything` returns all
-    tables that may borrow files of this one, and their lake; only a run calls it.
+    The asset runs after each inventory. Without an inventory asset, it runs at the times of `cron`
+    (UTC). `resource` is the key of the resource that opens its Spark session. `everything` returns
+    the lake and all tables that may borrow files of this table; only a run calls it.
     """
     triggers = [] if cron else [inventory_key(lake)]
     if table.vacuum.after_compaction:
@@ -108,7 +109,7 @@ def _facts_of_run(
     lake: Lake,
     everything: Callable[[], tuple[Lake, Sequence[Table]]],
 ) -> "LakeFacts":
-    """The facts of this run, shared by its steps. Facts of earlier runs are dropped."""
+    """The lake's facts, which the vacuums of one run share. Facts of other runs are dropped."""
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
     key = (context.run.run_id, lake.settings.root)
@@ -143,9 +144,9 @@ def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, com
     """
     try:
         refuse_upkeep(lake, table, command)
-    except Refused as held:
-        if BY_ITSELF in context.run.tags:
-            return str(held)
+    except Refused as refused:
+        if _AUTOMATION_TAG in context.run.tags:
+            return str(refused)
         raise
     return ""
 
@@ -158,9 +159,10 @@ def _last_vacuum(lake: Lake, table: Table) -> VacuumRecord | None:
 def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[dg.AssetKey]:
     """Requests a run after an update of any trigger, and at the times of `cron`, if given.
 
-    This is Dagster's `eager`, limited to the triggers. A write to the table is not a trigger, since
-    the files that it replaces are still within the retention. Triggers that were never
-    materialized, like the compaction of a table that needs none, do not delay a vacuum.
+    This is Dagster's `eager`, limited to the triggers. A write to the table is not a trigger,
+    because the files that the write replaces are still within the retention. A trigger that was
+    never materialized does not delay a vacuum. An example is the compaction of a table that needs
+    no compaction.
     """
     condition = dg.AutomationCondition
     eager = condition.eager().without(~condition.any_deps_missing())
@@ -180,14 +182,15 @@ def _check_spec(table: Table) -> dg.AssetCheckSpec:
 
 
 def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:
-    """Whether the last vacuum deleted all files of its plan."""
+    """The result of the check: whether the last vacuum deleted all files of its plan."""
     failed = [] if record is None else [f"{name}: {why}" for name, why in record.failed.items()]
-    more = " or more" if len(failed) == FAILED_NAMED else ""
+    or_more = " or more" if len(failed) == FAILED_NAMED else ""
     return dg.AssetCheckResult(
         asset_key=vacuum_key(table),
         check_name=DELETED,
         passed=not failed,
-        description=f"{len(failed)}{more} file(s) could not be deleted, like {failed[0]}"
+        description=f"{count_of(len(failed), 'file')}{or_more} could not be deleted, for example "
+        f"{failed[0]}"
         if failed
         else "no deletion failed",
         metadata={"failed": len(failed)},

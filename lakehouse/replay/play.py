@@ -1,20 +1,20 @@
 """Lands the files of 2013 hour by hour, and continues where the last call stopped.
 
-1. Take the lock in the state folder, so that only one replay at a time runs for a lake. The kernel
-   releases it when the process dies.
+1. Take the lock in the state folder, so that only one replay at a time runs for a lake. If the
+   process dies, the kernel releases the lock.
 2. Read the state, `_lakehouse/replay.json` in the store: where this lake's replay started, and the
    next hour.
 3. Write the files of the next hour, each in one request and only if it does not exist. The first
    hour also writes the reference files.
-4. When all of them exist, advance the state by an hour.
+4. When all files of the hour exist, advance the state by an hour.
 
 **Safety properties** (tests in `test_play.py`)
 - Past hours are never written again, so a deleted file does not reappear.
 - After a kill between steps 3 and 4, the same hour lands again with the same names and bytes;
   existing files are not overwritten.
-- The start and the hour determine which files land. Events delivered before the start never land;
-  events of earlier flights delivered after it do. The replay ends an hour after the last delivery,
-  early on 1 January 2014.
+- The start and the hour determine which files land. Events delivered before the start never land.
+  Events delivered after the start land, even those of earlier flights. The replay ends an hour
+  after the last delivery, early on 1 January 2014.
 """
 
 import json
@@ -96,10 +96,11 @@ def play(
         Transient: another replay is running for this lake.
     """
     lock = home / "replay" / "lock"
-    at_work = Transient(
-        f"another replay lands files for this lake (it holds {lock}). Try again when it has ended."
+    refusal = Transient(
+        f"another replay lands files for this lake: it holds the lock {lock}. Try again when that "
+        "replay has ended."
     )
-    with hold_lock(lock, seconds=0, refusal=at_work):
+    with hold_lock(lock, seconds=0, refusal=refusal):
         world = prepare(home)
         position = _position(store, start)
         end = min(world.end, until or world.end)
@@ -143,8 +144,8 @@ def _hours(
     hour = position.next
     while hour < end:
         chunk_end = min(end, hour + _HOURS_READ_AT_ONCE * HOUR)
-        found = world.files(hour, chunk_end, changes=changes, first=position.start)
-        files = {at: list(group) for at, group in groupby(found, key=attrgetter("hour"))}
+        landing = world.files(hour, chunk_end, changes=changes, first=position.start)
+        files = {at: list(group) for at, group in groupby(landing, key=attrgetter("hour"))}
         while hour < chunk_end:
             first = reference_files(hour) if hour == position.start else ()
             yield hour, [*first, *files.get(hour, ())]
@@ -178,7 +179,8 @@ def _read_position(store: Store) -> ReplayPosition | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise Broken(
-            f"{STATE} cannot be read ({error!r}). Delete it to land the year from its start."
+            f"{STATE} cannot be read ({error!r}). Delete this file: the replay then lands the year "
+            "from its start again, and keeps files that exist."
         ) from error
 
 

@@ -1,7 +1,8 @@
 """The prepared year: computed once, kept in the state folder, and read by the hour.
 
-The year is written under a private name and then renamed, so an incomplete year is never read. Its
-name contains the release of the data and `_EDITION`, so a year of other data or rules is not read.
+The year is written to a folder with a temporary name and then renamed, so an incomplete year is
+never read. The final name contains the release of the data and `_EDITION`, so a year that was
+prepared from other data or by other rules is not read either.
 """
 
 import shutil
@@ -36,7 +37,8 @@ class World:
     ) -> Iterator[LandingFile]:
         """The files of the hours from `start` to before `end`, by hour and name.
 
-        `changes` is `off`, or the shape of the flights' change data, whose full load is at `first`.
+        `changes` is `off`, or the shape of the flights' change data (`dms` or `debezium`). `first`
+        is the hour at which their full load begins.
         """
         events, weather = (self._rows(name, start, end) for name in ("events", "weather"))
         flights = (
@@ -48,7 +50,7 @@ class World:
 
     @cached_property
     def end(self) -> datetime:
-        """The hour after the last file: late events of 31 December come on 1 January 2014."""
+        """The hour after the last file. Late events of 31 December land on 1 January 2014."""
         from pyarrow import parquet
 
         metadata: Any = parquet.read_metadata(self.folder / "events.parquet")

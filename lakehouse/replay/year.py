@@ -1,4 +1,4 @@
-"""The year's deliveries in landing order. Run as a program, it writes them to a folder."""
+"""The year's deliveries in landing order. Run as a program, this module writes them to a folder."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ _ROW_GROUP_ROWS = 1 << 12
 
 
 def write_year(folder: Path) -> None:
-    """Writes `weather.parquet`, then `events.parquet`. Errors show early, in the smaller file."""
+    """Writes `weather.parquet`, and then the larger `events.parquet`, so that errors show early."""
     _write(folder / "weather.parquet", [observations()])
     _write(folder / "events.parquet", delivered_events())
 

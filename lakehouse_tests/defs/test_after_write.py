@@ -103,5 +103,5 @@ def test_very_many_foreign_files_are_named_up_to_a_limit(count: int, lines: int)
     text = set_aside_text(
         orders, [SetAside(name=f"{number}.txt", size_bytes=1, why="no") for number in range(count)]
     )
-    assert f"{count} landed file(s) were set aside\n0.txt (1 bytes): no" in text
+    assert f"set aside {count} landed file{'s' if count > 1 else ''}\n0.txt (1 bytes): no" in text
     assert len(text.splitlines()) == lines

@@ -164,9 +164,9 @@ def test_a_first_inventory_or_vacuum_that_never_comes_is_late(
     monkeypatch.setattr("lakehouse.defs.alerts.now_ms", lambda: later_ms)
     materialized(instance, orders, health_score=90)
     assert tick(instance, lake, *daily) == "1 alert; a message was delivered"
-    assert "\nvacuum/bronze/orders is late: it was never done" in webhook.texts[0]
+    assert "\nvacuum/bronze/orders is late: it never succeeded" in webhook.texts[0]
     assert tick(instance, lake, inventory, *daily) == "2 alerts; a message was delivered"
-    assert "\ninventory/lake is late: it was never done" in webhook.texts[1]
+    assert "\ninventory/lake is late: it never succeeded" in webhook.texts[1]
 
 
 @pytest.mark.parametrize(

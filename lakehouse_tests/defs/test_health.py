@@ -106,7 +106,7 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(lake: Lake, story: LogBui
     lake.store.delete(["bronze/orders/f1"])
     readable = judge(orders, lake)[0]
     assert (readable.ok, readable.is_error) == (False, True)
-    assert readable.sentence == "1 of the files of version 1 are not in storage: f1"
+    assert readable.sentence == "storage lacks 1 file of version 1: f1"
 
 
 @pytest.mark.parametrize("is_restored", [False, True])
@@ -128,8 +128,8 @@ def test_an_archived_file_is_named_with_the_commands_to_type_and_a_restored_one_
     monkeypatch.setattr(lake.store, "archived_in", lambda _: archive)
     readable = judge(orders, lake)[0]
     assert (readable.ok, readable.is_error) == (False, not is_restored)
-    state = "they are restored, but only for some days" if is_restored else "no scan and no"
-    assert readable.sentence.startswith(f"1 of the files of version 1 are archived: f1; {state}")
+    state = "archived files are restored, but" if is_restored else "no scan and no compaction can"
+    assert readable.sentence.startswith(f"version 1 has 1 archived file: f1; {state}")
     assert "aws s3api restore-object --bucket" in readable.sentence
     assert "/f1 --storage-class STANDARD --force-glacier-transfer" in readable.sentence
 
@@ -225,8 +225,8 @@ def test_quarantined_lines_are_counted(lake: Lake, story: LogBuilder) -> None:
     result = judge(orders, lake)[-1]
     assert (result.name, result.ok, result.is_error) == ("quarantine", False, False)
     assert result.sentence == (
-        "3 line(s) were refused; quarantine/bronze/orders has them with file, line, reason and text: "
-        "lakehouse quarantine show bronze/orders; then retry or settle"
+        "3 refused lines in quarantine/bronze/orders, each with its file, line number, reason and text. "
+        "Use lakehouse quarantine show bronze/orders, then retry or settle"
     )
 
 

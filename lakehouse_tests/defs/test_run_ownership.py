@@ -91,7 +91,7 @@ def test_a_run_whose_process_is_gone_fails_with_a_sentence_and_frees_its_pool(
     assert status_of(records, run_id) is DagsterRunStatus.FAILURE
     assert holders(records) == set()
     assert any(
-        f"process {gone[0]}, which ran it, is gone" in entry.message
+        f"process {gone[0]}, which executed the run, is gone" in entry.message
         for entry in records.all_logs(run_id)
     )
 
@@ -198,7 +198,7 @@ def test_a_compaction_whose_process_is_gone_blocks_no_other_and_fails_with_a_sen
     ]
     assert (status_of(records, run_id), holders(records)) == (DagsterRunStatus.FAILURE, set())
     assert any(
-        f"process {gone[0]}, which ran it, is gone" in entry.message
+        f"process {gone[0]}, which executed the run, is gone" in entry.message
         for entry in records.all_logs(run_id)
     )
 

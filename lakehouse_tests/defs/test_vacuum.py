@@ -115,7 +115,9 @@ def test_a_paused_table_is_left_alone_keeps_what_its_last_vacuum_could_not_delet
         for check in done.get_asset_check_evaluations()
     ]
     said = (
-        "2 file(s) could not be deleted, like f: AccessDenied" if failed else "no deletion failed"
+        "2 files could not be deleted, for example f: AccessDenied"
+        if failed
+        else "no deletion failed"
     )
     assert checks == ([(DELETED, not failed, said)] if by_itself else [])
     assert done.success == by_itself and len(vacuum_records(lake.store, orders.key)) == 1

@@ -1,1 +1,1 @@
-"""Decides what the metrics of a lake say, and which alerts fire."""
+"""Computes the metrics of a lake, and decides which alerts fire."""

@@ -1,9 +1,10 @@
-"""Which alerts fire, and which messages are due. Each alert is sent once, and once when it is over.
+"""Decides which alerts fire and which messages are due.
 
-A message that was not delivered is sent again after 1, 2, 4 … minutes, at most an hour. It may have
-arrived without an answer in time, so each attempt may repeat it.
+Each alert is reported when it begins, and once more when it is resolved. A message that was not
+delivered is sent again after 1, 2, 4 … minutes, at most an hour. If only the webhook's answer was
+late, the message arrives twice.
 
-A fact that is unknown changes nothing: an alert that fired keeps firing, and no other one begins.
+An unknown fact changes nothing: a firing alert keeps firing, and no new alert begins.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +16,11 @@ from lakehouse.core.checks import CheckResult
 from lakehouse.core.text import count_of, printable, utc_text
 from lakehouse.core.units import HOUR_MS
 
-# `lakehouse health` shows scores below 50 in red. The higher limit at the end avoids a message for
-# each compaction of a table that lives at the border.
+# An alert begins below 50, where `lakehouse health` shows the score in red. It ends only at 60, so
+# that a table whose score stays close to 50 does not cause a message after each compaction.
 SICK_SCORE = 50.0
 WELL_SCORE = 60.0
-# Inventories and vacuums run once a day. Two missed ones, and two hours for the run.
+# Inventories and vacuums run once a day. The limit is two missed runs, plus two hours to run.
 LATE_HOURS = 50
 _FIRST_PAUSE_MS = 60_000
 _MOST_DOUBLINGS = 6
@@ -30,12 +31,12 @@ _LINE_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertFacts:
-    """The newest facts about a lake; `None` is unknown.
+    """The newest facts about a lake; `None` means unknown.
 
-    - `checks`: the newest result of each check, by asset and name.
-    - `scores`: the health of each table and its sentence.
-    - `done_ms`: when each daily upkeep, like `vacuum/bronze/weather`, was done last.
-    - `waits_ms`: for upkeep that was never done, when it first had something to do.
+    - `checks`: the newest result of each check, by asset and check name.
+    - `scores`: each table's health score, and the sentence that explains the score.
+    - `done_ms`: the last success of each daily upkeep asset, for example `vacuum/bronze/weather`.
+    - `waits_ms`: for upkeep that never succeeded, when its first table appeared.
     """
 
     checks: Mapping[tuple[str, str], CheckResult | None] = field(
@@ -50,10 +51,10 @@ class AlertFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """An alert that fires, or that is over but not reported as such.
+    """An alert that fires, or whose end is not reported yet (`is_over`).
 
-    `subject` identifies it. `is_sent`: its first message was delivered. `tries` are the attempts to
-    send the next message, the newest one at `tried_ms`.
+    `subject` identifies the alert. `is_sent` is set when its first message was delivered. `tries`
+    counts the attempts to send the next message; the newest attempt was at `tried_ms`.
     """
 
     subject: str
@@ -65,7 +66,7 @@ class Alert:
     tried_ms: int = 0
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether a message about it is to be sent now."""
+        """Whether a message about this alert is to be sent now."""
         pause_ms = _FIRST_PAUSE_MS << min(self.tries - 1, _MOST_DOUBLINGS) if self.tries else 0
         has_news = self.is_over or not self.is_sent
         return has_news and now_ms - self.tried_ms >= min(pause_ms, HOUR_MS)
@@ -73,19 +74,22 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class _Judgement:
-    """Whether something is wrong now (`None`: unknown), and a sentence with the way out."""
+    """Whether something is wrong now (`None`: unknown), and a sentence with what to do."""
 
     is_wrong: bool | None
     sentence: str = ""
 
 
 def next_alerts(before: Sequence[Alert], facts: AlertFacts, *, now_ms: int) -> tuple[Alert, ...]:
-    """The alerts that follow from these facts, oldest first. Those no longer watched are over."""
+    """The alerts that follow from these facts, oldest first.
+
+    An alert whose subject is no longer watched is over.
+    """
     known = {alert.subject: alert for alert in before}
     firing = {alert.subject for alert in before if not alert.is_over}
     alerts = list[Alert]()
-    judged = _judge(facts, firing, now_ms)
-    for subject, judgement in judged.items():
+    judgements = _judge(facts, firing, now_ms)
+    for subject, judgement in judgements.items():
         alert = known.get(subject)
         is_wrong = judgement.is_wrong
         if is_wrong is None:
@@ -94,14 +98,17 @@ def next_alerts(before: Sequence[Alert], facts: AlertFacts, *, now_ms: int) -> t
             alerts.append(Alert(subject=subject, sentence=judgement.sentence, since_ms=now_ms))
         elif alert is not None:
             alerts.append(replace(alert, is_over=not is_wrong))
-    alerts += [replace(alert, is_over=True) for alert in before if alert.subject not in judged]
-    # The end of an alert that was never reported is not reported either.
+    alerts += [replace(alert, is_over=True) for alert in before if alert.subject not in judgements]
+    # If the beginning of an alert was never reported, neither is its end.
     reported = [alert for alert in alerts if alert.is_sent or not alert.is_over]
     return tuple(sorted(reported, key=lambda alert: alert.since_ms))
 
 
 def message_of(alerts: Sequence[Alert], *, lake: str) -> str:
-    """The message about these alerts, in the markup that Slack and Teams share, or nothing."""
+    """The message about these alerts, in the markup that Slack and Teams share.
+
+    The message is empty if no alert has begun or ended.
+    """
     begun = [alert for alert in alerts if not alert.is_sent]
     ended = [alert for alert in alerts if alert.is_over]
     if not begun and not ended:
@@ -115,12 +122,12 @@ def message_of(alerts: Sequence[Alert], *, lake: str) -> str:
 
 
 def trial_message(*, lake: str) -> str:
-    """A message that only shows that messages arrive."""
+    """A test message, which shows that alerts arrive."""
     return _safe(f"Lake {lake}: this is a test. Alerts arrive here.")
 
 
 def tried(alerts: Iterable[Alert], *, now_ms: int) -> tuple[Alert, ...]:
-    """The alerts with a new attempt to send those that are due."""
+    """The same alerts, with another attempt recorded for each alert that is due."""
     return tuple(
         replace(alert, tries=alert.tries + 1, tried_ms=now_ms) if alert.is_due(now_ms) else alert
         for alert in alerts
@@ -128,7 +135,7 @@ def tried(alerts: Iterable[Alert], *, now_ms: int) -> tuple[Alert, ...]:
 
 
 def delivered(alerts: Iterable[Alert], *, now_ms: int) -> tuple[Alert, ...]:
-    """The alerts after those that were due at `now_ms` are sent: if over, they are forgotten."""
+    """The alerts after the due ones were reported; those whose end was reported are left out."""
     return tuple(
         replace(alert, is_sent=True, tries=0, tried_ms=0) if alert.is_due(now_ms) else alert
         for alert in alerts
@@ -137,24 +144,26 @@ def delivered(alerts: Iterable[Alert], *, now_ms: int) -> tuple[Alert, ...]:
 
 
 def _judge(facts: AlertFacts, firing: AbstractSet[str], now_ms: int) -> dict[str, _Judgement]:
-    judged = dict[str, _Judgement]()
+    """The judgement of each watched subject."""
+    judgements = dict[str, _Judgement]()
     for (asset, check), result in facts.checks.items():
-        judged[f"check {check} of {asset}"] = _of_check(asset, check, result)
+        judgements[f"check {check} of {asset}"] = _of_check(asset, check, result)
     for table, health in facts.scores.items():
         subject = f"health of {table}"
-        judged[subject] = _of_health(table, health, was_sick=subject in firing)
+        judgements[subject] = _of_health(table, health, was_sick=subject in firing)
     upkeep = {
         asset: _of_upkeep(asset, ms, facts.waits_ms.get(asset), now_ms)
         for asset, ms in facts.done_ms.items()
     }
-    # Vacuums follow the inventory. If it is late, they would all be reported for the same cause.
+    # Vacuums run after the inventory. If the inventory is late, only the inventory is reported:
+    # the vacuums are late for the same cause.
     inventory_is_late = any(
         judgement.is_wrong for asset, judgement in upkeep.items() if asset.startswith("inventory/")
     )
     for asset, judgement in upkeep.items():
         is_a_consequence = inventory_is_late and asset.startswith("vacuum/")
-        judged[f"{asset} is late"] = _Judgement(None) if is_a_consequence else judgement
-    return judged
+        judgements[f"{asset} is late"] = _Judgement(None) if is_a_consequence else judgement
+    return judgements
 
 
 def _of_check(asset: str, check: str, result: CheckResult | None) -> _Judgement:
@@ -177,16 +186,20 @@ def _of_upkeep(asset: str, done_ms: int | None, waits_ms: int | None, now_ms: in
     since_ms = waits_ms if done_ms is None else done_ms
     if since_ms is None:
         return _Judgement(None)
-    last = "was never done, though a table exists since" if done_ms is None else "was done last at"
+    last_success = (
+        "it never succeeded, although its first table appeared at"
+        if done_ms is None
+        else "its last success was at"
+    )
     sentence = (
-        f"it {last} {utc_text(since_ms)}, at most {LATE_HOURS} h are usual. Look at the "
-        f"runs of {asset} on the page, and whether automation_sensor is on."
+        f"{last_success} {utc_text(since_ms)}, more than {LATE_HOURS} h ago. Check the runs of "
+        f"{asset} in Dagster, and that the automation sensor is on."
     )
     return _Judgement(now_ms - since_ms > LATE_HOURS * HOUR_MS, sentence)
 
 
 def _safe(line: str) -> str:
-    """One line of a message, in which no name from outside becomes a link or a mention.
+    """One line of a message, escaped so that no name from outside becomes a link or a mention.
 
     Source: https://api.slack.com/reference/surfaces/formatting#escaping
     """

@@ -1,4 +1,4 @@
-"""The facts from which the metrics of a lake are made. `None` means unknown."""
+"""The facts from which the metrics of a lake are computed. `None` means unknown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,16 +10,16 @@ from lakehouse.core.scheduling.health import Health
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
-    """One table. All facts but `is_readable` are unknown if it cannot be read.
+    """One table. If it is not readable, all other facts are unknown.
 
-    - `is_readable`: whether its log and journal could be read.
+    - `is_readable`: whether the table's log and journal could be read.
     - `exists`: whether there is a table; a declared table may not have been written yet.
-    - `decision`: the name of the reason why it would, or would not, be compacted now.
+    - `decision`: the name of the reason why the table would, or would not, be compacted now.
     - `last_vacuum_ms`: when its newest vacuum began.
     - `archived_bytes`: the size of its archive.
-    - `other_bytes`: the bytes of the parts that its log does not have, as far as they are known.
-    - `operations`: its upkeep that ended within the last days, oldest first.
-    - `totals`: the totals of its upkeep.
+    - `other_bytes`: the bytes, if known, of each part that the log does not list.
+    - `operations`: the upkeep operations that ended within the last days, oldest first.
+    - `totals`: the sums over all upkeep operations since the first reading.
     - `budget_usd_per_month`: the declared budget.
     """
 
@@ -43,7 +43,7 @@ class MeasuredTable:
 class DagsterRecords:
     """Dagster's own records: their size, the number of runs, and the newest result of each check.
 
-    `checks` maps the asset, like `bronze/weather`, and the check's name to whether it passed.
+    `checks` maps an asset (`bronze/weather`) and a check's name to whether the check passed.
     """
 
     size_bytes: int
@@ -55,7 +55,7 @@ class DagsterRecords:
 class MeasuredLake:
     """A lake at one time.
 
-    `sources` names each source of facts about the whole lake, and whether it could be read.
+    `sources` maps each source of facts about the whole lake to whether it could be read.
     """
 
     tables: tuple[MeasuredTable, ...]

@@ -1,9 +1,10 @@
 """The metrics of a lake: names, labels and help texts, and their values from the facts.
 
-A value that is unknown is absent, and never 0. No label holds a run, a file or a partition, so the
-number of series grows with the number of tables only.
+An unknown value is absent, and never 0. No label contains a run, a file or a partition, so the
+number of series grows only with the number of tables.
 
-Counters count since the metrics of a table were read first (`totals`), so they never go back.
+A counter starts when the metrics of its table are first read. It never decreases, because its
+totals are stored (`totals.py`).
 Source: https://prometheus.io/docs/practices/naming/ and .../instrumenting/writing_exporters/
 """
 
@@ -17,13 +18,13 @@ from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredT
 from lakehouse.core.metrics.totals import TableTotals
 
 _TABLE = ("table", "layer")
-# Every table may have these.
+# The kinds of operation that every table may have.
 _KINDS = ("compaction", "vacuum")
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: its full name, what it says, and the names of its labels."""
+    """A metric: its full name, its help text, the names of its labels, and its kind."""
 
     name: str
     help: str
@@ -33,7 +34,10 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of a metric, with the values of its labels; of a summary, the sum and the count."""
+    """A value of a metric, and the values of its labels.
+
+    For a summary, `value` is the sum and `count` the number of observations.
+    """
 
     metric: Metric
     labels: tuple[str, ...]
@@ -47,8 +51,8 @@ MERGEABLE_FILES = Metric("lakehouse_table_mergeable_files", "Files a compaction 
 ROWS = Metric("lakehouse_table_rows", "Rows, if the log counts them.")
 BYTES = Metric(
     "lakehouse_table_bytes",
-    "Bytes by part: live, tombstoned (removed, while the log still lists them), archived; orphaned,"
-    " noncurrent and log by the newest inventory; multipart (unfinished uploads, on S3).",
+    "Bytes by part: live, tombstoned (removed, but still listed by the log), archived; orphaned, "
+    "noncurrent and log, as of the newest inventory; multipart (unfinished uploads, on S3).",
     (*_TABLE, "part"),
 )
 HEALTH_SCORE = Metric("lakehouse_table_health_score", "Health, from 0 (bad) to 100.")
@@ -60,7 +64,7 @@ LAST_COMPACTION = Metric(
 )
 LAST_VACUUM = Metric(
     "lakehouse_table_last_vacuum_timestamp_seconds",
-    "Start of the newest vacuum, if vacuums are automatic; whether or not it deleted anything.",
+    "Start of the newest vacuum, even if it deleted nothing. Absent unless vacuums are automatic.",
 )
 QUARANTINED_ROWS = Metric("lakehouse_quarantined_rows", "Rejected records in quarantine.")
 PAUSED = Metric("lakehouse_table_paused", "1 while a person has paused the upkeep, else 0.")
@@ -90,18 +94,18 @@ OPERATIONS = Metric(
 )
 DURATION = Metric(
     "lakehouse_operation_duration_seconds",
-    "Durations of the operations that ended, as far as they are known.",
+    "Known durations of the operations that ended.",
     (*_TABLE, "operation"),
     "summary",
 )
 PREDICTION_ERROR = Metric(
     "lakehouse_operation_prediction_error_ratio",
-    "How far the newest prediction was off, as a share of the actual figure.",
+    "Error of the newest prediction, as a share of the actual figure.",
     (*_TABLE, "operation", "figure"),
 )
 COST = Metric(
     "lakehouse_cost_usd_total",
-    "Cost of the operations that ended, by their kind, as far as it is known.",
+    "Known costs of the operations that ended, by kind of operation.",
     (*_TABLE, "kind"),
     "counter",
 )
@@ -116,8 +120,8 @@ SOURCE_READABLE = Metric(
     "lakehouse_source_readable", "0 if a source about the whole lake cannot be read.", ("source",)
 )
 READ_AT = Metric("lakehouse_metrics_read_timestamp_seconds", "When these metrics were read.", ())
-READ_SECONDS = Metric("lakehouse_metrics_read_seconds", "How long it took to read them.", ())
-BUILD_INFO = Metric("lakehouse_build_info", "1, with the version of this program.", ("version",))
+READ_SECONDS = Metric("lakehouse_metrics_read_seconds", "Duration of reading these metrics.", ())
+BUILD_INFO = Metric("lakehouse_build_info", "1; the label is this program's version.", ("version",))
 
 METRICS: tuple[Metric, ...] = (
     *(FILES, SMALL_FILES, MERGEABLE_FILES, ROWS, BYTES, HEALTH_SCORE, LOG_COMMITS, LAST_WRITE),
@@ -154,7 +158,10 @@ def samples_of(lake: MeasuredLake) -> Iterator[Sample]:
 
 
 def labels_of(key: str) -> tuple[str, str]:
-    """The labels of a table or another asset: its key, and the part before the first slash."""
+    """The labels `table` and `layer` of a table or another asset.
+
+    The layer is the part of the key before the first slash.
+    """
     return key, key.partition("/")[0]
 
 
@@ -191,13 +198,17 @@ def _of_table(table: MeasuredTable) -> Iterator[Sample]:
 
 
 def _of_totals(table: str, totals: TableTotals) -> Iterator[Sample]:
-    """The counters. Expected kinds have zeros, since `increase` ignores a series' first value."""
+    """The table's counters.
+
+    An expected kind of operation starts with zeros, because Prometheus' `increase` ignores the
+    first value of a series.
+    """
     labels = labels_of(table)
-    of_reasons: defaultdict[tuple[str, str], int] = defaultdict(int)
+    counts: defaultdict[tuple[str, str], int] = defaultdict(int)
     for series, total in totals.totals.items():
         if series.reason:
-            of_reasons[series.kind, series.reason] += total.count
-    for (kind, reason), count in of_reasons.items():
+            counts[series.kind, series.reason] += total.count
+    for (kind, reason), count in counts.items():
         yield Sample(DECISIONS, (*labels, kind, reason), count)
     for kind in sorted({*_KINDS, *(series.kind for series in totals.totals)}):
         of_kind = {key: total for key, total in totals.totals.items() if key.kind == kind}
@@ -212,7 +223,7 @@ def _of_totals(table: str, totals: TableTotals) -> Iterator[Sample]:
 
 
 def _of_predictions(table: str, operations: Sequence[UpkeepOperation]) -> Iterator[Sample]:
-    """The errors of the newest operation of each kind that was predicted."""
+    """The prediction errors of the newest predicted operation of each kind."""
     newest = {each.kind: each for each in operations if each.figures}
     for kind, operation in newest.items():
         for figure in operation.figures:

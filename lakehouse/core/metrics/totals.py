@@ -1,7 +1,7 @@
-"""Totals of each table's operations, for counters that never go back.
+"""Totals of each table's operations, for counters that never decrease.
 
-Logs and journal forget old operations. So the operations of a day that is over are added to totals
-that are kept, and only newer ones are counted from logs and journal.
+Logs and journal forget old operations. So the operations of each past day are added to stored
+totals, and only newer operations are counted from logs and journal.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from lakehouse.core.costs.operations import UpkeepOperation
 
 
 class CountedSeries(NamedTuple):
-    """What is counted together. `reason` is that of the plan, or empty."""
+    """The operations that are counted together. `reason` is the reason of their plan, or empty."""
 
     kind: str
     reason: str
@@ -21,7 +21,10 @@ class CountedSeries(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Sums over operations. Seconds and costs that are unknown are not part of them."""
+    """Sums over operations; unknown durations and costs are left out.
+
+    `timed_count` is the number of operations with a known duration.
+    """
 
     count: int = 0
     timed_count: int = 0
@@ -37,7 +40,7 @@ class TableTotals:
     totals: Mapping[CountedSeries, Total] = field(default_factory=dict[CountedSeries, Total])
 
     def through(self, operations: Iterable[UpkeepOperation], until_ms: int) -> "TableTotals":
-        """The totals up to a later time; `operations` are all that ended in between."""
+        """The totals up to a later time; `operations` include all that ended in between."""
         totals = dict(self.totals)
         for each in operations:
             if self.until_ms <= each.ended_ms < until_ms:
@@ -47,7 +50,7 @@ class TableTotals:
 
 
 def encode_totals(tables: Mapping[str, TableTotals]) -> dict[str, Any]:
-    """The document of the totals of all tables."""
+    """The JSON document with the totals of all tables."""
     return {
         key: {
             "until_ms": each.until_ms,
@@ -58,19 +61,19 @@ def encode_totals(tables: Mapping[str, TableTotals]) -> dict[str, Any]:
 
 
 def decode_totals(document: Mapping[str, Any]) -> dict[str, TableTotals]:
-    """The totals in a document.
+    """The totals in a document. Values that a later version appended to a row are ignored.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: the document is damaged.
     """
-    found = dict[str, TableTotals]()
+    tables = dict[str, TableTotals]()
     for key, entry in document.items():
         totals = dict[CountedSeries, Total]()
-        for kind, reason, is_ok, count, timed_count, seconds, usd in entry["totals"]:
+        for kind, reason, is_ok, count, timed_count, seconds, usd, *_ in entry["totals"]:
             series = CountedSeries(str(kind), str(reason), bool(is_ok))
             totals[series] = Total(int(count), int(timed_count), float(seconds), float(usd))
-        found[key] = TableTotals(until_ms=int(entry["until_ms"]), totals=totals)
-    return found
+        tables[key] = TableTotals(until_ms=int(entry["until_ms"]), totals=totals)
+    return tables
 
 
 def _with(total: Total, operation: UpkeepOperation) -> Total:

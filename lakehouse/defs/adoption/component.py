@@ -1,4 +1,4 @@
-"""The upkeep of Delta tables as a component of Dagster's `dg`, declared in YAML."""
+"""A component for Dagster's `dg` that declares the upkeep of Delta tables in YAML."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 
 
 class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
-    """Writes a `defs.yaml` in which the user changes one line."""
+    """Writes a `defs.yaml` with an example table for the user to replace."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Writes the file for a new component."""
@@ -26,10 +26,10 @@ class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
 class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
 
-    `tables` are asset keys with addresses, resolved against the project's root. `min_small_files`,
-    `target_file_bytes` and `engine` are knobs of `Compaction`; 0 keeps the layer's default.
-    `archive` and `ttl` are tables of the knobs of `Archive` and `Ttl`. Other fields are as in
-    `lakehouse.maintain`.
+    `tables` maps asset keys to addresses; relative addresses are resolved against the project's
+    root. `min_small_files`, `target_file_bytes` and `engine` are knobs of `Compaction`; 0 keeps the
+    layer's default. `archive` and `ttl` map the knobs of `Archive` and `Ttl` to their values. Other
+    fields are as in `lakehouse.maintain`.
     """
 
     tables: dict[str, str]
@@ -47,12 +47,12 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the tables' upkeep."""
         knobs = self.model_dump(include={"min_small_files", "target_file_bytes", "engine"})
-        words = self.model_dump(include={"name", "layer", "writers", "orphans", "vacuum_cron"})
+        options = self.model_dump(include={"name", "layer", "writers", "orphans", "vacuum_cron"})
         return maintain(
             self.tables,
             compaction=Compaction(**knobs),
             archive=None if self.archive is None else declared_as(Archive, self.archive),
             ttl=None if self.ttl is None else declared_as(Ttl, self.ttl),
             base=context.project_root,
-            **words,
+            **options,
         )

@@ -1,7 +1,7 @@
 """Upkeep for the Delta tables of any Dagster project: compaction, vacuum, checks and sensors.
 
 The project's own code still writes its assets, and is not changed. State is kept in `.lakehouse/`
-in the folder where Dagster runs, or where the LAKEHOUSE_ settings say.
+in Dagster's working folder, or at the addresses in the LAKEHOUSE_ settings.
 """
 
 import os
@@ -53,14 +53,14 @@ from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.engine.declared_tables import checked, other_adopted
 from lakehouse.engine.lake import Lake
 
-# Not `spark`, because a project may have a resource of its own with that name.
+# Not `spark`, because the project's own resource may have that name.
 _SPARK = "lakehouse_spark"
-# Shared by all calls: the assets of one job may not have two resources with the same name.
+# All calls share one resource: the assets of one job may not have two resources with the same name.
 _spark = cache(spark_resource)
-# The tables of all calls, by the root of their lake. A vacuum keeps the files that any of them
-# borrows.
+# The tables of all calls, by the root of their lake. A vacuum keeps each file that any of these
+# tables borrows.
 _TABLES: dict[str, dict[str, Table]] = {}
-# For the metrics: what gives the lake and all tables of each root.
+# For the metrics: a function per root that returns the lake and all of its tables.
 _LAKES: dict[str, Callable[[], tuple[Lake, Sequence[Table]]]] = {}
 
 
@@ -80,23 +80,23 @@ def maintain(
 ) -> dg.Definitions:
     """The definitions for the upkeep of a project's Delta tables, to be merged into its own.
 
-    `tables` are either assets, of which those with `dagster/uri` or `uri` in their metadata are
-    used, or asset keys (`sales/orders`) with the addresses of their tables. The layer's defaults
-    apply to all fields that `compaction` does not set. docs/adopt.md explains `writers` and
-    `orphans`. `archive` and `ttl` apply to each of the tables. Sensor names begin with `name`, so a
-    project can call this several times. Relative addresses are resolved against `base`.
+    `tables` are assets, or a mapping of asset keys (`sales/orders`) to the addresses of their
+    tables. Assets without `dagster/uri` or `uri` in their metadata are ignored. The layer's
+    defaults apply to all fields that `compaction` does not set. docs/adopt.md explains `writers`
+    and `orphans`. `archive` and `ttl` apply to each table. Sensor names begin with `name`, so that
+    a project can call this function several times. Relative addresses are resolved against `base`.
 
     Raises:
         Refused: no asset has an address, an address is invalid, two assets are the same table, a
-            setting is not accepted, or archived rows would leave S3 for a disk.
+            setting is not accepted, or archived rows would move from S3 to a disk.
     """
     start = str(Path(base or Path.cwd()).resolve())
     settings = parse_settings(with_project_defaults(os.environ), base=Path(start))
     written = [*written_tables(tables)]
     if not written:
         raise Refused(
-            f"maintain: no asset has {' or '.join(URI_KEYS)} in its metadata. Use such "
-            f"assets, or {{asset key: address}}"
+            f"maintain: no asset has {' or '.join(URI_KEYS)} in its metadata. Either use assets "
+            f"that have an address there, or use {{asset key: address}}"
         )
     upkeep = Upkeep(
         compaction=compaction or Compaction(),
@@ -122,9 +122,9 @@ def maintain(
 
 
 def maintained_metrics() -> str:
-    """The metrics of the tables that `maintain` knows in this process, as Prometheus' text.
+    """The metrics of all tables passed to `maintain` in this process, in Prometheus' text format.
 
-    Serve it from a server of your own, or write it to a file for node_exporter (docs/metrics.md).
+    Serve this text from your own server, or write it to a file for node_exporter (docs/metrics.md).
     """
     from lakehouse.engine.metrics.exposition import metrics_text
     from lakehouse.engine.metrics.read import read_samples
@@ -159,7 +159,7 @@ def _definitions(
     archived = [table for table in tables if table.archive is not None]
     expiring = [table for table in tables if table.ttl is not None]
     daily = [*vacuums, *map(archive_key, archived), *map(ttl_key, expiring)]
-    made = [
+    assets = [
         *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
         *(
             vacuum_asset(table, lake, everything, cron=vacuum_cron, resource=_SPARK)
@@ -170,7 +170,7 @@ def _definitions(
         report_asset(everything, name=name),
     ]
     return dg.Definitions(
-        assets=dg.with_resources(made, {_SPARK: _spark(settings)}),
+        assets=dg.with_resources(assets, {_SPARK: _spark(settings)}),
         asset_checks=[health_check(table, lake) for table in tables],
         sensors=[
             observation_sensor(

@@ -1,8 +1,8 @@
 """Observable assets of tables that other programs write, and the sensor that reads changed logs.
 
 For each table, two small requests show whether the last known commit is unchanged and still the
-newest. If it is not, the sensor reads the log and reports an observation of the table, without a
-run and without Spark. It also repeats an observation that newer events have pushed out of the range
+newest. If not, the sensor reads the log and reports an observation of the table, without a run and
+without Spark. The sensor also repeats an observation that newer events have pushed out of the range
 that the compaction sensor reads.
 """
 
@@ -20,6 +20,7 @@ from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import LakehouseError, Transient
+from lakehouse.core.text import count_of
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import evaluation_of, judge
@@ -36,11 +37,11 @@ from lakehouse.engine.table_health import Assessment, assess
 # Seconds between two ticks. A tick costs two HEAD requests per table on S3, and nothing on a disk.
 _SECONDS_ON_DISK = 10
 _SECONDS_ON_S3 = 60
-_ASKED_AT_ONCE = 16
-# The share of a tick's time for asking which tables have changed; the rest is for reading them.
-_ASKED_SHARE = 0.25
-# Checking that all files exist takes a listing, so it runs at most this often. An unreadable log
-# is also read again after this time.
+_REQUESTS_AT_ONCE = 16
+# The share of a tick's time in which the sensor finds changed tables. The rest is for reading them.
+_FINDING_SHARE = 0.25
+# The check that all files exist takes a listing, so the checks run at most this often. An
+# unreadable log is also read again after this time.
 _CHECK_AGAIN_MS = 3_600_000
 # Source: dagster 1.13, dagster/_core/definitions/data_version.py
 _DATA_VERSION = "dagster/data_version"
@@ -53,7 +54,8 @@ class _Seen:
     """A table's last observation.
 
     `newest` is the newest file of its log, or `None` if the table could not be read or does not
-    exist yet; `is_made` distinguishes the two. `checked_ms` is when its checks last ran.
+    exist yet. Only a table that does not exist has `is_made=False`. `checked_ms` is when its checks
+    last ran.
     """
 
     newest: LogFile | None = None
@@ -68,9 +70,9 @@ class _Seen:
 
     @property
     def has_fresh_checks(self) -> bool:
-        """Whether its checks ran within the last hour.
+        """Whether the table's checks ran within the last hour.
 
-        If `checked_ms` is in the future, the clock was set back, and the checks run again.
+        A `checked_ms` in the future does not count, because the clock was set back.
         """
         return 0 <= now_ms() - self.checked_ms < _CHECK_AGAIN_MS
 
@@ -84,7 +86,7 @@ def observed_asset(table: Table, lake: Lake) -> Any:
     def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
         with dagster_words(context):
             assessed = _assessed(table, lake)
-        # `None` stands for a table that another asset is going to create. There is none here.
+        # Only a table of `maintain` may not exist yet, and such a table has no observable asset.
         assert assessed is not None
         return dg.ObserveResult(
             metadata=table_metadata(table, assessed),
@@ -114,10 +116,10 @@ def observation_sensor(
 ) -> dg.SensorDefinition:
     """Observes the tables whose logs have changed, and checks each at most once an hour.
 
-    With `assets_are_known`, the sensor targets the tables' assets, so Dagster shows it on their
-    pages. (Dagster refuses targets that are not among its assets.) If time runs out, the next tick
-    continues with the remaining tables. Tables that were read longest ago come first, so a table
-    whose storage does not answer comes last.
+    With `assets_are_known`, the sensor targets the tables' assets, so that Dagster shows the sensor
+    on their pages. Dagster refuses targets that are not among its assets. If a tick's time runs
+    out, the next tick continues with the remaining tables. Tables that were read longest ago come
+    first, and a table whose storage did not answer comes last.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -144,7 +146,7 @@ def observation_sensor(
         for key, error in unreachable.items():
             seen[key] = seen.pop(key)
             sentences.append(f"{key}: {error}")
-        text = "; ".join(sentences) or f"nothing new in {len(tables)} tables"
+        text = "; ".join(sentences) or f"nothing new in {count_of(len(tables), 'table')}"
         cursor = _as_cursor(seen, tables)
         return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=text)
 
@@ -152,11 +154,11 @@ def observation_sensor(
 
 
 def _confirm(record: MaintainedRecord) -> list[str]:
-    """Confirms the record of the sensor's tables; returns the sentence of an error."""
+    """Confirms that these tables are maintained; returns the message of an error, if any."""
     try:
         record.confirm(now_ms())
     except Transient as error:
-        return [f"the record of these tables: {error}"]
+        return [f"the record of the maintained tables could not be confirmed: {error}"]
     return []
 
 
@@ -173,7 +175,7 @@ def _observe_in_turn(
 ) -> tuple[list[_Event], list[str]]:
     """Observes tables until the time is up; returns the events to report, and sentences.
 
-    Each observed table becomes the last one in `seen`, which is ordered by the last read.
+    `seen` is ordered by the last read, so each observed table moves to its end.
     """
     events = list[_Event]()
     sentences = list[str]()
@@ -194,7 +196,7 @@ def _observe_in_turn(
 
 
 def _assessed(table: Table, lake: Lake) -> Assessment | None:
-    """Assesses the table; `None` if the project's asset has not written it yet."""
+    """The assessment of the table; `None` if the project's asset has not written the table yet."""
     facts = lake.facts(table.key) if is_maintained(table) else facts_of(lake, table)
     return facts and assess(lake, table, facts)
 
@@ -221,7 +223,7 @@ def _changed(
             or (before.newest is None and not before.has_fresh_checks)
         ):
             return True
-        if budget.is_late(_ASKED_SHARE):
+        if budget.is_late(_FINDING_SHARE):
             return False
         try:
             if before.newest is not None:
@@ -231,11 +233,11 @@ def _changed(
             unreachable[table.key] = error
             return False
         except LakehouseError:
-            return True  # the read reports this error
+            return True  # reading the table reports this error
 
     turns = {key: number for number, key in enumerate(seen)}
     in_turn = sorted(tables, key=lambda table: turns.get(table.key, -1))
-    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
+    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
         changed = [*pool.map(is_changed, in_turn)]
     to_read = [table for table, is_new in zip(in_turn, changed, strict=True) if is_new]
     return to_read, unreachable
@@ -276,7 +278,7 @@ def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, lis
 
 
 def _read_cursor(cursor: str | None) -> dict[str, _Seen]:
-    """The tables as last seen. If the cursor is unreadable, the next tick reads every log."""
+    """The tables as last seen. If the cursor is unreadable, none, so this tick reads every log."""
     try:
         stored = json.loads(cursor or "{}")
         return {

@@ -16,15 +16,16 @@ from lakehouse.core.text import count_of
 URI_KEYS = ("dagster/uri", "uri")
 # The storages of Delta tables. Source: Delta Lake 4.4.0, docs, "Storage configuration"
 _STORAGES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
-# Assigns one pool to every asset that is defined after this line with `@asset` or `@asset(…)`.
+# After this line, `@asset` and `@asset(…)` assign the same pool to each asset.
 POOL_LINE = 'asset = functools.partial(dg.asset, pool="delta_tables")'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenTable:
-    """A table of the project, and the asset that writes it.
+    """A table of the project, and the asset that writes the table.
 
-    `pool` is empty if other code writes the table, and `None` if its asset has no pool.
+    `pool` is the pool of the asset, `None` if the asset has no pool, and empty if other code writes
+    the table.
     """
 
     asset_key: dg.AssetKey
@@ -33,7 +34,7 @@ class WrittenTable:
 
 
 def written_tables(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[WrittenTable]:
-    """The tables of a mapping, or of those assets that have an address in their metadata."""
+    """The tables of a mapping, or of the assets that have an address in their metadata."""
     if isinstance(tables, Mapping):
         for key, uri in tables.items():
             yield WrittenTable(asset_key=dg.AssetKey.from_user_string(key), uri=uri, pool="")
@@ -58,29 +59,32 @@ def written_tables(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[Writte
 def refuse_without_pool(tables: Sequence[WrittenTable]) -> None:
     """Refuses assets whose runs might commit during a compaction.
 
-    The message contains the lines that fix all of them.
+    The message contains the code that fixes all of these assets.
     """
     if not tables:
         return
     by_name = {each.asset_key.to_user_string(): each.uri for each in tables}
     raise Refused(
         f'maintain: writers is "none", but {count_of(len(by_name), "asset")} without a pool may '
-        f"commit while a compaction runs: {', '.join(by_name)}. Either give each asset its own "
-        f"pool, like pool={next(iter(by_name))!r}; or define all of them with @asset after one "
-        "line, which makes them take turns: "
-        f"`{POOL_LINE}`; or, if you make sure that none of them runs during a compaction, pass "
-        f'their addresses: maintain({by_name}, writers="none")'
+        f"commit while a compaction runs: {', '.join(by_name)}. Use one of three ways: (1) Give "
+        f"each asset its own pool, for example pool={next(iter(by_name))!r}. (2) Let the assets "
+        f"run one at a time: add the line `{POOL_LINE}`, and define the assets with @asset after "
+        "it. (3) If you make sure that none of the assets runs during a compaction, pass their "
+        f'addresses: maintain({by_name}, writers="none")'
     )
 
 
 def adopted_table(table: WrittenTable, *, writers: Writers, orphans: Orphans, base: str) -> Adopted:
-    """The declaration of a table's address and writers, relative to the folder `base`."""
+    """The declaration of a table's address and writers.
+
+    A relative address is resolved against the folder `base`.
+    """
     try:
         address = parse_address(table.uri, base=base)
     except Refused as refused:
         raise Refused(
-            f"maintain: asset {table.asset_key.to_user_string()}: {refused}. Leave it out of the "
-            "call if its table lies elsewhere"
+            f"maintain: asset {table.asset_key.to_user_string()}: {refused}. If its table is "
+            "stored elsewhere, leave this asset out of the call"
         ) from None
     return Adopted(
         uri=address,
@@ -95,7 +99,7 @@ def adopted_table(table: WrittenTable, *, writers: Writers, orphans: Orphans, ba
 def maintained_by_key(
     adopted: Sequence[Adopted], upkeep: Upkeep, *, layer: str
 ) -> dict[str, Table]:
-    """The declarations by key, which is made of the layer and the asset's key."""
+    """The tables' declarations by key. A key consists of the layer and the asset's key."""
     tables = dict[str, Table]()
     assets = dict[str, str]()
     for each in adopted:
@@ -103,8 +107,8 @@ def maintained_by_key(
         key = key_of(f"/{layer}/{'_'.join(each.asset_key)}", ())
         if key in tables:
             raise Refused(
-                f"maintain: {assets[key]} and {asset} would both be {key}. Pass one of them to a "
-                "separate call, with another layer"
+                f"maintain: assets {assets[key]} and {asset} would both be the table {key}. Pass "
+                "one of them to a separate call, with another layer"
             )
         tables[key] = maintained_table(key, each, upkeep)
         assets[key] = asset
@@ -114,8 +118,7 @@ def maintained_by_key(
 def _uri_in(metadata: Mapping[str, Any]) -> str | None:
     """The address of a table in an asset's metadata. Warehouse and web addresses are ignored.
 
-    An address in an unsupported storage is returned, so that it is refused instead of silently
-    ignored.
+    An address in an unsupported storage is returned, so that the caller refuses it.
     """
     for name in URI_KEYS:
         value = metadata.get(name)

@@ -1,1 +1,1 @@
-"""Metadata on Dagster's pages: of a table, a run's outcome, and an inventory."""
+"""Metadata on Dagster's pages: of tables, of a run's outcome, and of an inventory."""

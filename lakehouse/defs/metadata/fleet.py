@@ -1,4 +1,4 @@
-"""The state of all tables of a fleet, as metadata that fit into Dagster's pages.
+"""The state of all tables of a fleet, as metadata that fits into Dagster's pages.
 
 On an asset's page, Dagster shows Markdown of less than 1,000 characters in a column of about 450
 pixels, and longer Markdown in a window of about 700 pixels.
@@ -31,9 +31,9 @@ _ROWS = 200
 def fleet_metadata(
     tables: Sequence[ReportedTable], keys: Mapping[str, dg.AssetKey]
 ) -> dict[str, dg.MarkdownMetadataValue | int]:
-    """The tables, worst first: as many as fit into the page, and all in a window.
+    """The tables, worst first: as many as fit into the page, and up to 200 in a window.
 
-    `keys` are the assets of the tables, to whose checks the rows link.
+    `keys` maps each table to its asset. Each row links to the checks of this asset.
     """
     ordered = sorted(tables, key=lambda each: 101 if each.score is None else each.score)
     heads = ("score", "table", "files", "bytes", "compaction")
@@ -88,12 +88,13 @@ def _cells(table: ReportedTable, keys: Mapping[str, dg.AssetKey]) -> list[Markdo
     stored = "-" if table.size_bytes is None else size_text(table.size_bytes)
     reason = "due" if table.is_due else table.reason.replace("_", " ").lower()
     path = [quote(part, safe="") for part in keys[table.table].path]
-    # Relative to the page of an asset with a key of two parts, whatever precedes /assets/.
+    # The link is relative, because any path may precede `/assets/`. It works on the page of an
+    # asset whose key has two parts.
     link = markdown_link(table.table, f"../{'/'.join(path)}?view=checks")
     texts = [markdown_text(text) for text in (score, files, stored, reason or "-")]
     return [texts[0], link, *texts[1:]]
 
 
 def _time(ms: int | None) -> Markdown:
-    """The day and the minute, like `11-27 04:10`."""
+    """The day and the minute, for example `11-27 04:10`."""
     return markdown_text("never" if ms is None else utc_text(ms)[5:16])

@@ -29,7 +29,7 @@ def inventory_metadata(
 ) -> Metadata:
     """The totals of an inventory, by part and by storage class, with a picture.
 
-    Tables that are not declared are named, with what to do about them.
+    The metadata also names undeclared tables, and what to do about them.
     """
     reconciliation = outcome.reconciliation
     load = outcome.load
@@ -67,7 +67,7 @@ def inventory_metadata(
 
 
 def _where_the_bytes_lie(reconciliation: Reconciliation) -> tuple[Markdown, Markdown]:
-    """Stacked bars of the largest tables and of the rest, and the same as a Markdown table."""
+    """Stacked bars of the largest tables and of the rest, and a Markdown table of the same data."""
     kind_of = {part: kind for kind, parts in KINDS.items() for part in parts}
     by_table = {table.table: Counter[str]() for table in reconciliation.tables}
     for table in reconciliation.tables:

@@ -40,7 +40,7 @@ def markdown_cells(heads: Sequence[str], rows: Sequence[Sequence[Markdown]]) -> 
 
 
 def markdown_link(text: str, address: str) -> Markdown:
-    """A link with this text. `address` is encoded for a URL already."""
+    """A link with this text. The caller has already encoded `address` for a URL."""
     return Markdown(f"[{markdown_text(text)}]({address})")
 
 
@@ -51,20 +51,20 @@ def markdown_value(*parts: Markdown) -> dg.MarkdownMetadataValue:
 
 def histogram_picture(bars: Sequence[Bar]) -> Markdown:
     """A picture of file sizes, one labelled bar per count."""
-    words = "file sizes: " + ", ".join(f"{bar.label}: {bar.count}" for bar in bars)
-    return _picture(words, lambda: bar_chart(bars))
+    description = "file sizes: " + ", ".join(f"{bar.label}: {bar.count}" for bar in bars)
+    return _picture(description, lambda: bar_chart(bars))
 
 
 def stacked_picture(title: str, kinds: Sequence[str], bars: Sequence[StackedBar]) -> Markdown:
     """A picture with one stacked bar per name. A legend names the colour of each kind."""
-    words = ", ".join(f"{bar.name}: {bar.text}" for bar in bars)
+    numbers = ", ".join(f"{bar.name}: {bar.text}" for bar in bars)
     drawn = [bar._replace(name=printable(bar.name)) for bar in bars]
-    return _picture(f"{title}: {words}", lambda: stacked_bar_chart(kinds, drawn))
+    return _picture(f"{title}: {numbers}", lambda: stacked_bar_chart(kinds, drawn))
 
 
-def _picture(words: str, draw: Callable[[], bytes]) -> Markdown:
-    """The picture, or its words alone without the extra `charts`."""
+def _picture(description: str, draw: Callable[[], bytes]) -> Markdown:
+    """The picture; without the extra `charts`, only its description."""
     if not is_installed("matplotlib"):
-        return markdown_text(words)
+        return markdown_text(description)
     png = base64.b64encode(draw()).decode()
-    return Markdown(f"![{markdown_text(words)}](data:image/png;base64,{png})")
+    return Markdown(f"![{markdown_text(description)}](data:image/png;base64,{png})")

@@ -39,7 +39,7 @@ _VACUUM_NUMBERS = (
     "list_requests_saved",
     "list_seconds_saved",
 )
-# How many paths are listed here. A dry run in the terminal lists all of them.
+# At most this many paths are listed in metadata. A dry run in the terminal lists all paths.
 _PATHS = 1_000
 
 
@@ -69,13 +69,13 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> Metadata:
 
 def write_metadata(outcome: WriteOutcome) -> Metadata:
     """The outcome of one run of a table's write."""
-    # A landing area may be full of foreign files. The journal names all of them, but Dagster's page
-    # only the first 20.
+    # A landing area may be full of foreign files. The journal names all of them, and Dagster's page
+    # names the first 20.
     named = markdown_table(
         ["file", "bytes", "why"],
         [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]],
     )
-    rare = {
+    if_any = {
         "lakehouse/rows_superseded": outcome.rows_superseded,
         "lakehouse/rows_rescued": outcome.rows_rescued,
         "lakehouse/columns_added": ", ".join(outcome.columns_added),
@@ -88,7 +88,7 @@ def write_metadata(outcome: WriteOutcome) -> Metadata:
         **({} if since is None else {"lakehouse/code_changed_since_version": since}),
         "lakehouse/rows_written": outcome.rows_written,
         "lakehouse/rows_quarantined": outcome.rows_quarantined,
-        **{name: value for name, value in rare.items() if value},
+        **{name: value for name, value in if_any.items() if value},
         "lakehouse/files_read": outcome.files_read,
         "lakehouse/seconds": round(outcome.seconds, 3),
         "lakehouse/files_set_aside": len(outcome.set_aside),
@@ -101,7 +101,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
     entry = outcome.entry
     document = outcome.as_json()
     named = islice(
-        ((place, path) for place, paths in enumerate(document["bins"]) for path in paths), _PATHS
+        ((number, path) for number, paths in enumerate(document["bins"]) for path in paths), _PATHS
     )
     document["bins"] = [
         [path for _, path in paths] for _, paths in groupby(named, key=itemgetter(0))
@@ -137,7 +137,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
             "lakehouse/probe": outcome.probe.sentence,
             **{f"lakehouse/probe_{name}": probe[name] for name in names},
         }
-    # Unknown figures are omitted: a plot in which they are zero would mislead.
+    # Unknown figures are omitted, because a plot that showed them as zero would mislead.
     return {name: value for name, value in metadata.items() if value is not None}
 
 

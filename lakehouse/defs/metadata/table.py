@@ -1,7 +1,8 @@
 """A table's state, health and plan as Dagster metadata. Only this module defines their keys.
 
-Numbers have keys that never change, so that Dagster can plot them. Dagster's own keys are used if
-they exist. No value comes from the environment, because every user of Dagster sees the metadata.
+The keys of numbers never change, so that Dagster can plot the numbers over time. Where Dagster
+defines a key, that key is used. No value comes from the environment, because every user of Dagster
+sees the metadata.
 """
 
 from contextlib import suppress
@@ -58,12 +59,12 @@ _STATE_NUMBERS = (
     "estimate_usd",
 )
 _STATE_TIMES = ("oldest_small", "last_compaction")
-# Fields that are not recorded, because the sensor knows them.
+# Fields that are not recorded, because the sensor gets them from elsewhere.
 _DECLARED = ("table", "prices", "readers", "lost_openings", "on_s3")
 
 
 def declared_metadata(table: Table, lake: Lake) -> Metadata:
-    """The metadata that follow from the declaration: the table's address, name and policy."""
+    """The metadata that follows from the declaration: the table's address, name and policy."""
     policy = policy_for(table.layer, table.compaction)
     knobs = {each.name: getattr(policy, each.name) for each in fields(policy)}
     return {
@@ -82,7 +83,7 @@ def declared_metadata(table: Table, lake: Lake) -> Metadata:
 def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     """The metadata of a table at one version, for materializations and observations.
 
-    It includes the time of the last compaction, in case Dagster has lost older records.
+    The metadata includes the time of the last compaction, in case Dagster has lost older records.
     """
     facts = assessed.facts
     snapshot = assessed.facts.snapshot
@@ -149,7 +150,7 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
         sentence=health.sentence,
         numbers={"score": health.score, **numbers},
         details={
-            # A check's page shows texts in place, and Markdown only behind a link.
+            # A check's page shows texts directly, and Markdown only behind a link.
             "last_compaction": _last_compaction(compacted_ms),
             "next_compaction": health.plan.sentence if risk is None else f"none: {risk.sentence}",
             "last_vacuum": "none known" if last is None else _vacuum_text(last),
@@ -165,32 +166,38 @@ def _vacuum_text(vacuumed: VacuumRecord) -> str:
     return f"{utc_text(vacuumed.ended_ms)}, {count_of(vacuumed.deleted_files, 'file')} deleted"
 
 
-def _next_vacuum(snapshot: Snapshot, since_ms: int) -> str:
-    """What a vacuum has to delete, and from when on; `since_ms` is the last vacuum's horizon."""
+def _next_vacuum(snapshot: Snapshot, horizon_ms: int) -> str:
+    """The removed files that are still stored, and when a vacuum can delete the first of them.
+
+    The last vacuum deleted the files that were removed before its horizon.
+    """
     retention_ms = retention_ms_of(snapshot.properties)
     removed = [
         (stone.deleted_ms, stone.size_bytes or 0)
         for stone in snapshot.tombstones
-        if stone.deleted_ms is not None and stone.deleted_ms >= since_ms
+        if stone.deleted_ms is not None and stone.deleted_ms >= horizon_ms
     ]
     if not removed:
         return "no removed files"
-    found = (
+    files = (
         f"{count_of(len(removed), 'removed file')}, {size_text(sum(each for _, each in removed))}"
     )
     if retention_ms is None:
-        return f"{found}; the table's retention cannot be read"
-    return f"{found}; the first can be deleted from {utc_text(min(removed)[0] + retention_ms)}"
+        return f"{files}; the table's retention cannot be read"
+    return f"{files}; the first can be deleted from {utc_text(min(removed)[0] + retention_ms)}"
 
 
 def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
-    """The state by which the compaction sensor decides; `sensed_state` reads it."""
+    """The state by which the compaction sensor decides. `sensed_state` reads this value."""
     recorded = {name: value for name, value in asdict(state).items() if name not in _DECLARED}
     return dg.MetadataValue.json(recorded | {"rewrites": asdict(rewrites)})
 
 
 def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rewrites]:
-    """The state and the pointless rewrites in a table's newest event; unknown and 0 without."""
+    """The state and the pointless rewrites that a table's newest event records.
+
+    Without an event, the state is unknown and the rewrites are 0.
+    """
     recorded: dict[str, Any] = {} if facts is None else facts.values.get("lakehouse/state", {})
     values: dict[str, Any] = {
         each.name: recorded.get(each.name)
@@ -213,7 +220,10 @@ def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rew
 
 
 def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
-    """The columns for Dagster's Columns page; a column's comment takes precedence."""
+    """The columns for Dagster's Columns page.
+
+    A column's comment in the log takes precedence over its declared description.
+    """
     declared = table.column_descriptions
     columns = [
         dg.TableColumn(
@@ -228,7 +238,8 @@ def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
 
 
 def _picture(health: Health) -> tuple[Markdown, ...]:
-    filled = [place for place, count in enumerate(health.histogram.values()) if count]
+    """The histogram of file sizes as a picture and as a table."""
+    filled = [number for number, count in enumerate(health.histogram.values()) if count]
     if not filled:
         return (markdown_text("no files"),)
     candidate = health.plan.policy.candidate_bytes

@@ -1,12 +1,12 @@
-"""Remembers alerts in the journal, and sends messages to a webhook.
+"""Records alerts in the journal, and sends messages to a webhook.
 
-Alerts: `_lakehouse/alerts/<sensor>.json`, one file per sensor, which it alone replaces. The file
-holds the alerts that fire, and those whose end is not delivered yet. When there is none, the file
-is deleted.
+Each sensor has one file, `_lakehouse/alerts/<sensor>.json`, which only this sensor replaces. The
+file contains the firing alerts, and the resolved alerts whose end is not delivered yet. The sensor
+deletes its file when it has no alerts.
 
 **Safety properties**
-- `send` returns within `_SECONDS`, whatever the other side does.
-- The webhook's address is a secret: it is in no file, no message and no error.
+- `send` returns within `_SECONDS`, even if the webhook never answers.
+- The webhook's address is a secret: no file, message or error contains it.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _SECONDS = 5.0
 
 
 def read_alerts(store: Store, sensor: str) -> tuple[Alert, ...]:
-    """The alerts that a sensor recorded. A damaged file counts as none: alerts are sent again."""
+    """The alerts that a sensor recorded; none if the file is damaged, so alerts are sent again."""
     with contextlib.suppress(FileNotFoundError):
         return _decoded(store.read(_name(sensor)))
     return ()
@@ -44,15 +44,16 @@ def write_alerts(store: Store, sensor: str, alerts: Sequence[Alert]) -> None:
 def all_alerts(store: Store) -> tuple[Alert, ...]:
     """The alerts of all sensors, the oldest first."""
     names = [file.name for file in store.list(_FOLDER)]
-    found = [alert for data in store.read_many(names) for alert in _decoded(data)]
-    return tuple(sorted(found, key=lambda alert: alert.since_ms))
+    alerts = [alert for data in store.read_many(names) for alert in _decoded(data)]
+    return tuple(sorted(alerts, key=lambda alert: alert.since_ms))
 
 
 def send(url: str, text: str) -> str:
-    """Sends a message, as Slack and Teams take it. Returns why it was not delivered, or nothing.
+    """Sends a message in the format of Slack and Teams.
 
-    An attempt that takes too long goes on in its thread. If it succeeds after all, the message
-    arrives twice, since the caller tries again, after a pause.
+    Returns why the message was not delivered, or an empty text. An attempt that takes too long
+    continues in its thread. If that attempt succeeds later, the message arrives twice, because the
+    caller tries again after a pause.
     """
     outcomes = list[str]()
     attempt = threading.Thread(target=lambda: outcomes.append(_post(url, text)), daemon=True)
@@ -69,9 +70,9 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _post(url: str, text: str) -> str:
-    """Why the message was not delivered, or an empty text.
+    """Sends the message; returns why it was not delivered, or an empty text.
 
-    An error's own text may hold the address, so only its kind is returned.
+    The text of an error may contain the secret address, so only the error's type is returned.
     """
     try:
         # The setting accepts http:// and https:// only.

@@ -1,9 +1,9 @@
 """Serves the metrics of a lake over HTTP on loopback, or writes them as text.
 
 **Safety properties**
-- A scrape never waits longer than `_WAIT_SECONDS`. It gets the values that were read last, whose
-  age is a metric, too.
-- However many scrapes arrive, one reading runs at a time, and none without a scrape.
+- A scrape never waits longer than `_WAIT_SECONDS`. After that time, it gets the values of the
+  previous reading, and a metric shows their age.
+- Only scrapes start readings. However many scrapes arrive, at most one reading runs at a time.
 """
 
 import logging
@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from lakehouse.core.metrics.families import METRICS, Sample
 
-# Prometheus gives up after 10 seconds unless it is configured otherwise.
+# By default, Prometheus gives up a scrape after 10 seconds.
 _WAIT_SECONDS = 8.0
 
 _LOG = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ Samples = Sequence[Sample]
 
 
 class LakeCollector(Collector):
-    """The metrics of a lake, read again if a scrape finds the last reading too old."""
+    """The metrics of a lake. A scrape that finds the last reading too old starts a new one."""
 
     def __init__(self, read: Callable[[], Samples], *, max_age_seconds: float) -> None:
         self._read = read
@@ -51,7 +51,7 @@ class LakeCollector(Collector):
         return families(())
 
     def collect(self) -> Iterable[PrometheusMetric]:
-        """The newest values; starts a reading if they are too old, and waits a little for it."""
+        """The newest values. If they are too old, starts a reading and briefly waits for it."""
         with self._lock:
             if self._reading is None and time.monotonic() >= self._due:
                 self._reading = threading.Thread(target=self._refresh, daemon=True)
@@ -65,7 +65,7 @@ class LakeCollector(Collector):
         try:
             self._samples = self._read()
             problem = ""
-        except Exception as error:  # a scrape gets the older values, whose age is a metric
+        except Exception as error:  # scrapes keep getting the older values
             problem = f"{type(error).__name__}: {error}"
             if problem != self._problem:
                 _LOG.exception("the metrics cannot be read")
@@ -76,40 +76,45 @@ class LakeCollector(Collector):
 
 
 def families(samples: Iterable[Sample]) -> list[PrometheusMetric]:
-    """The samples as the library's metric families. Metrics without a value are included."""
-    makers = {
+    """The samples as `prometheus_client` families; metrics without values are included."""
+    types = {
         "gauge": GaugeMetricFamily,
         "counter": CounterMetricFamily,
         "summary": SummaryMetricFamily,
     }
-    found = {each: makers[each.kind](each.name, each.help, labels=each.labels) for each in METRICS}
+    by_metric = {
+        each: types[each.kind](each.name, each.help, labels=each.labels) for each in METRICS
+    }
     for sample in samples:
-        family = found[sample.metric]
+        family = by_metric[sample.metric]
         if isinstance(family, SummaryMetricFamily):
             family.add_metric(sample.labels, count_value=sample.count, sum_value=sample.value)
         else:
             family.add_metric(sample.labels, sample.value)
-    return list(found.values())
+    return list(by_metric.values())
 
 
 def metrics_text(samples: Iterable[Sample]) -> bytes:
-    """The samples in Prometheus' text format. Of samples with the same labels, the last counts."""
+    """The samples in Prometheus' text format.
+
+    If several samples have the same metric and labels, only the last one is written.
+    """
     unique = {(sample.metric, sample.labels): sample for sample in samples}
     return generate_latest(_registry(_Constant(unique.values())))
 
 
 def write_metrics(path: Path, text: bytes) -> None:
-    """Replaces a file that node_exporter's textfile collector reads. It is never half written."""
+    """Replaces the file that node_exporter's textfile collector reads, in one step."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.write_bytes(text)
     fresh.replace(path)
 
 
 def serve(collector: LakeCollector, *, port: int) -> Callable[[], None]:
-    """Serves the metrics at `http://127.0.0.1:<port>/metrics`; returns what ends it.
+    """Serves the metrics at `http://127.0.0.1:<port>/metrics`; returns a function that stops it.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is in use.
     """
     server, thread = start_http_server(port, addr="127.0.0.1", registry=_registry(collector))
 

@@ -1,6 +1,7 @@
 """Reads the facts behind the metrics: logs, journal and Dagster's records, without Spark.
 
-What cannot be read is unknown, and named by a metric of its own. It never fails the rest.
+If a table or a source cannot be read, its values are absent and a metric reports it. All other
+values are still read.
 """
 
 import logging
@@ -42,12 +43,13 @@ from lakehouse.engine.store import S3Store
 from lakehouse.engine.store.s3_objects import open_uploads, s3_place
 from lakehouse.runtime.dagster_files import read_dagster_records
 
-# The operations of these days are counted when a table is read first, and show predictions.
+# A table's first reading counts the operations of these past days. Prediction errors come from at
+# least the same days.
 _FIRST_DAYS = 7
-# Operations are read as far back if nothing has read the metrics meanwhile.
+# After a long time without a reading, the operations of at most these past days are counted.
 _MOST_DAYS = 30
 
-# The metrics' names for parts of the inventory, which the tables' logs do not have.
+# The inventory's parts that the tables' logs do not list, and their names in the metrics.
 _PARTS = {
     "orphaned_young": "orphaned",
     "orphaned_old": "orphaned",
@@ -63,28 +65,33 @@ Value = TypeVar("Value")
 def read_samples(
     lake: Lake, tables: Iterable[Table], *, dagster_home: Path | None, keeps_totals: bool = True
 ) -> list[Sample]:
-    """The values of all metrics of a lake now. `dagster_home` holds Dagster's records, if any.
+    """The present values of all metrics of a lake.
 
-    Without `keeps_totals`, nothing is written.
+    `dagster_home` is the folder of Dagster's records, or `None` to omit their metrics. Without
+    `keeps_totals`, nothing is written.
     """
     declared = {table.key: table for table in tables}
     facts = _Facts()
     samples = list(samples_of(_measure(lake, declared, dagster_home, facts)))
     if keeps_totals and facts.counters is not None:
-        with suppress(LakehouseError, OSError):  # a reader without the right to write counts on
+        # Without permission to write, the next reading counts the same operations again.
+        with suppress(LakehouseError, OSError):
             facts.counters.keep()
     return samples
 
 
 @dataclass(slots=True)
 class _Facts:
-    """Facts about the tables by key, next to what `read_fleet` reads. Unknown ones are absent.
+    """Facts about the tables by key, in addition to those that `read_fleet` reads.
 
-    - `archived`: bytes of each archive, `None` if it cannot be read.
-    - `inventory`: bytes by part, of tables in the newest inventory.
-    - `uploads`: bytes of unfinished uploads, `None` if unknown for all, or for the one.
-    - `vacuums`: when the newest one began, and the newest records; `None` if unknown for all.
     - `counters`: `None` if the totals cannot be read.
+    - `in_log`: the operations that the table's log records.
+    - `archived`: the bytes of each archive; `None` if the archive cannot be read.
+    - `inventory`: the bytes by part, for each table in the newest inventory.
+    - `uploads`: the bytes of each table's unfinished uploads. A table's value is `None` if it is
+      unknown, and the whole mapping is `None` if uploads cannot be listed.
+    - `vacuums`: when each table's newest vacuum began, and its newest records; the whole mapping is
+      `None` if the journal cannot be read.
     """
 
     since_ms: int = 0
@@ -102,7 +109,7 @@ def _measure(
     lake: Lake, declared: Mapping[str, Table], dagster_home: Path | None, facts: _Facts
 ) -> MeasuredLake:
     read_ms = now_ms()
-    since = time.monotonic()
+    started_seconds = time.monotonic()
     sources = dict[str, bool]()
 
     def read(name: str, source: Callable[[], Value]) -> Value | None:
@@ -118,8 +125,8 @@ def _measure(
     today_ms = read_ms // DAY_MS * DAY_MS
     first_ms = today_ms - _FIRST_DAYS * DAY_MS
     oldest_ms = today_ms - _MOST_DAYS * DAY_MS
-    since_last = partial(Counters, now_ms=read_ms, first_ms=first_ms, oldest_ms=oldest_ms)
-    facts.counters = read("totals", lambda: since_last(lake.store))
+    counters_of = partial(Counters, now_ms=read_ms, first_ms=first_ms, oldest_ms=oldest_ms)
+    facts.counters = read("totals", lambda: counters_of(lake.store))
     facts.since_ms = first_ms if facts.counters is None else facts.counters.since_ms
     fleet = read_fleet(
         lake, declared, [*declared.values()], on_facts=partial(_note_facts, lake, facts)
@@ -148,21 +155,21 @@ def _measure(
         inventory_ms=read("inventory", lambda: _last_inventory_ms(lake)),
         dagster=_of_this_lake(records, declared),
         sources=sources,
-        seconds=time.monotonic() - since,
+        seconds=time.monotonic() - started_seconds,
     )
 
 
-def _note_facts(lake: Lake, facts: _Facts, table: Table, of_log: TableFacts) -> None:
-    """Takes what the metrics need of a table's log."""
-    counters, since_ms = facts.counters, facts.since_ms
+def _note_facts(lake: Lake, facts: _Facts, table: Table, log_facts: TableFacts) -> None:
+    """Adds to `facts` what the metrics need from a table's log."""
+    counters = facts.counters
     all_since_ms = None if counters is None else counters.since_of(table.key)
     facts.in_log[table.key] = operations_in_log(
-        lake, table, of_log, since_ms=since_ms, all_since_ms=all_since_ms
+        lake, table, log_facts, since_ms=facts.since_ms, all_since_ms=all_since_ms
     )
-    if of_log.snapshot.transactions.get(ARCHIVE_APP_ID):
+    if log_facts.snapshot.transactions.get(ARCHIVE_APP_ID):
         facts.archived[table.key] = None
         with suppress(LakehouseError):
-            facts.archived[table.key] = archive_contents(lake, of_log).size_bytes
+            facts.archived[table.key] = archive_contents(lake, log_facts).size_bytes
 
 
 def _measured(found: Found[TableReading], facts: _Facts, *, now_ms: int) -> MeasuredTable:
@@ -172,7 +179,7 @@ def _measured(found: Found[TableReading], facts: _Facts, *, now_ms: int) -> Meas
         return MeasuredTable(table=key, is_readable=found.error is None)
     try:
         return _existing(found.table, reading, facts, now_ms=now_ms)
-    except Exception:  # an odd record of one table must not hide the others
+    except Exception:  # an unexpected record of one table must not hide the other tables
         _LOG.exception("the metrics of %s cannot be read", key)
         return MeasuredTable(table=key, is_readable=False)
 
@@ -212,16 +219,16 @@ def _existing(table: Table, reading: TableReading, facts: _Facts, *, now_ms: int
 
 
 def _other_bytes(key: str, facts: _Facts) -> dict[str, int]:
-    found = dict(facts.inventory.get(key, {}))
+    bytes_by_part = dict(facts.inventory.get(key, {}))
     if facts.uploads is not None and (multipart := facts.uploads.get(key, 0)) is not None:
-        found["multipart"] = multipart
-    return found
+        bytes_by_part["multipart"] = multipart
+    return bytes_by_part
 
 
 def _bytes_in_inventory(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
-    """Bytes by table and part, as `costs/chargeback` has them of its newest day.
+    """Bytes by table and part, from the newest day in the table `costs/chargeback`.
 
-    Empty if neither today nor yesterday is charged yet.
+    Empty if that table has neither yesterday nor today.
     """
     days = read_charges(lake, since=day_of(read_ms - DAY_MS))
     sums = dict[str, dict[str, int]]()
@@ -237,10 +244,10 @@ def _bytes_in_inventory(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
 
 
 def _bytes_in_uploads(store: S3Store, elsewhere: Iterable[str]) -> dict[str, int | None] | None:
-    """Bytes of the unfinished uploads of each table's folder that has some.
+    """Bytes of unfinished uploads by table, for the tables that have some.
 
-    `None` for tables `elsewhere`, whose places are not listed. All are `None` if the lake has no
-    right to list uploads, which it does not need otherwise.
+    The value is `None` for the tables `elsewhere`, whose storage is not listed. Returns `None` if
+    the lake may not list uploads: nothing else needs this permission.
     """
     try:
         uploads = open_uploads(store)
@@ -256,7 +263,7 @@ def _bytes_in_uploads(store: S3Store, elsewhere: Iterable[str]) -> dict[str, int
 
 
 def _last_inventory_ms(lake: Lake) -> int | None:
-    """The time of the newest report in the inventory table; `None` if there is none."""
+    """The time of the newest report in the inventory table; `None` without a report."""
     facts = lake.facts(f"inventory/{lake.store.bucket}")
     newest = None if facts is None else next(loads_of(facts.history), None)
     return None if newest is None else newest.created_ms
@@ -265,19 +272,22 @@ def _last_inventory_ms(lake: Lake) -> int | None:
 def _of_this_lake(
     records: DagsterRecords | None, declared: Mapping[str, Table]
 ) -> DagsterRecords | None:
-    """The records without the checks of tables that are gone, whose results never change again."""
+    """The records without the checks of tables that are no longer declared.
+
+    Such checks never run again, so their last results would be shown forever.
+    """
     if records is None:
         return None
-    gone = {
+    undeclared = {
         (asset, check)
         for asset, check in records.checks
         if _layer_of(asset) in LAYERS and "/".join(asset.split("/")[-2:]) not in declared
     }
-    checks = {each: passed for each, passed in records.checks.items() if each not in gone}
+    checks = {each: passed for each, passed in records.checks.items() if each not in undeclared}
     return replace(records, checks=checks)
 
 
 def _layer_of(asset: str) -> str:
-    """The last part but one of `vacuum/bronze/weather` or `bronze/weather`, or an empty text."""
+    """The second to last part of `vacuum/bronze/weather` or `bronze/weather`, or an empty text."""
     parts = asset.split("/")
     return parts[-2] if len(parts) > 1 else ""

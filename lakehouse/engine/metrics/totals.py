@@ -1,7 +1,8 @@
-"""Keeps the totals behind the counters, in `_lakehouse/metrics/totals.json`.
+"""Stores the totals behind the counters, in `_lakehouse/metrics/totals.json`.
 
-The first reading after a day is over adds its operations, once logs and journal surely have them.
-Two readers that do so at the same time write the same totals: these follow from the same records.
+The first reading at least an hour after the end of a day adds the operations of that day: by then,
+logs and journal contain all of them. If two readers do this at the same time, both write the same
+totals, because both compute them from the same records.
 """
 
 import json
@@ -19,13 +20,14 @@ _NAME = "_lakehouse/metrics/totals.json"
 class Counters:
     """The totals of a lake's tables.
 
-    Operations that ended since `since_ms` must be passed to `count`.
+    `count` needs all operations that ended at or after `since_ms`.
     """
 
     def __init__(self, store: Store, *, now_ms: int, first_ms: int, oldest_ms: int) -> None:
-        """Reads the totals. Tables without any count from `first_ms` on.
+        """Reads the stored totals.
 
-        A table that was not read for long counts from `oldest_ms` on.
+        Operations of a table without stored totals are counted from `first_ms` on. No operation
+        before `oldest_ms` is counted, even if the table was not read for longer.
 
         Raises:
             Broken: the totals are damaged.
@@ -33,30 +35,30 @@ class Counters:
         self._store = store
         self._first_ms = first_ms
         self._closed_ms = (now_ms - HOUR_MS) // DAY_MS * DAY_MS
-        self._kept = _read(store)
-        self._new = dict[str, TableTotals]()
-        waiting = [each.until_ms for each in self._kept.values()]
-        self.since_ms = max(oldest_ms, min([first_ms, *waiting]))
+        self._stored = _read(store)
+        self._changed = dict[str, TableTotals]()
+        counted_until_ms = [each.until_ms for each in self._stored.values()]
+        self.since_ms = max(oldest_ms, min([first_ms, *counted_until_ms]))
 
     def since_of(self, table: str) -> int:
-        """The time since which `count` needs all operations of this table."""
-        kept = self._kept.get(table)
-        return max(self.since_ms, self._first_ms if kept is None else kept.until_ms)
+        """The time in ms from which on `count` needs all operations of this table."""
+        stored = self._stored.get(table)
+        return max(self.since_ms, self._first_ms if stored is None else stored.until_ms)
 
     def count(
         self, table: str, operations: Sequence[UpkeepOperation], *, now_ms: int
     ) -> TableTotals:
         """The totals of a table up to now."""
-        kept = self._kept.get(table, TableTotals(until_ms=self._first_ms))
-        closed = kept.through(operations, self._closed_ms)
-        if closed.until_ms != kept.until_ms or table not in self._kept:
-            self._new[table] = closed
+        stored = self._stored.get(table, TableTotals(until_ms=self._first_ms))
+        closed = stored.through(operations, self._closed_ms)
+        if closed.until_ms != stored.until_ms or table not in self._stored:
+            self._changed[table] = closed
         return closed.through(operations, now_ms + 1)
 
     def keep(self) -> None:
-        """Writes the totals of days that are over, if any are new."""
-        if self._new:
-            self._store.put(_NAME, encoded(encode_totals({**self._kept, **self._new})))
+        """Stores the totals of the past days, if they have changed."""
+        if self._changed:
+            self._store.put(_NAME, encoded(encode_totals({**self._stored, **self._changed})))
 
 
 def _read(store: Store) -> Mapping[str, TableTotals]:

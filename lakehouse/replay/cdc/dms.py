@@ -2,7 +2,7 @@
 
 from lakehouse.replay.cdc.tables import change_tables
 
-# Imported so that they are found in this module, too.
+# These tables are imported so that they are also found in this module.
 from lakehouse.tables.bronze import airlines, airports, planes, weather  # noqa: F401
 from lakehouse.tables.silver import weather as silver_weather  # noqa: F401
 

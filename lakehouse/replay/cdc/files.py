@@ -1,8 +1,8 @@
 """The flights as change data that AWS DMS or Debezium captured from a database.
 
 The database has one row per flight. Each event updates its flight's row at the time of the event.
-Flights that are announced in the first six hours arrive as a full load or a snapshot. All later
-events arrive as changes, some late, some repeated.
+Flights that are announced in the first six hours arrive as a full load (DMS) or a snapshot
+(Debezium). All later events arrive as changes. Some changes are late, and some are repeated.
 
 - `landing/dms/flights/2013/01/01/20130101-05-JFK.csv`; for a full load `…/LOAD2013010105a.csv`.
 - `landing/debezium/flights/2013-01-01T05-JFK.json`.
@@ -30,7 +30,10 @@ _COLUMNS = field_names(bronze.flight_events.landing.schema)
 def sorted_changes(
     rows: Iterable[Mapping[str, Any]], *, shape: str, first: datetime
 ) -> list[LandingFile]:
-    """The files for these rows (as for `files.event_files`); `first` is the replay's first hour."""
+    """The files for these rows, which are sorted as for `files.event_files`.
+
+    `shape` is `dms` or `debezium`; `first` is the replay's first hour.
+    """
     return sorted(_files(rows, shape, first), key=attrgetter("hour", "name"))
 
 
@@ -62,7 +65,7 @@ def _is_loaded(event: Mapping[str, Any], hour: datetime, first: datetime) -> boo
 
 
 def _position(event: Mapping[str, Any]) -> int:
-    """The change's position in the database's log: by time, then by rank of the event."""
+    """The change's position in the database's log: ordered by the event's time, then its rank."""
     return _seconds(event["event_time"]) * 10 + event["event_rank"]
 
 
@@ -71,7 +74,7 @@ def _seconds(time: datetime) -> int:
 
 
 def _csv(events: Sequence[Mapping[str, Any]], *, is_load: bool) -> bytes:
-    """A file as DMS writes it with a header; a full load lacks the column `Op`."""
+    """A file as DMS writes it with a header line. A full load has no column `Op`."""
     out = StringIO()
     lines = csv.writer(out, lineterminator="\n")
     lines.writerow([*([] if is_load else ["Op"]), *events[0], "change_seq"])

@@ -36,7 +36,7 @@ def change_tables(shape: str) -> dict[str, Table]:
     def flights(flights: "DataFrame") -> "DataFrame":
         return newest(flights)
 
-    found = [
+    tables = [
         rows,
         flights,
         Table(
@@ -52,4 +52,4 @@ def change_tables(shape: str) -> dict[str, Table]:
             transform=delays,
         ),
     ]
-    return {each.key: each for each in found}
+    return {each.key: each for each in tables}

@@ -114,7 +114,7 @@ def test_upkeep_is_late_after_two_missed_days() -> None:
     assert next_alerts((), of_vacuum(NOW - 50 * HOUR), now_ms=NOW) == ()
     alerts = next_alerts((), of_vacuum(NOW - 50 * HOUR - 1), now_ms=NOW)
     assert subjects(alerts) == ["vacuum/bronze/orders is late"]
-    assert "done last at 2023-11-12 20:13 UTC" in alerts[0].sentence
+    assert "its last success was at 2023-11-12 20:13 UTC" in alerts[0].sentence
 
 
 def test_upkeep_that_was_never_done_is_late_by_the_age_of_what_waits_for_it() -> None:
@@ -123,7 +123,7 @@ def test_upkeep_that_was_never_done_is_late_by_the_age_of_what_waits_for_it() ->
     [alert] = next_alerts((), facts, now_ms=NOW)
     assert alert.subject == "vacuum/bronze/orders is late"
     assert alert.sentence.startswith(
-        "it was never done, though a table exists since 2023-11-12 20:13 UTC, at most 50 h"
+        "it never succeeded, although its first table appeared at 2023-11-12 20:13 UTC, more than 50 h"
     )
 
 

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from lakehouse.core.costs.figures import Figure
@@ -135,6 +136,18 @@ def test_operations_are_counted_and_the_newest_prediction_stays() -> None:
         ("cost_usd_total", "vacuum"): (0, 0),
         ("operation_prediction_error_ratio", "compaction", "files"): (0.25, 0),
     }
+
+
+def test_totals_of_a_later_version_are_read_without_the_values_that_it_appended() -> None:
+    table = TableTotals(until_ms=0).through(OPERATIONS_OF_TABLE, 40)
+    document = json.loads(json.dumps(encode_totals({"gold/t": table})))
+    for row in document["gold/t"]["totals"]:
+        row.append({"a value of": "a later version"})
+    assert decode_totals(document) == {"gold/t": table}
+    for row in document["gold/t"]["totals"]:
+        del row[6:]
+    with pytest.raises(ValueError, match="not enough values"):
+        decode_totals(document)
 
 
 def test_totals_are_the_same_wherever_a_day_ends_and_after_their_document() -> None:

@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a storage that is not served": (
         [dg.AssetSpec("orders", metadata={"uri": "abfss://c@a/t"})],
-        "asset orders: .* Leave it out of the call if its table lies elsewhere",
+        "asset orders: .* If its table is stored elsewhere, leave this asset out of the call",
     ),
     "one table twice": ({"a": "w/t", "b": "w/t"}, "are both"),
     "two asset keys of one key": (
