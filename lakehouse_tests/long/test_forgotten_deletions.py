@@ -68,5 +68,5 @@ def test_a_file_that_waited_while_deletions_were_forgotten_brings_no_row_back(
     assert rows_in(lake, KEY, "id", "v") == [(3, "u"), (8, "c"), (9, "c")]
     [(file, line, why)] = rows_in(lake, QUARANTINE, "source_file", "line", "reason")
     assert (file, line) == (f"{PREFIX}0.json", 1) and why.startswith(
-        "this row's file landed before deletions that are forgotten by now"
+        "this row's file landed before deletions that have been forgotten since"
     )

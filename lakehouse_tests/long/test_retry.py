@@ -60,7 +60,7 @@ def test_lines_of_csv_keep_their_fields_and_need_the_same_ones_in_the_declaratio
     done = retry(of(lake, spark, turned), [], dry_run=False)
     assert (done.lines, done.left) == (
         0,
-        {"they were read with other fields: code;name": 1},
+        {"the lines were read with other fields: code;name": 1},
     )
     mended = replace(codes, source=lenient)
     assert retry(of(lake, spark, mended), [], dry_run=False).lines == 1

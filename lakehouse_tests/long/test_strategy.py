@@ -181,7 +181,8 @@ def test_liquid_clustering_comes_and_goes_with_the_policy(
         and ours(lake, copies.key) == {}
     )
     with pytest.raises(
-        Refused, match=r"silver/copies: Delta refuses what its declaration asks for: .*nothing"
+        Refused,
+        match=r"silver/copies: Delta refuses the declared properties or clustering: .*nothing",
     ):
         write_table(
             lake,

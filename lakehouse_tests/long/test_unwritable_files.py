@@ -80,7 +80,7 @@ def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or
     before = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
     with pytest.raises(
         Broken,
-        match=r"batch 3 of 2 file\(s\) cannot be written, nor can any part of it that was tried: .*CHECK",
+        match=r"batch 3 \(2 files\) cannot be written, and neither can any tried part of it: .*CHECK",
     ):
         write_table(lake, spark, PARTS)
     after = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()

@@ -11,7 +11,7 @@ from lakehouse.engine.ingest.calendars import BeyondPython, DateTexts, file_cale
 from lakehouse.engine.ingest.parquet_rows import decimal_type
 
 _CODECS = ("null", "deflate", "snappy")
-# Avro writers fill blocks of 16 KB to 64 KB by default, and of some MB at most.
+# By default, Avro writers fill blocks of 16 KB to 64 KB. A few MB are the most in practice.
 _MOST_BLOCK_BYTES = 64 * 1024 * 1024
 _SQL_TYPES = {
     "boolean": "BOOLEAN",
@@ -37,7 +37,7 @@ def avro_rows(data: bytes, limit: int) -> Iterator[Any]:
     blocks: Any = block_reader(BytesIO(data))
     if blocks.codec not in _CODECS:
         raise Unreadable(
-            f"its codec is {blocks.codec!r}; land it again with one of {', '.join(_CODECS)}"
+            f"the codec is {blocks.codec!r}. Land the file again with one of {', '.join(_CODECS)}"
         )
     decoded_bytes = 0
     for block in blocks:
@@ -49,7 +49,7 @@ def avro_rows(data: bytes, limit: int) -> Iterator[Any]:
 
 
 def avro_dates(data: bytes) -> DateTexts:
-    """The converter of the dates and times in the rows of `avro_rows` to texts."""
+    """A converter from the dates and times in `avro_rows` to texts."""
     from fastavro import block_reader
 
     file: Any = block_reader(BytesIO(data))
@@ -57,7 +57,7 @@ def avro_dates(data: bytes) -> DateTexts:
 
 
 def avro_types(data: bytes) -> dict[str, str]:
-    """The fields of an Avro file with the SQL types that hold their values."""
+    """The fields of an Avro file, with SQL types that can store their values."""
     from fastavro import block_reader
 
     schema: Any = block_reader(BytesIO(data)).writer_schema
@@ -93,8 +93,8 @@ def _deflated_block(decoder: BytesIO) -> BytesIO:
     content = decompressor.decompress(packed, _MOST_BLOCK_BYTES)
     if decompressor.unconsumed_tail:
         raise Unreadable(
-            f"a block of it unpacks to more than {_MOST_BLOCK_BYTES} bytes; land it in smaller "
-            "blocks"
+            f"a block of the file unpacks to more than {_MOST_BLOCK_BYTES} bytes. Land the file "
+            "with smaller blocks"
         )
     return BytesIO(content)
 

@@ -1,4 +1,4 @@
-"""Turns the staged records of a batch into rows of the table and entries of its quarantine.
+"""Converts a batch's staged records to rows of the table and entries of its quarantine.
 
 Modules for change data are imported where they are used, because most loads have no change data.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, ingest_app_id
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
+from lakehouse.core.text import count_of
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.loaded_batches import WrittenBatch, check_loaded
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 class ParsedBatch:
     """The parsed records of a batch.
 
-    `frame` is `None` for a batch without files. `added` are the columns of undeclared fields.
-    `changes` counts change data.
+    `frame` is `None` for a batch without files. `added` are the columns for undeclared fields.
+    `changes` has the counts of change data.
     """
 
     frame: "DataFrame | None"
@@ -80,7 +81,7 @@ def parse_batch(
             from lakehouse.engine.ingest.changes.unsent import checked_changes
 
             if table.renamed:
-                # Below, the table is read by its keys, which must have their present names.
+                # The code below reads the table by its keys, so they must have their present names.
                 declared = _table_rows(session, frame).drop(RESCUED, KEPT)
                 commit_rows.check_columns(declared, table, snapshot)
             load = ChangeBatch(session=session, batch=batch, facts=facts)
@@ -90,8 +91,9 @@ def parse_batch(
             rescued_count = changes.rescued
     if row_count + bad_count != batch.record_count:
         raise Broken(
-            f"load of {table.key}: of the {batch.record_count} staged record(s) of batch "
-            f"{batch.number} Spark found {row_count} row(s) and {bad_count} others. Nothing was "
+            f"load of {table.key}: batch {batch.number} has "
+            f"{count_of(batch.record_count, 'staged record')}, but Spark read "
+            f"{count_of(row_count, 'row')} and {count_of(bad_count, 'bad record')}. Nothing was "
             f"written. Look at _lakehouse/staged/{table.key}"
         )
     frame = without_rescued(frame, added, rescued_count, snapshot)
@@ -134,8 +136,8 @@ def write_batch(
     if not batch.files:
         if batch.quarantined and not quarantine_arrived(lake, table.key, batch):
             raise Broken(
-                f"load of {table.key}: the files of batch {batch.number} were refused, and its "
-                f"quarantine does not hold them. Look at quarantine/{table.key}/_delta_log"
+                f"load of {table.key}: all files of batch {batch.number} were refused, but the "
+                f"quarantine has no entries for them. Look at quarantine/{table.key}/_delta_log"
             )
         return facts
     assert parsed.frame is not None

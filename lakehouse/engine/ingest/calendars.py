@@ -30,7 +30,8 @@ _LAST_DAY = date.max.toordinal() - _EPOCH_ORDINAL
 _FIRST_US = _FIRST_DAY * 86_400_000_000
 _LAST_US = (_LAST_DAY + 1) * 86_400_000_000 - 1
 _UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-# Before these versions Spark writes hybrid dates and INT96 times; later ones mark them with a key.
+# Before these versions, Spark writes hybrid dates and INT96 times. Later versions mark such files
+# with a key.
 # Source: Spark 4.2.0, DataSourceUtils.scala, datetimeRebaseSpec and int96RebaseSpec
 _SPARK_VERSION = "org.apache.spark.version"
 _DATES_SINCE = "3.0.0"
@@ -61,7 +62,7 @@ class Calendars:
 
 @dataclass(slots=True)
 class DateTexts:
-    """Turns dates and times of one file into texts.
+    """Converts dates and times of one file to texts.
 
     `problems` collects the reasons why values of the current row cannot be loaded. `of_columns` has
     a function for each column whose dates and times are read as counts.
@@ -72,7 +73,7 @@ class DateTexts:
     of_columns: Mapping[str, TextOf] = field(default_factory=dict[str, TextOf])
 
     def date_text(self, days: int) -> str:
-        """A date, given as days since 1970-01-01."""
+        """The text of a date, given as days since 1970-01-01."""
         is_in_years = _FIRST_DAY <= days <= _LAST_DAY
         text = (
             date.fromordinal(days + _EPOCH_ORDINAL).isoformat() if is_in_years else _text(days, "D")
@@ -84,7 +85,7 @@ class DateTexts:
         return text
 
     def time_text(self, count: int, unit: str, *, zoned: bool, int96: bool = False) -> str:
-        """A time, given as a count of its unit since 1970-01-01, cut to microseconds."""
+        """The text of a time, given as a count of `unit` since 1970-01-01, cut to microseconds."""
         microseconds = count * 1_000_000 // _UNITS_PER_SECOND[unit]
         is_in_years = _FIRST_US <= microseconds <= _LAST_US
         text = (
@@ -118,7 +119,7 @@ class DateTexts:
     def _refuse_calendar(self, finding: str) -> None:
         self.problems.append(
             f"{finding}, and the file does not show that it uses the Gregorian calendar (Spark 2 "
-            "and Hive write Julian dates); let its writer write such values as text, and land that"
+            "and Hive write Julian dates). Write such values as text, and land the file again"
         )
 
 

@@ -1,8 +1,8 @@
 """Writes rows to a declared table, with its declared columns and partitioning.
 
 **Safety properties**
-- Rows and their transaction id are one commit: rows whose id is in the table are not written again
-  (`test_write.py`, `test_load.py`).
+- Rows and their transaction id are one commit. Rows are not written again if the table has their
+  transaction id (`test_write.py`, `test_load.py`).
 - A table is created together with its first rows, properties and partitioning, or not at all
   (`test_load.py`).
 """
@@ -80,7 +80,8 @@ def frame_write(
 def declared_properties(table: Table) -> dict[str, str]:
     """The table properties that follow from a declaration.
 
-    The change data feed is enabled for tables downstream, unless each run replaces all rows.
+    The change data feed is enabled, so that derived tables can read only changes. Tables whose runs
+    replace all rows do not need it.
     """
     base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
     if (keys := change_keys_text(table)) is not None:
@@ -112,7 +113,7 @@ def partition_columns(table: Table) -> tuple[str, ...]:
 def arranged(
     frame: "DataFrame", table: Table, landed_bytes: int, row_count: int, facts: TableFacts | None
 ) -> "DataFrame":
-    """The rows in as few tasks (and so files) as useful: one per partition, or by target size."""
+    """The rows in as few tasks, and so files, as useful: by partition, or by target size."""
     if facts is not None and facts.snapshot.properties.get(OPTIMIZE_WRITE) == "true":
         return frame  # Delta arranges each batch itself
     partition_by = partition_columns(table)
@@ -145,10 +146,10 @@ def follow_declaration(
     if facts is None:
         return facts
     plan = checked(compare(table, columns_of(rows), facts.snapshot))
-    sent = [*safe_statements(plan, facts.snapshot, rows)]
-    for statement in sent:
+    changes = [*safe_statements(plan, facts.snapshot, rows)]
+    for statement in changes:
         spark.sql(statement)
-    return lake.facts(table.key) if sent else facts
+    return lake.facts(table.key) if changes else facts
 
 
 def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") -> Iterator[str]:
@@ -169,10 +170,10 @@ def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") 
 
 
 def needed_features(columns: Sequence[Column], snapshot: Snapshot) -> dict[str, str]:
-    """The properties that switch on the table features that these column types need.
+    """The properties that enable the table features that these column types need.
 
-    Delta does this only for a new table. Source: delta-io/delta v4.4.0, TableFeature.scala,
-    `FeatureAutomaticallyEnabledByMetadata`.
+    Delta itself enables them only in a new table. Source: delta-io/delta v4.4.0,
+    TableFeature.scala, `FeatureAutomaticallyEnabledByMetadata`.
     """
     needed = {
         feature for name, feature in _TYPE_FEATURES.items() for each in columns if name in each.type

@@ -1,8 +1,8 @@
 """Casts the texts of CSV fields strictly to their declared types.
 
 Spark's CSV reader and casts misread some texts: a time of day becomes a time of today, digits alone
-a year, `1,5` becomes 15, and `1.5` the integer 1. So a text is cast only if it has the form of its
-type.
+become a year, `1,5` becomes 15, and `1.5` becomes the integer 1. Therefore a text is cast only if
+the text has the form of the declared type.
 """
 
 from math import inf
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField
 
-# Marks a field without content; no text contains it.
+# Marks a field without content; no text contains this marker.
 _NOTHING = "\x01nothing\x01"
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _WHOLE = r"^[-+]?[0-9]+$"
@@ -47,7 +47,7 @@ _FORMS = {
 
 
 def csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: str) -> "Column":
-    """The fields of a record as a struct of texts; `corrupt` is set if it has more or fewer."""
+    """A record's fields as a struct of texts; another number of fields sets `corrupt`."""
     ddl = ", ".join(f"{quote(name)} STRING" for name in (*names, corrupt))
     options = {
         "mode": "PERMISSIVE",

@@ -1,17 +1,17 @@
 """Updates derived tables from their inputs.
 
-For a `Merge` or `Append`, only the changes of the first input since the last consumed version are
-read, and every other input is read whole. Each input is pinned at its newest version at the start.
+For a `Merge` or `Append`, only the first input's changes since the last consumed version are read;
+every other input is read whole. Each input is read at the version that it had when the run started.
 The rows and the consumed version are written in one commit.
 
 **Safety properties**
 - A run that finds no new rows in its inputs makes no commit (`test_write.py`).
-- An `Overwrite` does nothing only if the last one read exactly the declared inputs, none of their
-  rows has changed since, and the declaration still gives the table's columns
+- An `Overwrite` is skipped only if the last `Overwrite` read exactly the declared inputs, no row of
+  these inputs has changed since, and the declaration still gives the table's columns
   (`test_schema_changes.py`).
 - However often a run is killed and repeated, no row is lost or duplicated (`test_write.py`).
-- An `Append` adds only rows that it cannot have added before. If that is unknown, it stops with
-  `Broken` and writes nothing (`test_write.py`, `test_increments.py`).
+- An `Append` adds only rows that no earlier run can have added. If this is unknown, the run stops
+  with `Broken` and writes nothing (`test_write.py`, `test_increments.py`).
 - An `Append` or `Merge` is refused if the table's rows were written in another way, or merged by
   other keys, until the table is rebuilt (`test_write.py`, `engine/evolution/test_rebuild.py`).
 """
@@ -114,7 +114,7 @@ def transformed(
     inputs: Mapping[str, TableFacts],
     increment: ReadAll | ReadChanges | None = None,
 ) -> "DataFrame":
-    """Transforms the increment of the first input (`None`: all of it) with all other inputs."""
+    """Transforms the first input's increment (`None`: all its rows) with all other inputs."""
     table = session.table
     frames = {key: table_at(session.spark, facts.snapshot) for key, facts in inputs.items()}
     if isinstance(increment, ReadChanges):
@@ -131,7 +131,7 @@ def transformed(
 
 
 def read_by_overwrite(inputs: Mapping[str, TableFacts]) -> dict[str, object]:
-    """What the commit of an overwrite records: each input's identity, version and commit time."""
+    """The metadata of an overwrite's commit: each input's id, version and commit time."""
     read = {
         key: [
             facts.snapshot.table_id,
@@ -144,7 +144,7 @@ def read_by_overwrite(inputs: Mapping[str, TableFacts]) -> dict[str, object]:
 
 
 def read_by_increment(table: Table, driver: TableFacts, upto: int) -> dict[str, object]:
-    """What the commit of an increment records: the keys, and when `upto` was committed."""
+    """The metadata of an increment's commit: merge keys, and when version `upto` was committed."""
     app_id = increments.consume_app_id(driver.snapshot)
     read_ms = {app_id: driver.history.committed_ms_of(upto)}
     return {READ_MS: read_ms, KEYS: increments.merge_keys(table)}
@@ -155,7 +155,7 @@ class _Derivation:
     """One run of a derived table, with the facts of its inputs by key.
 
     `target` is the table itself, `None` if it does not exist yet. `code` is the hash of its
-    transform, and `changed_since` the newest version with rows of other code.
+    transform. `changed_since` is the newest version with rows that other code computed.
     """
 
     session: TableSession
@@ -183,7 +183,7 @@ class _Derivation:
             )
             increment = ReadAll(upto=increment.upto, explanation=lost)
             increment = with_archive(self.session.lake, driver, increment)
-            # The first try may have added columns.
+            # The failed write may have added columns.
             again = replace(self, target=self.session.lake.facts(self.session.table.key))
             again._write(write, driver, increment)
         return increment.explanation
@@ -198,8 +198,8 @@ class _Derivation:
         return replace(self, target=target)._overwrite_with(rows)
 
     def _overwrite_with(self, rows: "DataFrame") -> Explanation:
-        news = self._news(rows)
-        if not news:
+        reasons = self._reasons_to_overwrite(rows)
+        if not reasons:
             versions = ", ".join(
                 f"{key} {facts.snapshot.version}" for key, facts in self.inputs.items()
             )
@@ -214,27 +214,27 @@ class _Derivation:
         }
         with session_confs(self.session.spark, confs):
             commit_rows.write_rows(lake, table, rows, facts=self.target)
-        more = "".join(f"; {explanation.sentence}" for explanation in news[1:])
-        return replace(news[0], more=more)
+        more = "".join(f"; {explanation.sentence}" for explanation in reasons[1:])
+        return replace(reasons[0], more=more)
 
-    def _news(self, rows: "DataFrame") -> list[Explanation]:
+    def _reasons_to_overwrite(self, rows: "DataFrame") -> list[Explanation]:
         """The reasons for an overwrite; empty if none is needed."""
-        found, removed = increments_to_overwrite(self.session.lake, self.inputs, self.target)
-        news = [
-            increment.explanation for increment in found if not isinstance(increment, NothingNew)
+        planned, removed = increments_to_overwrite(self.session.lake, self.inputs, self.target)
+        reasons = [
+            increment.explanation for increment in planned if not isinstance(increment, NothingNew)
         ]
         if removed:
-            what = f"its rows were made from {', '.join(removed)}, too, which it no longer reads"
-            news.append(Reason.DECLARATION_CHANGED.explain(what=what))
+            what = f"its rows were also made from {', '.join(removed)}, which it no longer reads"
+            reasons.append(Reason.DECLARATION_CHANGED.explain(what=what))
         target = None if self.target is None else self.target.snapshot
         differences = [*commit_rows.differences_from(rows, self.session.table, target)]
         if self.changed_since is not None and self.session.table.evolution == "automatic":
             differences.append(
-                f"the code of its transform is another one since version {self.changed_since}"
+                f"the code of its transform has changed since version {self.changed_since}"
             )
         if differences:
-            news.append(Reason.DECLARATION_CHANGED.explain(what="; ".join(differences)))
-        return news
+            reasons.append(Reason.DECLARATION_CHANGED.explain(what="; ".join(differences)))
+        return reasons
 
     def _write(
         self, write: Append | Merge, driver: TableFacts, increment: ReadAll | ReadChanges
@@ -244,9 +244,9 @@ class _Derivation:
         target = self.target
         if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
             raise Broken(
-                f"write of {table.key}: {increment.sentence}, and appending it again would double "
-                f"rows. To go on from the rows that {driver.snapshot.table} has now, use "
-                f"`lakehouse rebuild {table.key}`"
+                f"write of {table.key}: {increment.sentence}, and appending it again would "
+                f"duplicate rows. To continue with the current rows of {driver.snapshot.table}, "
+                f"use `lakehouse rebuild {table.key}`"
             )
         rows = transformed(self.session, self.inputs, increment)
         check_has_columns(table, rows)
@@ -286,6 +286,6 @@ def check_has_columns(table: Table, rows: "DataFrame") -> None:
     missing = [name for name in named if name not in rows.columns]
     if missing:
         raise Refused(
-            f"write of {table.key}: its transform gives no column {missing[0]}, which its write= "
-            f"names; it gives {', '.join(rows.columns)}. Correct one of them"
+            f"write of {table.key}: write= names column {missing[0]}, but the transform returns "
+            f"only {', '.join(rows.columns)}. Correct write= or the transform"
         )

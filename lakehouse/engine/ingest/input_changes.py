@@ -66,8 +66,8 @@ def next_increment(
 
 
 def with_archive(lake: Lake, driver: TableFacts, increment: ReadAll) -> ReadAll:
-    """The reading of a whole input, with what its archive holds at the same version."""
-    # Loaded late, since most runs read changes.
+    """The increment, together with the input's archived rows at the same version."""
+    # Imported here, because most runs read changes.
     from lakehouse.core.archive.records import APP_ID
     from lakehouse.engine.archive.records import archive_contents
 
@@ -84,7 +84,7 @@ def with_archive(lake: Lake, driver: TableFacts, increment: ReadAll) -> ReadAll:
 def refuse_older_copy(
     lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None
 ) -> None:
-    """Raises `Broken` if the input's version that was consumed last no longer exists."""
+    """Raises `Broken` if the last consumed version of the input no longer exists."""
     version = driver.snapshot.version
     known = {} if target is None else target.snapshot.transactions
     consumed = increments.consumed_of(driver.snapshot, known)
@@ -96,28 +96,28 @@ def refuse_older_copy(
         # A rebuild records a newer version than the consumed one, or none at all.
         instead = f"use `lakehouse rebuild {table.key}`" if consumed.version < version else NEW_KEY
         raise Broken(
-            f"write of {table.key}: version {consumed.version} of {driver.snapshot.table},"
-            f" which it has consumed, no longer exists, and the table is at version {version}:"
-            " an older copy took its place. Either put the newest log back, or, to go on from"
-            f" the rows that it has now, {instead}"
+            f"write of {table.key}: it has consumed version {consumed.version} of"
+            f" {driver.snapshot.table}, which no longer exists. {driver.snapshot.table} is at"
+            f" version {version}: an older copy was put in its place. Either put the newest log"
+            f" back, or, to continue with the rows of the older copy, {instead}"
         )
 
 
 def increments_to_overwrite(
     lake: Lake, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[list[Increment], list[str]]:
-    """The increment of each input, and the keys that only the last overwrite read."""
+    """The increment of each input, and the keys of inputs that only the last overwrite read."""
     consumed = _under_present_keys(
         increments.consumed_by_overwrite(commits_of(lake, target)), inputs
     )
-    found = [_increment_of(lake, consumed, facts) for facts in inputs.values()]
-    return found, sorted({key for key, _ in consumed} - inputs.keys())
+    planned = [_increment_of(lake, consumed, facts) for facts in inputs.values()]
+    return planned, sorted({key for key, _ in consumed} - inputs.keys())
 
 
 def _under_present_keys(
     consumed: Mapping[tuple[str, str], tuple[int, int | None]], inputs: Mapping[str, TableFacts]
 ) -> dict[tuple[str, str], tuple[int, int | None]]:
-    """What an overwrite consumed, with the present key of each input that has moved since."""
+    """The consumed versions of an overwrite, under the present keys of inputs that have moved."""
     key_of = {facts.snapshot.table_id: key for key, facts in inputs.items()}
     return {
         (key if key in inputs else key_of.get(table_id, key), table_id): read
@@ -134,7 +134,7 @@ def confs_to_derive(
 ) -> Mapping[str, str]:
     """Session settings for a derived table's transformation and write.
 
-    Of the first input, `increment` is read (`None`: the whole input); other inputs are read whole.
+    The first input's `increment` is read (`None`: the whole input); other inputs are read whole.
     """
     first, *others = inputs.values()
     read = [whole_table(facts.snapshot) for facts in others]
@@ -161,7 +161,7 @@ def merges_few(
 def _changed(store: Store, facts: TableFacts, increment: ReadChanges) -> Size:
     """Rows and bytes of the files that the increment's commits added.
 
-    The rows are assumed to be as long as the table's.
+    The row count is estimated from the table's average row size.
     """
     commits = history_since(store, facts.history, increment.first - 1).commits
     added = sum(each.added_bytes for each in commits if each.changed_data)

@@ -1,4 +1,4 @@
-"""Reads landed files, several at a time and each once, and splits them into records."""
+"""Reads landed files, each once and several in parallel, and splits the files into records."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -71,7 +71,7 @@ def read_contents(
 
 
 def restore_first(store: Store, path: str, storage_class: str) -> str:
-    """Why an archived file is not read, and what to do."""
+    """The reason why an archived file is not read, and how to restore it."""
     key = f"{store.prefix}{path}"
     return (
         f"it is archived in storage class {storage_class}, in which no object can be read. Use "
@@ -110,7 +110,7 @@ def compression_of(name: str, data: bytes) -> Compression | None:
 
 
 def _read_at_once(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:
-    """Groups the files up to a bounded size; a larger file is a group of its own."""
+    """Groups the files up to a bounded size; a file above that size is alone in its group."""
     group = list[LandedFile]()
     size_bytes = 0
     for file in files:

@@ -1,11 +1,12 @@
 """Rows of landed Parquet and Avro files as records, as if each were a line of a JSON file.
 
-So all formats are staged, parsed, counted and refused in the same way. Numbers keep their digits:
+This way, all formats are staged, parsed, counted and refused alike. Numbers keep their digits:
 decimals become texts, which Spark reads as decimals. Binary values become Base64. Times become ISO
 8601, in UTC if they have a zone.
 
 **Safety properties** (tests in `test_landed_rows.py`)
-- A file is decoded to its end before its first record is returned, so either all rows or none are.
+- A file is decoded to its end before its first record is returned. So either all rows are returned,
+  or no row is.
 - A file that decodes to more bytes than the limit gives no record. Only the file, and 100 Parquet
   rows or one Avro block of bounded size, are in memory.
 """
@@ -59,14 +60,14 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
         yield _record(number, row, dates, fields, landing)
 
 
-def own_types(data: bytes, format: str) -> dict[str, str]:
-    """The columns of a Parquet or Avro file with the SQL types that hold their values.
+def file_types(data: bytes, format: str) -> dict[str, str]:
+    """The columns of a Parquet or Avro file, with SQL types that can store their values.
 
     Empty for a damaged file; `read_rows` reports its error.
     """
     try:
         return parquet_types(data) if format == "parquet" else avro_types(data)
-    except Exception:  # on damaged bytes the readers may raise anything
+    except Exception:  # for damaged bytes the readers may raise anything
         return {}
 
 
@@ -79,12 +80,14 @@ def _checked(data: bytes, format: str, limit: int) -> DateTexts:
         return parquet_dates(data) if is_parquet else avro_dates(data)
     except Unreadable:
         raise
-    except Exception as error:  # as in `own_types`
+    except Exception as error:  # as in `file_types`
         content = detect_format(data)
         is_other = content is not None and content.lower() != format
-        found = f"{content}" if is_other else f"{type(error).__name__}: {str(error)[:_SHOWN]}"
+        problem = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
+        if is_other:
+            problem = f"it is {content}"
         raise Unreadable(
-            f"it is no {format} file that can be read to its end ({found}); land it again"
+            f"the file cannot be read to its end as {format} ({problem}). Land the file again"
         ) from error
 
 
@@ -115,7 +118,7 @@ def _record(
         problem = f"the row has more than {MAX_RECORD_BYTES} bytes, the limit"
         return Record(number, content[:_SHOWN], problem)
     if not is_record:
-        return Record(number, content, "the row is no record with fields")
+        return Record(number, content, "the row is not a record with fields")
     return Record(number, content, problem, others, event)
 
 

@@ -1,4 +1,4 @@
-"""Refuses landed rows of partitions that the table's archive has left behind (`late="refuse"`)."""
+"""Refuses landed rows of partitions that belong to the table's archive (`late="refuse"`)."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 def with_late_rows_refused(session: TableSession, rows: "DataFrame") -> "DataFrame":
-    """Parsed records, where those of partitions that have left the table are refused.
+    """The parsed records, with a reason added to records of archived partitions.
 
-    The cutoff is that of the newest operation that is applied to the table. The caller holds the
-    table's lock, so it stays the same until the batch is written.
+    A partition counts as archived if it ended by the cutoff and is not in the table. The cutoff is
+    the newest one among the operations that are applied to the table. It cannot change until the
+    batch is written, because the caller holds the table's lock.
     """
     facts = session.lake.facts(session.key)
     if facts is None:
@@ -58,8 +59,8 @@ def _late_partitions(
 ) -> list[PartitionValues]:
     """The partitions of the rows that ended by the cutoff and are not in the table.
 
-    A restored partition is in the table, and gets its late rows. The table's own partitions also
-    show how long each of them is.
+    A restored partition is in the table, so its late rows are accepted. The table's own partitions
+    are read to find the length of time that a partition covers.
     """
     names = snapshot.partition_columns
     texts = [F.col(quote(name)).cast("string") for name in names]

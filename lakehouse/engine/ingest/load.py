@@ -9,18 +9,19 @@
 6. Write rejected records and files to the quarantine table, under the batch's number.
 7. Write the rows to the table, under the batch's number. With this commit the batch is loaded, and
    its staged records are deleted.
-8. Repeat this until no listed file is left. An unfinished batch comes first and starts at step 6. A
-   batch whose write failed because of some rows is repeated without the files of these rows
-   (`engine.ingest.quarantine.unwritable_files`).
+8. Repeat steps 3 to 7 until no listed file is left. An unfinished batch is repeated first: its
+   staged records are parsed again, and step 6 follows. If a write failed because of some rows, the
+   batch is repeated without these rows' files (`engine.ingest.quarantine.unwritable_files`).
 9. If there are many manifests, fold them into a segment (`engine.journal.planned_batches`).
 
 **Safety properties**
 - Landed files are deleted only in step 1, and never changed (`test_retire.py`).
-- Repeating a step adds nothing: manifest, quarantine and rows each carry the number
+- Repeating a step adds nothing: manifest, quarantine and rows each carry the batch's number
   (`test_load.py`).
-- Every record that is read is a row or a quarantined record, counted before anything is written.
-  The row count of the commit is compared with them (`test_bad_input.py`, `test_loaded_batches.py`).
-- A table whose log does not show which batches it holds is not loaded (`test_loaded_batches.py`).
+- Every record that is read becomes a row or a quarantined record. Both are counted before anything
+  is written, and rows also after the commit (`test_bad_input.py`, `test_loaded_batches.py`).
+- A table is not loaded if its log does not show which batches were loaded
+  (`test_loaded_batches.py`).
 - A batch that was written but is not in the table's log stops the load (`test_loaded_batches.py`,
   `test_load.py`).
 - An `Overwrite` never replaces the table with zero rows (`test_next_batch.py`, `test_load.py`).
@@ -41,7 +42,7 @@ from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_bat
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
 from lakehouse.core.ingest.undeclared import columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
-from lakehouse.core.text import names_in_parentheses
+from lakehouse.core.text import count_of, names_in_parentheses
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
@@ -73,22 +74,23 @@ class LandingLoad:
     def run(self, facts: TableFacts | None) -> WriteOutcome:
         """Loads all landed files, in one or more batches, into the table (`facts` if it exists).
 
-        It may be called again after a lost race for a commit. The outcome includes the batches
-        loaded before that.
+        May be called again after a lost race for a commit. The outcome then includes the batches
+        that earlier calls loaded.
         """
         lake = self._session.lake
         table = self._session.table
         batches = self._batches
         landing = table.landing
         ledger = batches.ledger()
-        # Reports a log of another table before any file is deleted because of it.
+        # Called for its checks: a log of another table stops the load here, before any file is
+        # deleted because of that log.
         last_loaded(table, facts, ledger)
         if landing.after_load != "keep":
             from lakehouse.engine.ingest.retire import retire_first
 
             retire_first(lake, table, batches, facts, self._tell)
         self._listing = {file.name: file for file in landed_files(lake.store, landing)}
-        lying = {f"{landing.prefix}{name}" for name in self._listing}
+        listed_paths = {f"{landing.prefix}{name}" for name in self._listing}
         if not self._loaded:
             self._before = facts
         with session_confs(self._session.spark, {ANSI: "false"}):
@@ -114,9 +116,9 @@ class LandingLoad:
                 from lakehouse.engine.ingest.changes.deleted_keys import forget_replaced
 
                 forget_replaced(lake.store, table.key, arrived=loaded)
-        # If this fails, the rows are in the table and no manifest is lost; the next load folds.
+        # A failure loses neither rows nor manifests, and the next load folds them.
         with suppress(Transient, Refused):
-            batches.fold(lying=lying, arrived=loaded, now_ms=now_ms())
+            batches.fold(lying=listed_paths, arrived=loaded, now_ms=now_ms())
         return self._outcome(facts, plan.explanation)
 
     def _outcome(self, after: TableFacts | None, nothing_new: Explanation) -> WriteOutcome:
@@ -162,7 +164,7 @@ class LandingLoad:
         ledger: Ledger,
         facts: TableFacts | None,
     ) -> TableFacts | None:
-        """Loads the planned batch, or prepares its repetition with fewer files.
+        """Loads the planned batch, or removes poison files from it, so that it can be repeated.
 
         Returns the table's facts.
         """
@@ -182,8 +184,8 @@ class LandingLoad:
             self._isolate(session, batch, parsed, error)
             return lake.facts(key)
         self._tell(
-            f"{key}: batch {batch.number}: {len(batch.files)} files, {parsed.row_count} rows; "
-            f"{plan.left} files wait"
+            f"{key}: batch {batch.number}: {count_of(len(batch.files), 'file')}, "
+            f"{count_of(parsed.row_count, 'row')}; {count_of(plan.left, 'file')} left to load"
         )
         if parsed.changes is not None and batch.files and after is not None:
             from lakehouse.engine.ingest.changes.apply import superseded_count
@@ -210,8 +212,8 @@ class LandingLoad:
         rows = RowsOfBatch(batch=batch, of=partial(rows_of_part, session, parsed))
         names = without_poison_files(session, self._batches, rows, error).isolated[-1]
         self._tell(
-            f"{session.key}: batch {batch.number}: rows of {len(names)} files cannot be written; "
-            "they are set aside"
+            f"{session.key}: batch {batch.number}: set aside {count_of(len(names), 'file')} with "
+            "rows that cannot be written; the batch is repeated without them"
         )
 
     def _read_new(
@@ -231,12 +233,12 @@ class LandingLoad:
         is_overwrite = isinstance(table.write, Overwrite)
         seen = ledger.seen
         known = {file.name: seen.get(f"{landing.prefix}{file.name}") for file in planned.files}
-        # An `Overwrite` replaces the columns with the rows.
-        kept = () if facts is None or is_overwrite else facts.snapshot.columns
+        # An `Overwrite` replaces columns as well as rows.
+        kept_columns = () if facts is None or is_overwrite else facts.snapshot.columns
         known_files = KnownFiles(
             loaded={name: each.as_loaded for name, each in known.items() if each and each.is_taken},
             columns=ledger.columns,
-            table_types={column.name: column.type for column in kept},
+            table_types={column.name: column.type for column in kept_columns},
             reads_whole=is_overwrite,
         )
         staged = stage(session.lake.store, session.key, planned, landing, known_files)

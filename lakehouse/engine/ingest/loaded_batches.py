@@ -1,8 +1,8 @@
-"""Finds out from a table's own log which landed batches it holds.
+"""Reads from a table's own log which landed batches were loaded.
 
 **Safety properties** (tests in `test_loaded_batches.py`)
-- A table whose log does not show its batches is not loaded: whether it has their rows is never
-  guessed.
+- A table is not loaded if its log does not show its batches. Whether the table has their rows is
+  never guessed.
 - A commit without its batch's number, or with another row count than the batch, stops the load.
 """
 
@@ -14,6 +14,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.plan import NEW_KEY
 from lakehouse.core.ingest.batches import Batch, Ledger, ingest_app_id
 from lakehouse.core.ingest.ledger_segments import find_unfinished
+from lakehouse.core.text import count_of
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.quarantine.entries import quarantine_arrived
 from lakehouse.engine.journal.planned_batches import PlannedBatches
@@ -35,7 +36,7 @@ class WrittenBatch:
 
 
 def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
-    """The number of the last batch in the table, 0 if there is none.
+    """The number of the last batch that the table's log records, 0 without a batch.
 
     Raises:
         Broken: the table's log shows no batch, or a batch without a manifest.
@@ -47,24 +48,26 @@ def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
     retention = facts.snapshot.properties.get(TRANSACTION_RETENTION)
     if retention:
         raise Refused(
-            f"load of {table.key}: with its property {TRANSACTION_RETENTION} = {retention!r} Delta "
-            "forgets the batches that it holds. Use ALTER TABLE … UNSET TBLPROPERTIES "
+            f"load of {table.key}: with table property {TRANSACTION_RETENTION} = {retention!r}, "
+            "Delta forgets which batches were loaded. Use ALTER TABLE … UNSET TBLPROPERTIES "
             f"('{TRANSACTION_RETENTION}')"
         )
     loaded = facts.snapshot.transactions.get(ingest_app_id(table.key))
     if loaded is None and not ledger.last_taken and facts.snapshot.file_count:
         raise Broken(
             f"load of {table.key}: the table has rows, but its log has no transaction id of a "
-            "landed batch, and no batch is known. If it was renamed or copied, move its folders "
-            f"below _lakehouse/ingest and _lakehouse/deleted_keys to {table.key}, too, then use "
-            f"`lakehouse landing {table.key} --arrived N`. If it holds no row of the files in "
+            "landed batch, and no batch has a manifest. If the table was renamed or copied: "
+            "1. Rename its folders below _lakehouse/ingest and _lakehouse/deleted_keys to "
+            f"{table.key}, too. 2. Use `lakehouse landing {table.key} --arrived N`, where N is the "
+            "last batch whose rows the table has. If the table has no row of the files in "
             f"{table.landing.prefix}, use --arrived 0"
         )
     if loaded is None and ledger.last_taken:
         raise Broken(
             f"load of {table.key}: the table's log has no transaction id of a landed batch, but "
-            f"{newest} batch(es) were planned: another table took its place. Use `lakehouse "
-            f"landing {table.key} --arrived N` if it holds the rows of batches 1 to N (0: of none)"
+            f"batches up to {newest} were planned, so the table was replaced by another one. Use "
+            f"`lakehouse landing {table.key} --arrived N`, where N is the last batch whose rows "
+            "the table has (0 if it has no row of these batches)"
         )
     if loaded is not None and loaded > newest:
         raise Broken(
@@ -78,7 +81,7 @@ def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
 def unfinished_batch(
     lake: Lake, table: Table, loaded: int, ledger: Ledger, batches: PlannedBatches
 ) -> Batch | None:
-    """The batch to repeat because its rows or quarantine are missing; `loaded` is the last one."""
+    """The batch whose rows or quarantine entries are missing; `loaded` is the last loaded batch."""
     unfinished = find_unfinished(ledger, table.write, arrived=loaded, read=batches.batch)
     newest = ledger.newest
     if unfinished is None and newest is not None and not newest.files and newest.quarantined:
@@ -87,7 +90,7 @@ def unfinished_batch(
 
 
 def last_in_log(table_key: str, facts: TableFacts | None) -> int:
-    """The number of the last batch in a table's log, 0 if there is none."""
+    """The number of the last batch in a table's log, 0 without a batch."""
     return 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table_key), 0)
 
 
@@ -120,16 +123,16 @@ def check_loaded(
     ]
     if batch.row_count is not None and counts and counts[-1] != batch.row_count:
         raise Broken(
-            f"load of {key}: batch {batch.number} has {batch.row_count} row(s), but version "
-            f"{written[-1].version} of the table records {counts[-1]} written ones. Compare that "
-            "version with the batch's files"
+            f"load of {key}: batch {batch.number} has {count_of(batch.row_count, 'row')}, but "
+            f"version {written[-1].version} of the table records "
+            f"{count_of(counts[-1], 'written row')}. Compare that version with the batch's files"
         )
 
 
 def record_loaded(session: TableSession, number: int) -> None:
-    """Records in the table's log that it holds the rows of all batches up to `number`.
+    """Records in the table's log that the table has the rows of all batches up to `number`.
 
-    The caller must be sure of that. The commit has no rows.
+    This is not checked, so the caller must be sure of it. The commit adds no rows.
 
     Raises:
         Refused: there is no table, its log already shows a batch, or no batch has this number.

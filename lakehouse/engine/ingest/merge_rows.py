@@ -47,7 +47,8 @@ def merge_rows(
     try:
         delta_writes.run_merge(spark, fresh, snapshot, merge.transaction, statement)
     finally:
-        # Deleting checkpointed rows sends a request, and Python ignores interrupts in a destructor.
+        # Deleting checkpointed rows sends a request from a destructor, where Python would ignore an
+        # interrupt.
         with late_interrupts():
             del rows, fresh
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.ingest.records import Unreadable, too_large
+from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.ingest.calendars import DateTexts, TextOf, file_calendars
 
@@ -27,9 +28,10 @@ def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
         counts = Counter(file.schema_arrow.names)
         duplicates = [name for name, count in counts.items() if count > 1]
         if duplicates:
+            occur = "occurs" if len(duplicates) == 1 else "occur"
             raise Unreadable(
-                f"it has {len(duplicates)} column name(s) more than once, first "
-                f"{duplicates[0]!r}; land it with a name for each column"
+                f"{count_of(len(duplicates), 'column name')} {occur} more than once, first "
+                f"{duplicates[0]!r}. Land the file with one name per column"
             )
         _check_footer(file.metadata, limit)
         types = [_plain_type(field.type) for field in file.schema_arrow]
@@ -46,7 +48,7 @@ def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
 
 
 def parquet_dates(data: bytes) -> DateTexts:
-    """The converter of the counts in `parquet_batches` to texts of dates and times."""
+    """A converter from the counts in `parquet_batches` to texts of dates and times."""
     with _opened(data) as file:
         metadata = {
             key.decode(errors="replace"): value.decode(errors="replace")
@@ -66,7 +68,7 @@ def parquet_dates(data: bytes) -> DateTexts:
 
 
 def parquet_types(data: bytes) -> dict[str, str]:
-    """The columns of a Parquet file with the SQL types that hold their values."""
+    """The columns of a Parquet file, with SQL types that can store their values."""
     return {field.name: _sql_type(field.type) for field in pq.read_schema(pa.BufferReader(data))}
 
 
@@ -156,7 +158,7 @@ def _text_of(kind: pa.DataType, dates: DateTexts, *, is_int96: bool) -> TextOf |
 
 
 def _of_count(text: Callable[[int], str]) -> TextOf:
-    """Converts counts to texts; null, and dates that Python supports, are not changed."""
+    """A function that converts counts to texts, and returns any other value unchanged."""
     return lambda value: text(value) if isinstance(value, int) else value
 
 

@@ -35,11 +35,11 @@ RAW = "_lakehouse_raw"
 EVENT = "_lakehouse_event"  # decoded, or with present names
 DIGEST = "_lakehouse_digest"  # of the record's file
 REASON = "_lakehouse_reason"
-OWN = ("_source_file", "_source_line", "_landed_at")
+ORIGIN = ("_source_file", "_source_line", "_landed_at")
 _STAGED_NAMES = {
-    "source_file": OWN[0],
-    "line": OWN[1],
-    "landed_at": OWN[2],
+    "source_file": ORIGIN[0],
+    "line": ORIGIN[1],
+    "landed_at": ORIGIN[2],
     "raw": RAW,
     "problem": REASON,
     "undeclared": UNDECLARED,
@@ -75,18 +75,18 @@ def parse_records(
 ) -> "DataFrame":
     """One row per record of `staged_lines`: its columns, its origin, its text, and a reason if bad.
 
-    An empty text, or Hive's word for null, in a column of `partition_by` makes a record bad: Delta
-    stores both as null. Source: Delta protocol, "Partition Value Serialization"; delta-io/delta
-    v4.4.0, PartitionUtils.scala, parsePartitionColumn.
+    A record is also bad if a column of `partition_by` has an empty text or Hive's word for null:
+    Delta stores both as null. Source: Delta protocol, "Partition Value Serialization";
+    delta-io/delta v4.4.0, PartitionUtils.scala, parsePartitionColumn.
     """
     text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
     parse = _parsed_csv if landing.records_are_csv else _parsed_json
     parsed, values = parse(text, landing, lines)
     parsed_lines = with_undeclared(lines, added).withColumn(_PARSED, parsed)
-    columns = [found.column.alias(name, metadata=found.metadata) for name, found in values.items()]
+    columns = [each.column.alias(name, metadata=each.metadata) for name, each in values.items()]
     reason = _reason(landing, added, values).alias(REASON)
     rows = parsed_lines.select(
-        *columns, *OWN, *undeclared_columns(landing, added), RAW, DIGEST, reason
+        *columns, *ORIGIN, *undeclared_columns(landing, added), RAW, DIGEST, reason
     )
     if landing.derived:
         rows = _with_derived(rows, landing)
@@ -106,7 +106,9 @@ def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch
     lines = spark.read.schema(STAGED_SCHEMA).parquet(*paths).withColumnsRenamed(_STAGED_NAMES)
     if not batch.isolated:
         return lines
-    return lines.where(lines[OWN[0]].isin(*[f"{batch.prefix}{file.name}" for file in batch.files]))
+    return lines.where(
+        lines[ORIGIN[0]].isin(*[f"{batch.prefix}{file.name}" for file in batch.files])
+    )
 
 
 def no_lines(spark: "SparkSession") -> "DataFrame":
@@ -141,8 +143,8 @@ def table_rows(lines: "DataFrame") -> "DataFrame":
 def quarantined_lines(lines: "DataFrame") -> "DataFrame":
     """The bad records, with the columns of a quarantine table (`quarantine.entries`)."""
     columns = {
-        "source_file": OWN[0],
-        "line": OWN[1],
+        "source_file": ORIGIN[0],
+        "line": ORIGIN[1],
         "reason": REASON,
         "raw": RAW,
         "undeclared": UNDECLARED,
@@ -168,7 +170,7 @@ def is_of_the_declaration(reason: "Column") -> "Column":
 
 
 def parsed_json(text: "Column", ddl: str) -> "Column":
-    """JSON as a struct; its field `CORRUPT`, if the DDL has it, is set if a value does not fit."""
+    """JSON as a struct. If the DDL has the field `CORRUPT`, it is set if a value does not fit."""
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": CORRUPT,
@@ -206,7 +208,7 @@ def _member(name: str) -> "Column":
 def _parsed_json(
     text: "Column", landing: Landing, _: "DataFrame"
 ) -> "tuple[Column, dict[str, _Value]]":
-    """The struct of a JSON record, and its values, which are members of the struct."""
+    """The struct of a JSON record, and the record's values, which are members of the struct."""
     values = dict[str, _Value]()
     for name, type_ in field_types(landing.schema):
         value = column = _member(name)
@@ -219,8 +221,8 @@ def _parsed_json(
 def _parsed_csv(
     text: "Column", landing: Landing, lines: "DataFrame"
 ) -> "tuple[Column, dict[str, _Value]]":
-    """The struct of a CSV record's texts, and its values, which are cast from these texts."""
-    # Only CSV needs it.
+    """The struct of a CSV record's texts, and the values that are cast from these texts."""
+    # Imported here, because only CSV needs it.
     from lakehouse.engine.ingest.csv_values import csv_texts, csv_types, csv_value
 
     values = dict[str, _Value]()
@@ -245,9 +247,9 @@ def _reason(
 ) -> "Column":
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     why = why.when(F.col(_PARSED).isNull() | _member(CORRUPT).isNotNull(), UNFIT)
-    for found in values.values():
-        if found.is_unfit is not None:
-            why = why.when(found.is_unfit, UNFIT)
+    for each in values.values():
+        if each.is_unfit is not None:
+            why = why.when(each.is_unfit, UNFIT)
     why = why_other_years(why, landing, lambda name: values[name].value)
     why = why_undeclared_unfit(why, landing, added)
     for name in landing.required:

@@ -1,6 +1,6 @@
 """Finds the source code of functions and classes, and normalizes it for comparisons.
 
-Comments, formatting, docstrings and type annotations are not part of that form.
+The normalized form has no comments, formatting, docstrings or type annotations.
 """
 
 import ast
@@ -29,7 +29,7 @@ def find_function(function: FunctionType) -> FunctionNode | None:
         and _first_line(node) == code.co_firstlineno
     ]
     if len(candidates) > 1:
-        # Several lambdas in one line: the innermost one that contains all instructions.
+        # If a line has several lambdas, take the innermost lambda that contains all instructions.
         candidates = [node for node in candidates if _contains(node, code)]
         candidates.sort(key=lambda node: (node.lineno, node.col_offset))
     return candidates[-1] if candidates else None
@@ -63,23 +63,23 @@ def counted_nodes(node: ast.AST) -> Iterator[ast.AST]:
 def source_text(tree: object) -> str:
     """A syntax tree as text, without positions, docstrings and annotations."""
     texts = list[str]()
-    # Not recursive, because a chain of a few hundred calls is as many levels deep. A tuple holds
-    # a text that is ready.
-    left: list[object] = [tree]
-    while left:
-        value = left.pop()
+    # Not recursive, because a chain of a few hundred calls is as many levels deep. A tuple on the
+    # stack contains finished text.
+    stack: list[object] = [tree]
+    while stack:
+        value = stack.pop()
         if isinstance(value, tuple):
             texts += value
         elif isinstance(value, list):
             kept = [each for each in value if not _has_no_effect(each)]
-            left += [("]",), *reversed(kept), ("[",)]
+            stack += [("]",), *reversed(kept), ("[",)]
         elif isinstance(value, ast.AnnAssign) and value.value is not None:
-            left.append(ast.Assign(targets=[value.target], value=value.value))
+            stack.append(ast.Assign(targets=[value.target], value=value.value))
         elif isinstance(value, ast.AST):
-            left.append((")",))
+            stack.append((")",))
             for name, each in reversed(_fields_of(value)):
-                left += [each, (f" {name}=",)]
-            left.append((f"{type(value).__name__}(",))
+                stack += [each, (f" {name}=",)]
+            stack.append((f"{type(value).__name__}(",))
         else:
             texts.append(repr(value))
     return "".join(texts)
@@ -105,13 +105,13 @@ def _parsed(text: str) -> tuple[DefinitionNode, ...]:
 
 
 def _first_line(node: FunctionNode) -> int:
-    """The line of a function's first decorator, or its own."""
+    """The line of a function's first decorator, or of the function itself."""
     decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
     return min(each.lineno for each in (node, *decorators))
 
 
 def _contains(node: FunctionNode, code: CodeType) -> bool:
-    """Whether all instructions come from the text of a function."""
+    """Whether all instructions of `code` come from the text of `node`."""
     begin = (node.lineno, node.col_offset)
     end = (node.end_lineno or 0, node.end_col_offset or 0)
     for line, end_line, column, end_column in code.co_positions():

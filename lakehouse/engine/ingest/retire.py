@@ -2,16 +2,16 @@
 
 1. Make the plan from the ledger, a listing, the table's log and the quarantine.
 2. For each batch of the plan, right before deleting its files: make the plan again if the table or
-   its quarantine has a new commit, or a log was replaced. Keep files that the new plan does not
-   name. Look up each file, and keep it unless it is still as it was loaded.
+   its quarantine has a new commit, or if one of the two logs was replaced. Keep files that the new
+   plan does not name. Look up each other file, and keep it if it has changed since it was loaded.
 3. Delete the batch's files.
 
 Commits older than the table's facts are read at most once a day.
 
 **Safety properties** (tests in `test_retire.py`)
-- Nothing is deleted that the plan of step 2 does not name.
-- A plan knows every commit since the batches that it names. If the log no longer holds these
-  commits, the files are kept.
+- Only files that the newest plan names are deleted.
+- A plan names a batch only if every commit since that batch was read. If the log no longer has
+  these commits, the batch's files are kept.
 - If a run dies after any step, the next run handles the remaining files.
 """
 
@@ -52,11 +52,11 @@ class _Landed(NamedTuple):
     present: Mapping[str, LandedFile]
 
 
-class _PlanNow(NamedTuple):
-    """A plan and the state of the logs that it was made from.
+class _CurrentPlan(NamedTuple):
+    """A plan, and the state of the logs from which it was made.
 
-    `logs` has the newest file of each log, or `None` if there is no log. `read_older` is whether
-    older commits were read.
+    `logs` has the newest log file of the table and of its quarantine, or `None` without a log.
+    With `read_older`, commits older than the table's facts were read.
     """
 
     plan: RetirementPlan
@@ -67,8 +67,8 @@ class _PlanNow(NamedTuple):
 def plan_landed(
     lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> RetirementPlan:
-    """The files that would be deleted from a table's landing area now."""
-    return _plan_now(lake, table, _landed(lake, table, batches), facts, reads_older=True).plan
+    """The files that `retire` would delete from a table's landing area now."""
+    return _make_plan(lake, table, _landed(lake, table, batches), facts, reads_older=True).plan
 
 
 def retire(
@@ -86,18 +86,18 @@ def retire(
     landed = _landed(lake, table, batches)
     marker = f"_lakehouse/retired/{table.key}"
     reads_older = _is_a_day_old(lake, marker)
-    current = _plan_now(lake, table, landed, facts, reads_older=reads_older)
+    current = _make_plan(lake, table, landed, facts, reads_older=reads_older)
     plan = current.plan
     planned = {*current.plan.files}
     failed_count = 0
     for batch in plan.batches:
         if any(lake.has_moved_on(key, newest) for key, newest in current.logs.items()):
             newest_facts = lake.facts(table.key)
-            current = _plan_now(lake, table, landed, newest_facts, reads_older=reads_older)
+            current = _make_plan(lake, table, landed, newest_facts, reads_older=reads_older)
             planned = {*current.plan.files}
-        wanted = [file for file in batch.files if file in planned]
-        going = _still_as_loaded(lake, table.key, batch.prefix, wanted)
-        paths = [f"{batch.prefix}{file.name}" for file in going]
+        still_planned = [file for file in batch.files if file in planned]
+        unchanged = _still_as_loaded(lake, table.key, batch.prefix, still_planned)
+        paths = [f"{batch.prefix}{file.name}" for file in unchanged]
         failed_count += len(lake.store.delete_each(paths))
     if current.read_older:
         lake.store.put(marker, str(now_ms()).encode())
@@ -123,40 +123,41 @@ def retire_first(
         report(str(error))
         return
     if plan.files:
-        stay = f"; {failed} of them could not be deleted" if failed else ""
-        report(f"{table.key}: {plan.sentence}{stay}")
+        failures = f"; {failed} of them could not be deleted" if failed else ""
+        report(f"{table.key}: {plan.sentence}{failures}")
 
 
 def _landed(lake: Lake, table: Table, batches: PlannedBatches) -> _Landed:
     """The ledger's batches, and the files in the landing area by name.
 
-    A landing area behind a link is refused: another table might still have to load its files.
+    Raises:
+        Refused: the landing area is behind a link, where another table may still load files.
     """
     prefix = table.landing.prefix.rstrip("/")
     if PathResolver(lake)(f"{lake.settings.spark_root}/{prefix}") != prefix:
         raise Refused(
-            f"landing of {table.key}: {lake.settings.root}/{prefix} lies behind a link; its loaded "
-            "files stay. Use a folder without links, or after_load='keep'"
+            f"landing of {table.key}: {lake.settings.root}/{prefix} lies behind a link, so its "
+            "loaded files are kept. Use a folder without links, or after_load='keep'"
         )
     present = {file.name: file for file in landed_files(lake.store, table.landing)}
     return _Landed(batches.known(), present)
 
 
-def _plan_now(
+def _make_plan(
     lake: Lake,
     table: Table,
     landed: _Landed,
     facts: TableFacts | None,
     *,
     reads_older: bool,
-) -> _PlanNow:
+) -> _CurrentPlan:
     """Makes a plan from the table's `facts` and its quarantine.
 
-    With `reads_older`, commits older than the facts are also read if the plan needs them.
+    With `reads_older`, commits older than the facts are read, too, if the plan needs them.
     """
     quarantine = lake.facts(quarantine_key(table.key))
-    held = _quarantined_paths(lake, table.key, quarantine)
-    judged = judge_files(landed.batches, table.landing, landed.present, held=held)
+    quarantined_paths = _quarantined_paths(lake, table.key, quarantine)
+    judged = judge_files(landed.batches, table.landing, landed.present, held=quarantined_paths)
     arrivals = None
     read_older = False
     if facts is not None:
@@ -182,7 +183,7 @@ def _plan_now(
         table.key: facts and facts.newest,
         quarantine_key(table.key): quarantine and quarantine.newest,
     }
-    return _PlanNow(plan, logs, read_older)
+    return _CurrentPlan(plan, logs, read_older)
 
 
 def _still_as_loaded(
@@ -193,16 +194,16 @@ def _still_as_loaded(
         present = [*pool.map(lake.store.stat, [f"{prefix}{file.name}" for file in files])]
     return [
         file
-        for file, now in zip(files, present, strict=True)
-        if now is not None
-        and now.size_bytes == file.size_bytes
-        and abs(now.modified_ms - file.modified_ms) <= lake.times_apart_ms(table_key)
-        and may_be_same(now.etag, file.etag)
+        for file, current in zip(files, present, strict=True)
+        if current is not None
+        and current.size_bytes == file.size_bytes
+        and abs(current.modified_ms - file.modified_ms) <= lake.times_apart_ms(table_key)
+        and may_be_same(current.etag, file.etag)
     ]
 
 
 def _is_a_day_old(lake: Lake, marker: str) -> bool:
-    """Whether a day has passed since older commits were read."""
+    """Whether a day has passed since older commits were last read; `marker` records that time."""
     try:
         return now_ms() - int(lake.store.read(marker)) >= DAY_MS
     except (FileNotFoundError, ValueError):
@@ -212,15 +213,16 @@ def _is_a_day_old(lake: Lake, marker: str) -> bool:
 def _quarantined_paths(lake: Lake, table_key: str, facts: TableFacts | None) -> frozenset[str]:
     """The landed files named in the data files of a table's quarantine.
 
-    They include files whose entries were removed by deletion vectors.
+    Entries that deletion vectors hide are included.
     """
     paths = set[str]()
     for file in () if facts is None else facts.snapshot.files:
         name = name_in_table(file.path)
         if name is None:
             raise Broken(
-                f"landing of {table_key}: {file.path} of its quarantine lies outside of the table; "
-                "nothing is deleted. Use a quarantine table without shallow clones"
+                f"landing of {table_key}: data file {file.path} of its quarantine lies outside of "
+                f"{quarantine_key(table_key)}, so no landed file is deleted. Use a quarantine that "
+                "is not a shallow clone"
             )
         data = lake.store.read(f"{quarantine_key(table_key)}/{name}")
         paths |= set(

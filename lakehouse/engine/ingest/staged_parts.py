@@ -1,4 +1,4 @@
-"""The Parquet parts that hold a batch's staged records, and their location in storage."""
+"""Writes a batch's staged records as Parquet parts, and names the parts and their folders."""
 
 from io import BytesIO
 from uuid import uuid4
@@ -31,13 +31,13 @@ _PART_RECORDS = 500_000
 
 
 def part_names(table_key: str, batch: Batch) -> list[str]:
-    """The objects that hold the staged records of a batch."""
+    """The objects with the staged records of a batch."""
     folder = batch_folder(table_key, batch.number, batch.shape)
     return [f"{folder}/{part:05}.parquet" for part in range(batch.part_count or 0)]
 
 
 def trial_folder(table_key: str) -> str:
-    """A new folder for a copy of a table. It is deleted with the staged parts at the latest."""
+    """A new folder for a copy of a table. `clear_staged` deletes it if it still exists."""
     return f"{_FOLDER}/{table_key}/trial-{uuid4().hex}"
 
 

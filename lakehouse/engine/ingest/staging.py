@@ -1,8 +1,8 @@
 """Reads landed files once, and stages their records as Parquet until their batch is loaded.
 
-A batch consists of its staged records, even if the landed files change in the meantime. The records
-are in `_lakehouse/staged/<layer>/<name>/<number>-<shape>/` until the table has the batch. The shape
-is a digest of the declaration and, for a new batch, an id: another home may stage its number, too.
+A batch consists of its staged records, even if landed files change in the meantime. Until the table
+has the batch, the records are in `_lakehouse/staged/<layer>/<name>/<number>-<shape>/`. The shape is
+a digest of the declaration and, for a new batch, a random id: another home may stage that number.
 """
 
 import zlib
@@ -28,6 +28,7 @@ from lakehouse.core.ingest.inferred import (
 from lakehouse.core.ingest.load_or_set_aside import FileRead
 from lakehouse.core.ingest.records import TextMark, Unreadable, earlier_names
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
+from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.landed_contents import (
     UNPACKED_TIMES,
@@ -45,8 +46,8 @@ from lakehouse.engine.store import Store
 class Staged:
     """A staged batch.
 
-    `files` are the files that were read, by name, and `gone` the files that were missing. All
-    others are left to the next batch. `columns` come from an inferred schema and undeclared fields.
+    `files` are the files that were read, by name, and `gone` the files that were missing. All other
+    files are left to the next batch. `columns` come from an inferred schema and undeclared fields.
     """
 
     batch: Batch
@@ -61,7 +62,7 @@ def stage(
     """Reads the files of a batch, and stages their records.
 
     Without `known`, the batch is staged as it was planned. If no schema is declared, it is inferred
-    from the first files. If that fails, they are set aside, and the others are left to the next
+    from the first files. If that fails, these files are set aside, and the rest is left to the next
     batch. If a batch unpacks to too many bytes, its last files are also left to the next batch.
     """
     groups = read_contents(store, batch, stops_at_archived=known is None)
@@ -107,7 +108,7 @@ def stage(
 
 
 def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -> Batch:
-    """A batch with a manifest, staged again if its staged records do not fit the declaration.
+    """A planned batch, staged again if its records are missing or do not fit the declaration.
 
     Raises:
         Broken: the records are not staged, and a file is gone, has changed, or cannot be read with
@@ -147,29 +148,29 @@ def _shape(landing: Landing) -> str:
 
 
 def _check_unchanged(table_key: str, batch: Batch, reads: Mapping[str, FileRead]) -> None:
-    where = (
-        f"load of {table_key}: batch {batch.number} was planned with {len(batch.files)} file(s) "
-        "and is not in the table, and"
+    count = count_of(len(batch.files), "file")
+    planned = (
+        f"load of {table_key}: batch {batch.number} was planned with {count} and is not loaded"
     )
     missing = [file.name for file in batch.files if file.name not in reads]
     if missing:
         raise Broken(
-            f"{where} {len(missing)} of them are gone from {batch.prefix}, first {missing[0]!r}. "
-            "Either put them back, and the batch is repeated; or restore the declaration with "
-            "which the batch was planned"
+            f"{planned}. Files gone from {batch.prefix}: {len(missing)}, first {missing[0]!r}. "
+            "Either put these files back and load again, or restore the declaration with which the "
+            "batch was planned"
         )
     for file in batch.files:
-        now = reads[file.name]
-        if now.size_bytes != file.size_bytes or file.digest not in ("", now.digest):
+        current = reads[file.name]
+        if current.size_bytes != file.size_bytes or file.digest not in ("", current.digest):
             raise Broken(
-                f"{where} its file {file.name!r} has changed since ({file.size_bytes} bytes then, "
-                f"{now.size_bytes} now), while the batch's quarantine may have its old lines. "
-                "Restore the file, and land only new records under another name"
+                f"{planned}. Its file {file.name!r} has changed since ({file.size_bytes} bytes "
+                f"then, {current.size_bytes} now), and the quarantine may have its old lines. "
+                "Restore the old file, and land only new records, in a file with another name"
             )
-        if now.problem is not None:
+        if current.problem is not None:
             raise Broken(
-                f"{where} its file {file.name!r} was read then and cannot be read now: "
-                f"{now.problem}. Restore the declaration, load the batch, and then change the "
+                f"{planned}. Its file {file.name!r} could be read then and cannot be read now: "
+                f"{current.problem}. Restore the declaration, load the batch, and then change the "
                 "declaration"
             )
 
@@ -210,7 +211,7 @@ class _FileReader:
         return self._stage(file, data, read)
 
     def stage_planned(self, file: LandedFile, data: bytes) -> FileRead:
-        """Stages a file of a batch with a manifest; if it changed, only size and digest matter."""
+        """Stages a file of a planned batch; of a changed file, only size and digest are used."""
         read, until_byte = _find_planned(file, data)
         read = replace(read, loaded_records=file.loaded_records)
         return self._stage(file, data, read, until_byte)
@@ -218,7 +219,7 @@ class _FileReader:
     def stage_replaced(
         self, file: LandedFile, data: bytes, loaded: KnownFile, *, reads_whole: bool
     ) -> FileRead:
-        """Stages the new records of a file that replaced a loaded file and begins with it."""
+        """Stages the new records of a file that begins with the loaded file that it replaced."""
         read = FileRead(size_bytes=len(data), digest=content_digest(data))
         if read.digest == loaded.digest or self._landing.format not in ("json", "csv"):
             return read
@@ -285,9 +286,9 @@ def _inferred(group: Sequence["Content"], landing: Landing, prefix: str) -> tupl
     def first_file(name: str, data: bytes) -> FirstFile:
         types = None
         if has_types:
-            from lakehouse.engine.ingest.landed_rows import own_types
+            from lakehouse.engine.ingest.landed_rows import file_types
 
-            types = own_types(data, landing.format)
+            types = file_types(data, landing.format)
         return FirstFile(
             path=f"{prefix}{name}", records=landed_records(name, data, plain), types=types
         )

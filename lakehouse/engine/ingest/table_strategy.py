@@ -1,4 +1,4 @@
-"""Gives a table the properties and clustering that its declaration and strategy need.
+"""Sets the table properties and clustering that a declaration and its strategy need.
 
 1. Set the properties in one commit, together with a mark that records the strategy's properties.
 2. Change the clustering.
@@ -65,16 +65,16 @@ def apply_strategy(
     """
     from pyspark.errors import AnalysisException
 
-    sent = [] if facts is None else [*_statements(table, facts)]
+    changes = [] if facts is None else [*_statements(table, facts)]
     try:
-        for statement in sent:
+        for statement in changes:
             spark.sql(statement)
     except AnalysisException as error:
         raise Refused(
-            f"{table.key}: Delta refuses what its declaration asks for: {first_line(error)}. "
-            "Correct the declaration"
+            f"{table.key}: Delta refuses the declared properties or clustering: "
+            f"{first_line(error)}. Correct the declaration"
         ) from error
-    return lake.facts(table.key) if sent else facts
+    return lake.facts(table.key) if changes else facts
 
 
 def with_strategy(
@@ -82,8 +82,8 @@ def with_strategy(
 ) -> WriteOutcome:
     """Applies the strategy after a write, and adds it to the outcome.
 
-    A new table gets its strategy only now, and so does a table whose clustering an overwrite has
-    removed. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
+    A new table gets its strategy only here, and so does a table whose clustering was removed by an
+    overwrite. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
     """
     table = session.table
     after = outcome.facts
@@ -111,9 +111,9 @@ def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
 def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
     """Session settings that make Delta's auto compaction follow the table's policy.
 
-    Without a minimum size, auto compaction counts its own output files and runs more and more
-    often. Source: delta-io/delta #4045; v4.4.0, `OptimisticTransaction.scala`. Remove this when a
-    release counts files by the size by which it selects them.
+    Without a minimum size, auto compaction counts its own output files as small files, and runs
+    more and more often. Source: delta-io/delta #4045; v4.4.0, `OptimisticTransaction.scala`.
+    Remove this when a release counts files by the size by which it selects them.
     """
     policy = policy_for(table.layer, table.compaction)
     if not isinstance(policy.strategy, AutoCompaction):

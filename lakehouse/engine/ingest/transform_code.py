@@ -1,17 +1,17 @@
 """The hash of the code that a derived table's transform runs.
 
-**What counts**: the transform, and the functions, classes, constants and default values that it
-refers to by name, and those that these refer to, as far as they are in the same top-level package.
-Closures, `functools.partial`, lambdas and the wrappers of decorators are followed.
+**The hash covers** the transform; the functions, classes, constants and default values that the
+transform refers to by name; and all that these refer to in turn, within the same top-level package.
+Closures, `functools.partial`, lambdas and the wrappers of decorators are followed. From other
+packages, the hash covers only the names that are used, so an upgrade of a library is not a change.
+Of an object that is neither code nor a constant, such as a DataFrame, it covers only the type.
 
-**What does not**: comments, formatting, docstrings, type annotations, the transform's own name, and
-the arguments of `@table`. Of other packages only the names that are used count, so an upgrade of a
-library is no change. Objects that are neither code nor constants, such as a DataFrame, count by
-their type.
+**The hash does not cover** comments, formatting, docstrings, type annotations, the transform's own
+name, and the arguments of `@table`.
 
-A local variable with another name is a change. The hash is made from Python's syntax trees, so it
-is the same in every process, and, except for rare f-strings, in every release of Python. It differs
-between machines if a constant does, such as a path.
+Renaming a local variable is a change. The hash is made from Python's syntax trees. It is therefore
+the same in every process and, except for rare f-strings, in every release of Python. It differs
+between machines if a constant differs, for example a path.
 """
 
 import ast
@@ -35,19 +35,20 @@ from lakehouse.engine.ingest.python_source import (
     source_text,
 )
 
-# Changes with the way in which hashes are made. Hashes of two kinds are not compared.
+# To be changed with the way in which hashes are made. Hashes of different kinds are not compared.
 _KIND = "ast1"
 # Far more than a transform refers to. The code of a larger one is unknown.
 _MOST_VALUES = 2_000
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, type(...))
-# Modules of values that their `repr` describes completely.
+# Modules with classes whose `repr` describes a value completely.
 _LITERAL_MODULES = ("datetime", "decimal", "fractions", "re", "uuid", "pyspark.sql.types")
 
 
 def transform_code(declared: Table) -> str | None:
     """The hash of a table's transform.
 
-    `None` if the table has no transform, or if the source code of all that it runs cannot be read.
+    `None` if the table has no transform, or if the source code of any covered function cannot be
+    read.
     """
     if declared.transform is None:
         return None
@@ -59,7 +60,7 @@ def transform_code(declared: Table) -> str | None:
             if number == _MOST_VALUES or not text:
                 return None
             digest.update(f"{text}\n".encode(errors="surrogatepass"))
-    except Exception:  # foreign objects may do anything; unknown code stops no table
+    except Exception:  # foreign objects may raise anything, and unknown code must stop no table
         return None
     return f"{_KIND}:{digest.hexdigest()}"
 
@@ -83,10 +84,10 @@ class _Reached:
 
     def texts(self) -> Iterator[str]:
         """The text of each value; empty for a function whose source code is not available."""
-        place = 0
-        while place < len(self._values):
-            yield self._text_of(self._values[place])
-            place += 1
+        index = 0
+        while index < len(self._values):  # a text may append further values
+            yield self._text_of(self._values[index])
+            index += 1
 
     def _text_of(self, value: object) -> str:
         match value:
@@ -152,7 +153,7 @@ class _Reached:
         return f"{source_text(node)} {self._globals_text(node, scope, names)}"
 
     def _globals_text(self, node: ast.AST, scope: Mapping[str, Any], names: set[str]) -> str:
-        """The values of the globals that a node uses; of our own modules, the values in them."""
+        """The values of the globals that a node uses, including members of our own modules."""
         nodes = [*counted_nodes(node)]
         imported = self._imported(nodes, scope)
         known = {**scope, **imported}
@@ -165,7 +166,7 @@ class _Reached:
         return self._named(values)
 
     def _imported(self, nodes: Iterable[ast.AST], scope: Mapping[str, Any]) -> dict[str, Any]:
-        """What a function itself imports from our modules, by the name that it has there."""
+        """The values that a function imports from our modules, by their names in the function."""
         imported = dict[str, Any]()
         for node in nodes:
             if isinstance(node, ast.Import):
@@ -205,7 +206,7 @@ class _Reached:
         return f"object of {self.refer(kind)} {self._named(members)}"
 
     def _wrapped_text(self, wrapper: object) -> str:
-        """The function of ours that a wrapper calls; empty if there is none."""
+        """A reference to our function that a wrapper calls; empty for another value."""
         wrapped = _wrapped_by(wrapper)
         is_ours = wrapped is not None and self._is_ours(_package_of(wrapped))
         return f" wraps {self.refer(wrapped)}" if is_ours else ""
@@ -226,7 +227,7 @@ def _package_of(transform: object) -> str:
 
 
 def _inside(value: object) -> object:
-    """What a partial, a method or a wrapper calls; `None` if the value is none of these."""
+    """The callable inside a partial, a method or a wrapper; `None` for another value."""
     match value:
         case partial():
             return value.func
@@ -237,12 +238,13 @@ def _inside(value: object) -> object:
 
 
 def _wrapped_by(value: object) -> object:
-    """What `functools.wraps` recorded. A DataFrame would look for a column of that name."""
+    """The function that `functools.wraps` recorded, or `None`."""
+    # Not `getattr`: a DataFrame would look for a column of that name.
     return getattr(value, "__dict__", {}).get("__wrapped__")
 
 
 def _name_of(value: Any) -> str:
-    """The package and the name. The module may change with a release of the package."""
+    """The package and the name. The module is omitted, since a new release may move the value."""
     return f"{value.__module__.partition('.')[0]} {value.__qualname__}"
 
 

@@ -67,9 +67,10 @@ def without_rescued(
     lines: "DataFrame", added: Sequence[AddedColumn], rescued_count: int, snapshot: Snapshot | None
 ) -> "DataFrame":
     """Drops the column of rescued fields, unless a row has a value in it or the table has it."""
-    is_there = snapshot is not None and any(column.name == RESCUED for column in snapshot.columns)
+    columns = () if snapshot is None else snapshot.columns
+    is_in_table = any(column.name == RESCUED for column in columns)
     is_added = any(column.name == RESCUED for column in added)
-    return lines if rescued_count or is_there or is_added else lines.drop(RESCUED)
+    return lines if rescued_count or is_in_table or is_added else lines.drop(RESCUED)
 
 
 def _added_value(name: str) -> "Column":

@@ -10,11 +10,11 @@ from lakehouse.engine.spark.session_confs import confs_for
 
 # Rows (`None`: unknown) and bytes.
 Size = tuple[float | None, int]
-# A MERGE reads few columns, and only files that the batch may touch: three of its rows take as long
-# as one row read whole. Source: docs/internals/benchmarks/interpreted.json
+# A MERGE reads few columns of the table, and only files that the batch may touch: reading three
+# rows takes as long as reading one whole row. Source: docs/internals/benchmarks/interpreted.json
 _MERGED_INTO_ROWS = 3
-# While the range of keys is computed, the rows are kept in the server's memory and on its disk. So
-# their size has this limit, and the table must be several times as large.
+# To compute the key range, the rows are stored in the server's memory and on its disk. Their size
+# therefore has this limit, and the table must be several times as large.
 _KEPT_BYTES = 32 * 1024 * 1024
 _TIMES_AS_MANY = 4
 # With fewer rows in the table, computing the range takes as long as it saves.
@@ -42,7 +42,7 @@ def are_few(size_bytes: int, snapshot: Snapshot) -> bool:
 
 
 def merged_into(snapshot: Snapshot) -> Size:
-    """What a MERGE into a table reads, converted to whole rows that take as long to read."""
+    """The size that a MERGE into a table reads, as whole rows that take as long to read."""
     rows, size_bytes = whole_table(snapshot)
     return None if rows is None else rows / _MERGED_INTO_ROWS, size_bytes
 

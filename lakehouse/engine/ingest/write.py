@@ -41,11 +41,11 @@ def write_table(
     """Runs the table's write once. `tell` is called with a sentence after each batch of a load.
 
     Raises:
-        Refused: foreign jobs write the table; it has yet to move from its earlier key; an input
-            does not exist yet; the declaration differs from the table in more than new columns; or
-            a property lets Delta forget batches.
-        Transient: another process holds the table, the server is gone, or other writers won every
-            race for a commit.
+        Refused: foreign jobs write the table; the table has yet to move from its earlier key; an
+            input does not exist yet; the declaration needs changes of the table that are not safe;
+            or a property makes Delta forget batches.
+        Transient: another process holds the table's lock, the server is gone, or other writers won
+            every race for a commit.
         Broken: rows to read are gone or changed, and reading the input again would duplicate rows;
             it is unknown which batches the table has; or a rebuild lost rows of another writer.
     """
@@ -84,20 +84,20 @@ def write_table(
 
 
 def _derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
-    # Imported here, because a load needs none of it.
+    # Imported here, because a load does not need it.
     from lakehouse.engine.ingest.derive import derive
 
     return derive(session, target)
 
 
 def refuse_lost_rows(facts: TableFacts) -> None:
-    """Raises `Broken` if a rebuild, killed before its last check, replaced foreign rows unread."""
+    """Raises `Broken` if a killed rebuild replaced foreign rows that it had not read."""
     if not (lost := lost_by_rebuild(facts.history)):
         return
     *versions, rebuilt = lost
     key = facts.snapshot.table
     raise Broken(
-        f"write of {key}: version {rebuilt} is a rebuild that was killed, and it lacks the rows of "
-        f"version(s) {', '.join(map(str, versions))}, which another writer committed meanwhile. "
-        f"Use `lakehouse rebuild {key}`, which restores the version before it"
+        f"write of {key}: version {rebuilt} is a rebuild that was killed. It lacks rows that "
+        f"another writer committed meanwhile (versions: {', '.join(map(str, versions))}). Use "
+        f"`lakehouse rebuild {key}`, which restores the version before the rebuild"
     )

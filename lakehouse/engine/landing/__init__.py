@@ -1,1 +1,1 @@
-"""Discovery of landed files, by listing and by the messages of a queue."""
+"""Discovers landed files from listings and queue messages."""

@@ -1,22 +1,23 @@
-"""Finds landed files that wait to be loaded, from listings of the prefix or a queue's messages.
+"""Finds landed files that wait to be loaded, from listings of the prefix or from queue messages.
 
 Without a queue, each tick of the sensor lists the prefix. With a queue:
 
-1. The messages of the queue are received, and are then invisible to later ticks for an hour. The
-   keys that they name are hints.
-2. The prefix is listed once an hour, and after a queue had very many messages or did not answer.
-   Otherwise only the hints are looked up. A file waits if the store has it and the ledger does not.
+1. A tick receives the queue's messages, which are then invisible to later ticks for an hour. The
+   keys in the messages are hints.
+2. The prefix is listed once an hour, and also if the queue had very many messages or did not
+   answer. Otherwise only the hints are looked up. A file waits if the store has it and the ledger
+   does not.
 3. Messages whose files no longer wait are deleted.
 
-A run does not rely on any of this: it lists the prefix itself.
+A load does not rely on any of this: each load lists the prefix itself.
 
 **Safety properties** (tests in `test_landed_files.py`)
-- Only files that the store has are loaded. A message that is false, late, repeated or out of order
-  adds nothing.
-- A message is deleted when each of its files is gone from the store, or is named by the ledger
-  while every planned batch has arrived. A message that names no file below a prefix of its queue is
-  deleted, too. An unreadable message is left in the queue.
-- The state is kept in memory only: a new process lists the prefix first.
+- Only files that are in the store are loaded. A message that is false, late, repeated or out of
+  order adds nothing.
+- A message is deleted when none of its files waits: each file is gone from the store, or the ledger
+  names it and every planned batch has arrived. A message without a file below a prefix of its queue
+  is also deleted. An unreadable message stays in the queue.
+- The state is only in memory: a new process lists the prefix first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,21 +35,21 @@ from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message,
 from lakehouse.engine.store import FairOrder, MountedStore, S3Store, TimeBudget
 
 # Seconds between two sweeps (listings of a prefix), and until an undeleted message is received
-# again. SQS loses no message, so a sweep is only needed for files without one: the notification was
-# not configured, or has expired. For 100,000 files a sweep takes 100 requests, as many as each tick
-# without a queue.
+# again. SQS loses no message, so a sweep is only needed for files without a message: the
+# notification was not configured, or has expired. A sweep of 100,000 files takes 100 requests.
+# Without a queue, every tick takes as many.
 SWEEP_SECONDS = 3_600
 # The queues are served before the tables, and must leave most of a tick to the tables.
 _QUEUES_SHARE = 0.2
 # One request deletes ten messages, and a tick has 60 seconds.
 MOST_DELETED = 1_000
-# A message, and the table keys and file names that it is about.
+# A message, and the pairs of a table key and a file name that the message names.
 OpenMessage = tuple[Message, set[tuple[str, str]]]
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """The waiting files of one table by name; `None` is a hint that was not looked up yet.
+    """The waiting files of one table by name; `None` marks a hint that was not looked up yet.
 
     `swept` is the time of the last sweep.
     """
@@ -60,7 +61,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Inbox:
-    """A queue and its open messages by id, each with the tables and file names that it is about."""
+    """A queue, its undeleted messages by id, and a sentence about the current tick."""
 
     queue: LandingQueue
     messages: dict[str, OpenMessage] = field(default_factory=dict[str, OpenMessage])
@@ -105,7 +106,8 @@ class Discovery:
             ]
             inbox.sentence = f"queue {inbox.queue.address}: {count_of(len(received), 'message')}"
             if new := [each for each in unreadable if each not in inbox.unreadable]:
-                inbox.sentence += f"; {len(new)} not from S3 stay in it, the first is {new[0]}"
+                unread = count_of(len(new), "message")
+                inbox.sentence += f"; left in the queue: {unread} not from S3, first {new[0]}"
             inbox.unreadable.update(new)
 
     def waiting_files(
@@ -113,9 +115,9 @@ class Discovery:
     ) -> Sequence[LandedFile]:
         """The files that may be loaded next.
 
-        Must not be called while a batch is unfinished, so that the messages of its files are kept.
-        With `refresh`, all waiting files are looked up again, because a run may have loaded or
-        missed some of them.
+        Must not be called while a batch is unfinished: `settle` would delete messages of the
+        batch's files. With `refresh`, all waiting files are looked up again, because a load may
+        have taken or missed some of them.
         """
         waiting = self._waiting.get(table.key)
         if waiting is None:
@@ -137,9 +139,9 @@ class Discovery:
             )
             assert isinstance(store, S3Store)  # only lakes on S3 have queues
             files = [*seen, *(landed_file(file, waiting.landing) for file in store.find(hints))]
-        still = files_that_wait(files, ledger, table.landing)
-        waiting.files = {file.name: file for file in still}
-        return still
+        loadable = files_that_wait(files, ledger, table.landing)
+        waiting.files = {file.name: file for file in loadable}
+        return loadable
 
     def settle(self) -> Sequence[str]:
         """Deletes the messages whose files no longer wait; returns a sentence per queue."""
@@ -147,8 +149,8 @@ class Discovery:
             open_messages = inbox.messages.values()
             settled = [
                 message
-                for message, places in open_messages
-                if not any(name in self._waiting[key].files for key, name in places)
+                for message, named_files in open_messages
+                if not any(name in self._waiting[key].files for key, name in named_files)
             ]
             del settled[MOST_DELETED:]
             try:
@@ -165,7 +167,7 @@ class Discovery:
         keys = created_keys(message.body, self._lake.store.bucket)
         if keys is None:
             return False
-        places = set[tuple[str, str]]()
+        named_files = set[tuple[str, str]]()
         for table_key, waiting in self._waiting.items():
             prefix = f"{self._lake.store.prefix}{waiting.landing.prefix}"
             below = [
@@ -175,12 +177,12 @@ class Discovery:
             ]
             names = [name for name in below if may_be_loaded(name, table_key)]
             waiting.files |= dict.fromkeys(names)
-            places |= {(table_key, name) for name in names}
-        inbox.messages[message.id] = message._replace(body=""), places
+            named_files |= {(table_key, name) for name in names}
+        inbox.messages[message.id] = message._replace(body=""), named_files
         return True
 
     def _sweep(self, inbox: _Inbox) -> None:
-        """Makes the next tick list the prefixes of a queue's tables: some messages are unknown."""
+        """Makes `waiting_files` list the prefixes of a queue's tables: messages may be missing."""
         for waiting in self._waiting.values():
             if waiting.landing.queue == inbox.queue.address:
                 waiting.swept = float("-inf")

@@ -1,7 +1,7 @@
 """An SQS queue that receives the event notifications of a bucket, and the keys in its messages.
 
-boto3 finds endpoint, region and keys by its own rules (the AWS_ variables, including
-AWS_ENDPOINT_URL_SQS). The first request imports boto3.
+boto3 finds the endpoint, the region and the access keys by its own rules (the AWS_ variables,
+including AWS_ENDPOINT_URL_SQS). The first request imports boto3.
 
 Source: AWS, Amazon S3 user guide, "Event message structure" (keys are URL-encoded, with + for a
 blank; the test event), "EventBridge event message structure" (keys are plain); Amazon SNS, "Message
@@ -25,7 +25,7 @@ from lakehouse.engine.store.time_budget import ATTEMPTS
 
 # Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values: 1 to 10", "up to 10 messages".
 _AT_ONCE = 10
-# If a request may wait (long polling), SQS asks all of its servers and misses no message.
+# If a request may wait (long polling), SQS queries all of its servers and misses no message.
 _WAIT_SECONDS = 1
 # A tick has other queues and tables to serve, even if SQS is slow or does not answer.
 _RECEIVE_SECONDS = 4
@@ -38,7 +38,7 @@ _TRANSIENT_CODES = frozenset(
 
 
 class Message(NamedTuple):
-    """A received message. Deleting it takes its `receipt`."""
+    """A received message. The `receipt` is needed to delete the message."""
 
     id: str
     receipt: str
@@ -46,7 +46,7 @@ class Message(NamedTuple):
 
 
 class LandingQueue:
-    """A queue, by its name or URL.
+    """A queue, addressed by its name or URL.
 
     Raises:
         Transient: from any method: SQS throttles requests or does not answer.
@@ -83,12 +83,12 @@ class LandingQueue:
         return messages
 
     def delete(self, messages: Sequence[Message]) -> None:
-        """Deletes messages; those that SQS does not delete are received again."""
+        """Deletes messages. A message that SQS does not delete is received again."""
         with self._translated("DeleteMessage"):
             for start in range(0, len(messages), _AT_ONCE):
                 portion = enumerate(messages[start : start + _AT_ONCE])
                 entries = [
-                    {"Id": str(place), "ReceiptHandle": each.receipt} for place, each in portion
+                    {"Id": str(index), "ReceiptHandle": each.receipt} for index, each in portion
                 ]
                 self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
 
@@ -118,7 +118,7 @@ class LandingQueue:
 
     @contextmanager
     def _translated(self, action: str) -> Iterator[None]:
-        """Raises botocore's errors as ours."""
+        """Translates botocore's errors into errors of this program."""
         from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
 
         where = f"queue {self.address}: {action}"
@@ -146,7 +146,7 @@ class LandingQueue:
 def created_keys(body: str, bucket: str) -> tuple[str, ...] | None:
     """The keys of `bucket` that a message names as created.
 
-    `None` if it is not an event of S3, sent directly, by SNS or by EventBridge.
+    `None` if the message is not an S3 event, sent directly, by SNS or by EventBridge.
     """
     try:
         return _created(json.loads(body), bucket)
@@ -174,7 +174,7 @@ def _created(message: Any, bucket: str) -> tuple[str, ...] | None:
 
 
 def _of_record(record: Any, bucket: str) -> str | None:
-    """The created key; empty for another event of S3, `None` if it is not an event of S3."""
+    """The created key; empty for another S3 event, `None` if the record is not an S3 event."""
     match record:
         case {
             "eventSource": str(source),
@@ -196,7 +196,7 @@ def _of_record(record: Any, bucket: str) -> str | None:
 
 
 def _is_key(text: str) -> bool:
-    """Whether this can be a key. Source: AWS, S3 user guide, "Naming Amazon S3 objects"."""
+    """Whether this can be an S3 key. Source: AWS, S3 user guide, "Naming Amazon S3 objects"."""
     try:
         return len(text.encode()) <= _MOST_KEY_BYTES
     except UnicodeEncodeError:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """The transaction id of a commit. `version` rises with each commit of an `app_id`."""
+    """The transaction id of a commit. `version` increases with each commit of an `app_id`."""
 
     app_id: str
     version: int
@@ -30,9 +30,9 @@ class Transaction:
 class FrameWrite:
     """How a DataFrame is written to a table.
 
-    `adds_columns`: columns of the frame that the table lacks are added to it. `replaces_schema`: an
-    overwritten table gets the frame's columns and partitioning. `properties` take effect only if
-    the commit creates the table.
+    With `adds_columns`, columns that only the frame has are added to the table. With
+    `replaces_schema`, an overwritten table gets the frame's columns and partitioning. `properties`
+    take effect only if the commit creates the table.
     """
 
     mode: str
@@ -79,9 +79,9 @@ def run_merge(
 def merge_confs(properties: Mapping[str, str], transaction: Transaction) -> dict[str, str]:
     """Session settings for one MERGE into a table with these properties.
 
-    Unless a table property decides whether rows are shuffled before they are written, they are.
-    Without the shuffle, a MERGE into a table with deletion vectors writes one file per source task,
-    for example 16 instead of 2, which takes longer than the shuffle (docs/internals/study.md).
+    Rows are shuffled before they are written, unless a table property decides about the shuffle.
+    Without a shuffle, a MERGE into a table with deletion vectors writes one file per source task,
+    for example 16 files instead of 2, which takes longer (docs/internals/study.md).
     """
     confs = {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}
     if OPTIMIZE_WRITE not in properties:

@@ -1,8 +1,8 @@
-"""Classifies Spark errors, finds their cause, and says what to do.
+"""Classifies Spark errors, finds their causes, and writes messages that say what to do.
 
-Spark wraps an error once for each thread and task that it passes. Over Connect only the outermost
-message reaches Python as an error, often "Exception thrown in awaitResult:". Its causes come as a
-stack trace, with a line "Caused by:" for each of them.
+Spark wraps an error once for each thread and task that the error passes. Over Connect, only the
+outermost message reaches Python as an error, often "Exception thrown in awaitResult:". The causes
+arrive as a stack trace with one "Caused by:" line for each cause.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.runtime.spark_conf import TOKEN_VARIABLE
 
 # Source: Spark 4.2.0, error-conditions.json
-_GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
+_SESSION_LOST = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
 # A file of the table, a requested path or a version is missing.
 # Source: Spark 4.2.0, error-conditions.json; Delta Lake 4.4.0, delta-error-classes.json
 _MISSING = (
@@ -27,16 +27,16 @@ _MISSING = (
     "DELTA_TRUNCATED_TRANSACTION_LOG",
     "DELTA_VERSION_NOT_FOUND",
 )
-_KEPT_ROWS_LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+_CHECKPOINT_LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _CONFLICT_STATE = "2D521"  # the SQL state of all of Delta's conflicts
 _CAUSED_BY = re.compile(
     r"^Caused by: [\w.$]+: ((?:\[([\w.]+)\])?.*(?:\n(?!\tat |Caused by: ).*)*)", re.MULTILINE
 )
 # The text of a gRPC error begins with the name of a Python class; the message is further down.
 _GRPC_DETAILS = re.compile(r'details = "(.+?)"\n')
-# However a thread failed, Scala's message about the failure ends with this.
+# Scala's message about a failed thread ends with this, whatever the reason.
 _WAITED = "awaitResult:"
-# Conditions that only say where an error occurred. Source: Spark 4.2.0, error-conditions.json
+# Conditions that only state where an error occurred. Source: Spark 4.2.0, error-conditions.json
 _WRAPPERS = ("TASK_WRITE_FAILED", "INTERNAL_ERROR")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}")
 _FILE = re.compile(r"reading file (.+?)\.(?:\s|$)")
@@ -46,7 +46,7 @@ _REQUIRED_COLUMN = re.compile(
     r"|NOT NULL constraint violated for column: (.+?)\.\s"
 )
 _ARCHIVED = re.compile(r"InvalidObjectState|not valid for the object's storage class")
-# PySpark adds these to a message: the class of an error that it does not know, and the trace.
+# PySpark adds these to a message: the Java class of an error without a Python class, and the trace.
 _CLASS = re.compile(r"^\([\w.$]+\) ")
 _TRACE = "\n\nJVM stacktrace:"
 _LONGEST = 300
@@ -54,14 +54,14 @@ _LONGEST = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One error of a chain: its error condition ("" if it has none), and its message."""
+    """One error of a chain: its error condition (may be empty) and its message."""
 
     condition: str
     message: str
 
     @property
     def is_empty(self) -> bool:
-        """Whether the message only says that waiting for a thread failed."""
+        """Whether the message only states that waiting for a thread failed."""
         return not self.message.strip() or self.message.rstrip().endswith(_WAITED)
 
     @property
@@ -73,11 +73,11 @@ class Cause:
 
 @contextlib.contextmanager
 def translated(table_key: str | None = None, *, operation: str = "") -> Iterator[None]:
-    """Translates Spark's errors in the block into those of this program.
+    """Translates Spark errors that the block raises into errors of this program.
 
-    A server or session that is gone, and a lost race for a commit, become `Transient`. A rejected
-    token becomes `Refused`. If a table is named, all other errors of Spark become `Broken` with
-    their innermost cause; without a table, they are raised unchanged.
+    A lost server or session, and a lost race for a commit, become `Transient`. A rejected token
+    becomes `Refused`. With `table_key`, every other Spark error becomes `Broken` with its innermost
+    cause. Without `table_key`, other errors are raised unchanged.
     """
     try:
         yield
@@ -93,9 +93,9 @@ def translated(table_key: str | None = None, *, operation: str = "") -> Iterator
             raise Transient(
                 f"the Spark server ended this session, or was restarted: {line}"
             ) from error
-        if any(cause.condition == _KEPT_ROWS_LOST for cause in causes_of(error)):
+        if any(cause.condition == _CHECKPOINT_LOST for cause in causes_of(error)):
             raise Transient(
-                f"rows that were kept for the statement are lost with their executor: {line}"
+                f"rows that Spark had stored for a statement were lost with their executor: {line}"
             ) from error
         if _grpc_code(error) == "UNAUTHENTICATED":
             raise Refused(
@@ -103,21 +103,24 @@ def translated(table_key: str | None = None, *, operation: str = "") -> Iterator
                 "variable to the server's token"
             ) from error
         if table_key is not None and is_of_spark(error):
-            asked = f"{operation} of {table_key}"
-            raise broken_by(causes_of(error), asked=asked, table_key=table_key) from error
+            failed = f"{operation} of {table_key}"
+            raise broken_by(causes_of(error), operation=failed, table_key=table_key) from error
         raise
 
 
 @contextlib.contextmanager
-def causes_named(asked: str) -> Iterator[None]:
-    """Raises `Broken` with the innermost cause if Spark's outermost error has no useful message."""
+def causes_named(operation: str) -> Iterator[None]:
+    """Raises `Broken` with the innermost cause if Spark's outermost error has no useful message.
+
+    The message begins with `operation`, for example "a Spark statement of this run".
+    """
     try:
         yield
     except Exception as error:
         if type(error).__module__.startswith("pyspark."):  # without importing PySpark
             causes = causes_of(error)
             if causes[0].is_empty:
-                raise broken_by(causes, asked=asked) from error
+                raise broken_by(causes, operation=operation) from error
         raise
 
 
@@ -143,12 +146,12 @@ def is_lost(error: BaseException) -> bool:
 
 
 def is_of_unknown_session(error: BaseException) -> bool:
-    """Whether a translated error says that the server does not know the session."""
+    """Whether a translated error means that the server does not know the session."""
     return error.__cause__ is not None and _is_gone(error.__cause__)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error, or of its innermost cause if the error itself says nothing."""
+    """The first line of an error, or of its innermost cause if the error has no useful message."""
     causes = causes_of(error)
     if causes[0].is_empty:
         return innermost_cause(causes).line
@@ -175,7 +178,7 @@ def causes_in(message: str, condition: str, trace: str) -> tuple[Cause, ...]:
 
 
 def innermost_cause(causes: Sequence[Cause]) -> Cause:
-    """The innermost error with a condition of its own, or else the innermost with a message."""
+    """The innermost error with a specific condition, or else the innermost with a message."""
     named = [
         cause for cause in causes if cause.condition and not cause.condition.startswith(_WRAPPERS)
     ]
@@ -185,8 +188,8 @@ def innermost_cause(causes: Sequence[Cause]) -> Cause:
     return with_message[-1] if with_message else causes[0]
 
 
-def broken_by(causes: Sequence[Cause], *, asked: str, table_key: str = "TABLE") -> Broken:
-    """A `Broken` that says which file or column caused the error, and what to do."""
+def broken_by(causes: Sequence[Cause], *, operation: str, table_key: str = "TABLE") -> Broken:
+    """A `Broken` that names the file or column that caused the error, and what to do."""
     cause = innermost_cause(causes)
     everything = "\n".join(each.message for each in causes)
     file = _FILE.search(everything)
@@ -198,33 +201,34 @@ def broken_by(causes: Sequence[Cause], *, asked: str, table_key: str = "TABLE") 
     if column:
         name = column[1] or column[2]
         return Broken(
-            f"{asked}: column {name} is NOT NULL, and rows of the table have no value in it"
+            f"{operation}: column {name} is NOT NULL, and rows of the table have no value in it"
             f"{f' (data file {file[1]} lacks the column)' if file else ''}. Either allow nulls"
             f" (ALTER TABLE … ALTER COLUMN `{name}` DROP NOT NULL), or rewrite these rows with a"
             " value"
         )
     if file is None or not cause.condition.startswith("FAILED_READ_FILE"):
         condition = f" ({cause.condition})" if cause.condition else ""
-        return Broken(f"{asked}: Spark failed: {cause.line}{condition}")
+        return Broken(f"{operation}: Spark failed: {cause.line}{condition}")
     if cause.condition == "FAILED_READ_FILE.FILE_NOT_EXIST":
         return Broken(
-            f"{asked}: data file {file[1]} is in the table's log but not in storage. Run lakehouse"
-            f" inventory scan and lakehouse inventory report {table_key} to find every missing"
-            f" file. Then either {restore}"
+            f"{operation}: data file {file[1]} is in the table's log but not in storage. Run"
+            f" lakehouse inventory scan and lakehouse inventory report {table_key} to find every"
+            f" missing file. Then either {restore}"
         )
     if _ARCHIVED.search(everything):
         return Broken(
-            f"{asked}: data file {file[1]} is archived, and its storage class does not allow a"
+            f"{operation}: data file {file[1]} is archived, and its storage class does not allow a"
             " read. Restore the object (aws s3api restore-object), and end the lifecycle rule that"
             " archives files of this table"
         )
     return Broken(
-        f"{asked}: data file {file[1]} cannot be read: {_innermost_line(causes)}. Either {restore}"
+        f"{operation}: data file {file[1]} cannot be read: {_innermost_line(causes)}. Either"
+        f" {restore}"
     )
 
 
 def _innermost_line(causes: Sequence[Cause]) -> str:
-    """The last message of the chain, even from a library without error conditions."""
+    """The innermost message of the chain, even if it comes from a library without conditions."""
     return next(cause.line for cause in reversed(causes) if cause.line)
 
 
@@ -233,7 +237,7 @@ def _condition(error: BaseException) -> str:
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Whether it is a PySparkException, or derived from one. PySpark is not loaded for this."""
+    """Whether this is a PySparkException or a subclass of it. Does not import PySpark."""
     errors = sys.modules.get("pyspark.errors")
     return errors is not None and isinstance(error, errors.PySparkException)
 
@@ -244,7 +248,7 @@ def _is_unreachable(error: BaseException) -> bool:
 
 def _is_gone(error: BaseException) -> bool:
     is_other_server = "incorrect server side session identifier" in str(error)
-    return is_other_server or _condition(error).startswith(_GONE)
+    return is_other_server or _condition(error).startswith(_SESSION_LOST)
 
 
 def _grpc_code(error: BaseException) -> str | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-# With any of these, Spark reads a path as a pattern, unless a backslash escapes the character.
+# Spark reads a path with one of these characters as a pattern, unless a backslash escapes it.
 _GLOB = re.compile(r"[\[\]{}*?\\]")
 
 
@@ -28,8 +28,8 @@ def table_at(
 ) -> "DataFrame":
     """The rows of a table that meet all conditions `within`, at one version of the table.
 
-    By default that is the snapshot's version. A DataFrame without a version would show the table as
-    it is when the DataFrame is executed.
+    The default is the snapshot's version. A DataFrame without a version would read the table as it
+    is when the DataFrame is executed.
     """
     table = (
         spark.read.format("delta")
@@ -40,7 +40,7 @@ def table_at(
 
 
 def with_columns_of(spark: "SparkSession", snapshot: Snapshot, rows: "DataFrame") -> "DataFrame":
-    """The rows with a null in each column of the table that they lack.
+    """The rows, with a null column added for each column that only the table has.
 
     `UPDATE SET *` and `INSERT *` of a MERGE need all columns of the table.
     """
@@ -67,9 +67,9 @@ def temporary_view(spark: "SparkSession", frame: "DataFrame") -> Iterator[str]:
 def content_hash(fields: "Sequence[StructField]") -> "Column":
     """A hash of the values of these columns; `session_confs.HASH_MAPS` must be on.
 
-    Spark's hash skips nulls, also within arrays and structs. So the hash also covers whether each
-    column is null, and the JSON text of each nested column. Spark cannot hash a variant, so of a
-    variant only these two are covered.
+    Spark's hash skips nulls, also within arrays and structs. The hash therefore also covers whether
+    each column is null, and the JSON text of each nested column. Spark cannot hash a variant
+    itself, so a variant's hash covers only its JSON text and whether it is null.
     Source: Spark's hash.scala, HashExpression.
     """
     hashed = list["Column"]()
@@ -83,5 +83,5 @@ def content_hash(fields: "Sequence[StructField]") -> "Column":
 
 
 def literal_path(path: str) -> str:
-    """The path, escaped so that Spark's file readers do not take it as a pattern."""
+    """The path, escaped so that Spark's file readers do not read it as a pattern."""
     return _GLOB.sub(r"\\\g<0>", path)

@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        if name.startswith("__"):  # tools that inspect modules ask for these
+        if name.startswith("__"):  # tools that inspect modules request these
             raise AttributeError(name)
         return getattr(import_module("pyspark.sql.functions"), name)

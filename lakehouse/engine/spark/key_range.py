@@ -1,16 +1,18 @@
-"""Computes the key range of a MERGE's rows, which lets Delta skip files of the target.
+"""Computes the key range of a MERGE's rows, so that Delta can skip files of the target table.
 
-A MERGE reads the keys of the whole table, and so does the search for rows that change nothing.
-Delta's statistics hold the minimum and maximum of the first columns of each file. With the key
-range as a condition, files that have no key in the range are not opened.
+Without a key range, the MERGE reads the keys of the whole table, and so does the query that first
+removes source rows which would change nothing. Delta's statistics have the minimum and maximum of
+the first columns of each file. With the key range as a condition, Delta does not open files that
+have no key in the range.
 
 **Safety properties** (tests in `test_key_range.py`)
-- The range is computed from exactly the rows that are merged: they are stored, and not computed a
-  second time.
-- A key column gives no bound if it has a null, or if its type may be ordered differently in Delta's
-  statistics.
-- A string column whose minimum or maximum has a non-ASCII character gives no bound either:
-  statistics replace bytes that are not UTF-8 with another character.
+- The range is computed from exactly the rows that are merged: the server computes these rows once
+  and stores them.
+- A key column gives no condition if it has a null, or if Delta's statistics may order its type
+  differently.
+- A string column gives no condition if its minimum or maximum has a non-ASCII character. Delta's
+  statistics replace bytes that are not UTF-8 by a non-ASCII character. Compared with ASCII text,
+  this character sorts as the replaced bytes do. Compared with other text, it may not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +31,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A condition with a longer string costs more than it saves.
 _LONGEST_TEXT = 200
 # Two functions for each key type. The first encodes an end of the range as a value that reaches the
-# client unchanged, in any time zone and with any bytes in a string. The second decodes that value,
-# to `None` if no literal can express it.
+# client unchanged, whatever the time zone and whichever bytes a string has. The second decodes that
+# value; it returns `None` if the string is too long for a condition.
 _ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], RangeEnd | None]]] = {
     **dict.fromkeys(
         ("tinyint", "smallint", "int", "bigint"), (lambda end: end, lambda value: value)
@@ -48,12 +50,12 @@ _ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], RangeE
 
 
 def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame", tuple[str, ...]]:
-    """The rows, stored by the server, and conditions on the keys that all of them meet."""
-    kept = checkpointed(rows)
-    types = {field.name: field.dataType.simpleString() for field in kept.schema.fields}
+    """The rows, stored by the server, and SQL conditions that the keys of every row meet."""
+    stored = checkpointed(rows)
+    types = {field.name: field.dataType.simpleString() for field in stored.schema.fields}
     bounded = [key for key in keys if types[key] in _ENDS]
     if not bounded:
-        return kept, ()
+        return stored, ()
     ends: list[Column] = []
     for key in bounded:
         column = F.col(quote(key))
@@ -61,31 +63,31 @@ def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame",
         least = as_value(F.min(column))
         greatest = as_value(F.max(column))
         ends.append(F.struct(least, greatest, F.count_if(column.isNull())))
-    bounds = kept.select(*ends).collect()[0]
+    bounds = stored.select(*ends).collect()[0]
     conditions = list[str]()
     for key, (least_value, greatest_value, null_count) in zip(bounded, bounds, strict=True):
         least_end = _end(least_value, types[key])
         greatest_end = _end(greatest_value, types[key])
         if not null_count and least_end is not None and greatest_end is not None:
             conditions.append(between(key, least_end, greatest_end))
-    return kept, tuple(conditions)
+    return stored, tuple(conditions)
 
 
 def checkpointed(rows: "DataFrame") -> "DataFrame":
     """The rows, computed once and stored by the server.
 
-    Over Connect, PySpark binds the stored rows to the active session, which may be another session
-    than that of `rows`. Here they stay in the session of `rows`.
+    Over Connect, PySpark binds the stored rows to the active session, which may differ from the
+    session of `rows`. This function binds them to the session of `rows`.
     Source: PySpark 4.2.0, sql/connect/conversion.py, proto_to_remote_cached_dataframe
     """
-    kept: Any = rows.localCheckpoint()
-    if kept.sparkSession is not rows.sparkSession:
-        kept._session = kept._plan._spark_session = rows.sparkSession  # not public
-    return kept
+    stored: Any = rows.localCheckpoint()
+    if stored.sparkSession is not rows.sparkSession:
+        stored._session = stored._plan._spark_session = rows.sparkSession  # not public
+    return stored
 
 
 def _end(value: Any, type_: str) -> RangeEnd | None:
-    """One end of a range; `None` if there is none, or no literal can express it."""
+    """One end of a range; `None` if all keys are null, or if no literal can express the end."""
     try:
         return None if value is None else _ENDS[type_][1](value)
     except (OverflowError, UnicodeDecodeError):
@@ -93,7 +95,7 @@ def _end(value: Any, type_: str) -> RangeEnd | None:
 
 
 def between(column: str, least: RangeEnd, greatest: RangeEnd) -> str:
-    """The condition that a column is in a range, both ends included. Delta can skip files by it."""
+    """The SQL condition that a column is in a range, with both ends included."""
     return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
 
 

@@ -64,8 +64,9 @@ def prepare(settings: Settings) -> None:
     # Without this, each session would stay on the server for an hour.
     os.environ["SPARK_CONNECT_RELEASE_SESSION_ON_EXIT"] = "true"
     if over_connect(settings):
-        # PySpark's functions build columns of Connect only with this mark. PySpark sets it for new
-        # sessions, and this process may use one that was opened before the mark went.
+        # PySpark's functions build Connect columns only while this variable is set. PySpark sets it
+        # when it opens a session. A reused session may have been opened before the variable was
+        # removed (below).
         os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     if settings.spark == "server":
         state = server.status(settings)
@@ -96,11 +97,12 @@ def prepare(settings: Settings) -> None:
 
 
 def _check_master(master: str) -> None:
-    """Checks that one of the masters at `spark://host:port,…` answers: Spark waits a minute."""
+    """Checks that a master in `spark://host:port,…` answers. Spark itself would wait a minute."""
     masters = master.removeprefix("spark://").split(",") if master.startswith("spark://") else ()
-    places = [urlsplit(f"spark://{each}") for each in masters]
-    if places and not any(
-        port_answers(each.port or _MASTER_PORT, each.hostname or "", seconds=5) for each in places
+    addresses = [urlsplit(f"spark://{each}") for each in masters]
+    if addresses and not any(
+        port_answers(each.port or _MASTER_PORT, each.hostname or "", seconds=5)
+        for each in addresses
     ):
         raise Transient(
             f"no Spark master answers at {master}. Start it, or correct LAKEHOUSE_SPARK"
@@ -126,33 +128,33 @@ def connect(settings: Settings) -> "SparkSession":
     prepare(settings)
     if not over_connect(settings):
         return prepare_session(_builder(settings).getOrCreate())
-    place = (settings.spark, settings.spark_port)
+    address = (settings.spark, settings.spark_port)
     process = server.status(settings).process if settings.spark == "server" else None
     with _OPENING, translated():
-        opened_on, kept = _opened.get(place, (None, None))
-        if kept is not None:
+        opened_on, opened = _opened.get(address, (None, None))
+        if opened is not None:
             try:
-                is_usable = opened_on == process and kept not in discarded
-                if is_usable and not kept.is_stopped:  # type: ignore[attr-defined]  # of Connect
-                    return prepare_session(kept)
+                is_usable = opened_on == process and opened not in discarded
+                if is_usable and not opened.is_stopped:  # type: ignore[attr-defined]  # Connect
+                    return prepare_session(opened)
             except Exception as error:
                 if not is_lost(error):
                     raise
             # The server may be gone, so `stop` must not retry its requests.
-            kept.client.set_retry_policies([])  # type: ignore[attr-defined]
-            kept.stop()
+            opened.client.set_retry_policies([])  # type: ignore[attr-defined]
+            opened.stop()
         session = prepare_session(_builder(settings).create())
         if settings.spark != "server":
             names = [log_store_setting(scheme) for scheme in ("file", "s3a")]
             remember_log_stores(
                 settings, {name: session.conf.get(name, "") or "" for name in names}
             )
-        _opened[place] = process, session
+        _opened[address] = process, session
         return session
 
 
 def _builder(settings: Settings) -> "SparkSession.Builder":
-    # Importing PySpark takes seconds on a busy machine, and an interrupt would leave it broken.
+    # Importing PySpark may take seconds, and an interrupted import would leave PySpark unusable.
     with late_interrupts():
         importlib.import_module("pyspark.sql")
         if over_connect(settings):

@@ -36,11 +36,11 @@ READ_BIN_IN_PARALLEL = "spark.databricks.delta.optimize.repartition.enabled"
 # The cost of opening a file, added to its bytes when files are packed into tasks. The default of
 # 4 MB puts only 32 small files into a task.
 OPEN_COST = "spark.sql.files.openCostInBytes"
-# `dynamic`: an overwrite replaces only the partitions for which it has rows.
-PARTITIONS_OVERWRITTEN = "spark.sql.sources.partitionOverwriteMode"
 # A value for OPEN_COST: in the time of opening a small file, this many bytes can be read.
 OPEN_BYTES = 64 * 1024
-# Off: an expression that fails gives null. On: it fails the statement, so that a single bad row
+# `dynamic`: an overwrite replaces only the partitions for which it has rows.
+PARTITIONS_OVERWRITTEN = "spark.sql.sources.partitionOverwriteMode"
+# Off: an expression that fails gives null. On: the whole statement fails, so that a single bad row
 # would block its batch forever.
 ANSI = "spark.sql.ansi.enabled"
 # Off: a broken or missing file is an error. On: readers skip it, and a rewrite loses its rows.
@@ -57,8 +57,8 @@ OLD_VERSIONS_REFUSED = (
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 )
 
-# With both off, plans are not revised while they run, and are interpreted instead of compiled. In a
-# statement of many small jobs, revising and compiling takes longer than running them.
+# With both off, a plan is not revised while it runs, and is interpreted instead of compiled. In a
+# statement of many small jobs, revising and compiling takes longer than running the jobs.
 ADAPTIVE = "spark.sql.adaptive.enabled"
 WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 # `NO_CODEGEN`: expressions are interpreted, too.
@@ -80,7 +80,7 @@ _ROWS_PER_RECORD = 10
 
 
 def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mapping[str, str]:
-    """Settings for statements that read this much data; a small amount is read interpreted.
+    """Settings for statements that read this much data: `INTERPRETED` for a small amount, or none.
 
     `rows` (`None` if unknown) and `size_bytes` count data of tables; `records` are landed records.
     """
@@ -93,9 +93,9 @@ def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mappi
 def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[None]:
     """Gives the session these settings inside the `with` block, then restores the previous ones.
 
-    They are not simply unset, which would give Spark's defaults, such as 200 shuffle partitions,
-    and not the server's. A session whose settings cannot be restored is discarded: its next user
-    would write under the transaction id of the previous one.
+    Unsetting them instead would give Spark's defaults, for example 200 shuffle partitions, and not
+    the server's. A session whose settings cannot be restored is discarded: otherwise the next write
+    in that session would have the transaction id of this one.
     """
     before = dict[str, str | None]()
     try:

@@ -58,10 +58,10 @@ def prepare_session(spark: "SparkSession") -> "SparkSession":
 
 
 def task_slots(spark: "SparkSession") -> int:
-    """The tasks that Spark runs at once: the cores of all executors that are registered now.
+    """The number of tasks that Spark runs at once: the cores of all registered executors.
 
-    Over Connect, no method returns it. The plan of a range has a partition for each core; no job
-    runs for it.
+    No Connect method returns this number. It is read from the plan of a range, which has one
+    partition for each core. EXPLAIN starts no job.
     Source: Spark 4.2.0, basicPhysicalOperators.scala, RangeExec
     """
     [[plan]] = spark.sql("EXPLAIN SELECT * FROM range(1)").collect()
@@ -87,9 +87,9 @@ def interrupt_session(
 ) -> tuple[str, ...]:
     """Interrupts the operations of a session and waits for their end; returns their ids.
 
-    It also waits for `known`, the ids from an earlier interrupt: Spark does not return an operation
-    a second time, even if it is still running. `note` is called with all ids before the wait. A
-    session that the server does not know, or whose driver died, has no operations.
+    Also waits for the operations in `known`, which an earlier interrupt returned: Spark returns
+    each operation only once, even if it is still running. `note` is called with all ids before the
+    wait. A session that the server does not know, or whose driver died, has no operations.
     Source: Spark 4.2.0, ExecuteThreadRunner.scala, interrupt
 
     Raises:
@@ -97,7 +97,7 @@ def interrupt_session(
     """
     if not over_connect(settings):
         return ()
-    # Imported late: only recovery from a dead process needs the code that starts servers.
+    # Imported here, because only recovery from a dead process needs the code that starts servers.
     from lakehouse.engine.spark.open_session import prepare
 
     prepare(settings)
@@ -139,7 +139,7 @@ def _fail_soon(client: "SparkConnectClient") -> None:
 
 
 def _wait_until_ended(client: "SparkConnectClient", operations: Sequence[str]) -> None:
-    """Waits until interrupted operations have ended; one may still be committing."""
+    """Waits until interrupted operations have ended; an operation may still be committing."""
     from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 
     status = GetStatusResponse.OperationStatus

@@ -14,7 +14,7 @@ from lakehouse.core.delta.snapshot import Column, PartitionValues
 from lakehouse.core.errors import Refused
 
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
-# Includes the dollar, because Spark replaces ${name} by a setting's value before it parses.
+# Includes the dollar, because Spark replaces ${name} by a setting before it parses a statement.
 # Source: Spark 4.2.0, VariableSubstitution.scala
 _UNSAFE = re.compile(r"[\\'$\x00-\x1f\x7f]")
 
@@ -38,14 +38,14 @@ def literal(text: str) -> str:
 
 
 def path_table(uri: str) -> str:
-    """The table at a path."""
+    """The SQL name of the table at a path."""
     return f"delta.{quote(uri)}"
 
 
 def partition_predicate(columns: Sequence[Column], partitions: Sequence[PartitionValues]) -> str:
     """A condition that holds in exactly these partitions; `columns` include the partition columns.
 
-    The condition stays short, because it is nested by column: Spark plans 20,000 partitions of two
+    The condition is nested by column, which keeps it short: Spark plans 20,000 partitions of two
     columns in 3 s.
     """
     types = {column.name: column.type for column in columns}
@@ -67,7 +67,7 @@ def purge(uri: str, predicate: str | None) -> str:
 class MergeTarget:
     """The table that a MERGE writes to, by its URI, and the columns by which rows match.
 
-    `within` are conditions on the keys that every source row meets, and so every matching row, too.
+    `within` are conditions on the keys that all source rows meet, and so all matching rows as well.
     """
 
     uri: str
@@ -84,7 +84,7 @@ def merge(target: MergeTarget, source: str, *, order_by: Sequence[str]) -> str:
 
 
 def merge_changes(target: MergeTarget, source: str, *, newer: str, deleted: str) -> str:
-    """As `merge`, for the newest change of each key. If column `deleted` is true, deletes the row.
+    """As `merge`, for the newest change of each key. Deletes a row if column `deleted` is true.
 
     `newer` is the condition, over aliases `source` and `target`, under which a change takes effect.
     """
@@ -99,7 +99,7 @@ def merge_changes(target: MergeTarget, source: str, *, newer: str, deleted: str)
 def merge_marked(
     target: MergeTarget, source: str, *, newer: str, marks_only: str, mark: Sequence[str]
 ) -> str:
-    """As `merge_changes`, without deletions. If `marks_only` is true, sets only columns `mark`."""
+    """As `merge_changes`, without deletions. If column `marks_only` is true, sets only `mark`."""
     marked = ", ".join(f"{quote(name)} = source.{quote(name)}" for name in mark)
     return (
         f"{_merge_into(target, source)} "  # noqa: S608  # names are quoted
@@ -118,7 +118,7 @@ def merge_versions(target: MergeTarget, source: str, *, position: str) -> str:
 
 
 def not_older(keys: Sequence[str], order_by: Sequence[str]) -> str:
-    """The condition, over aliases `source` and `target`, that a source row changes nothing."""
+    """The condition, over aliases `source` and `target`, that a source row would change nothing."""
     return f"{same_keys(keys)} AND NOT ({_newer(order_by)})"
 
 
@@ -142,7 +142,7 @@ def unset_properties(uri: str, names: Sequence[str]) -> str:
 
 
 def cluster_by(uri: str, columns: Sequence[str]) -> str:
-    """Sets a table's liquid clustering to these columns; ends it if there are none."""
+    """Sets the columns of a table's liquid clustering; without columns, ends the clustering."""
     listed = ", ".join(map(quote, columns))
     return f"ALTER TABLE {path_table(uri)} CLUSTER BY {f'({listed})' if columns else 'NONE'}"
 
@@ -150,8 +150,8 @@ def cluster_by(uri: str, columns: Sequence[str]) -> str:
 def vacuum_dry_run(uri: str, inventory: str) -> str:
     """Returns the files of the view `inventory` that the table no longer needs.
 
-    Without FULL, Delta may run a LITE vacuum, which would move the version from which the next LITE
-    vacuum continues.
+    Without FULL, Delta may run a LITE vacuum. That would change the version from which the next
+    LITE vacuum continues.
     """
     columns = "path, length, isDir, modificationTime"
     listed = f"SELECT {columns} FROM {quote(inventory)}"  # noqa: S608  # it is quoted
@@ -186,9 +186,10 @@ def delete_rows(uri: str, conditions: Sequence[str]) -> str:
 
 
 def is_before(column: Column, time_ms: int) -> str:
-    """The condition that a date or timestamp is before a time (UTC).
+    """The condition that a date or timestamp is strictly before a time (UTC).
 
-    Delta skips files by it, since the time is a literal.
+    A value equal to the time does not meet it. As a TTL's cutoff, the time is therefore the first
+    one that is kept. The time is a literal, so that Delta can skip files.
     """
     time = datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)  # written as UTC
     text = {
@@ -210,10 +211,10 @@ def delete_landed_again(uri: str, lines: str) -> str:
 
 
 def replace_lines(uri: str, files: str, *, batch: int, source_files: Sequence[str]) -> str:
-    """Adds entries for the whole files in the view `files` (source_file, reason) to a quarantine.
+    """Adds an entry for each whole file in the view `files` (source_file, reason) to a quarantine.
 
-    In this batch, they replace the entries for lines of `source_files`. If a file has an entry
-    already, that entry is kept.
+    Also deletes this batch's entries for single lines of `source_files`. A file's existing entry is
+    kept.
     """
     of_batch = f"target.batch = {int(batch)}"
     listed = ", ".join(map(literal, source_files))
@@ -255,7 +256,7 @@ def _where(predicate: str | None) -> str:
 
 
 def _ordering(alias: str, columns: Sequence[str]) -> str:
-    # In a struct, null is below every value. Comparing the columns directly would give null.
+    # Structs sort null below every value. A direct comparison with a null column gives null.
     return f"struct({', '.join(f'{alias}.{quote(column)}' for column in columns)})"
 
 

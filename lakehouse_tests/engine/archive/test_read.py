@@ -83,7 +83,9 @@ def test_a_table_that_is_too_far_behind_to_read_changes_reads_archived_rows_once
         "its changes after version 0 are gone; with 2 rows of its archive"
     )
     assert rows_in(lake, states.key, "id", "state") == [(1, "a"), (2, "b"), (3, "c")]
-    with pytest.raises(Broken, match=r"would double rows.* use `lakehouse rebuild silver/copies`"):
+    with pytest.raises(
+        Broken, match=r"would duplicate rows.* use `lakehouse rebuild silver/copies`"
+    ):
         write_table(lake, spark, copies)
     request = RebuildRequest(table=copies, source="inputs")
     run_rebuild(TableSession(lake=lake, spark=spark, table=copies), request)

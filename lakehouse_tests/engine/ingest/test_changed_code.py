@@ -84,8 +84,8 @@ def test_an_overwrite_with_changed_code_computes_all_rows_again_if_it_evolves_by
     outcome = write_table(lake, spark, automatic)
     assert (outcome.reason, outcome.code_changed_since) == (Reason.DECLARATION_CHANGED, None)
     assert outcome.sentence == (
-        "its declaration has changed, so all rows are computed again: the code of its transform is "
-        "another one since version 0"
+        "its declaration has changed, so all rows are computed again: the code of its transform has "
+        "changed since version 0"
     )
     assert rows_in(lake, counts.key, "state", "count") == [("planned", 1)]
     for table in (automatic, changed):

@@ -21,7 +21,7 @@ from lakehouse.core.ingest.inferred import with_earlier_names
 from lakehouse.core.ingest.records import Record, Unreadable
 from lakehouse.engine.ingest import avro_rows, landed_rows
 from lakehouse.engine.ingest.landed_contents import ZSTD
-from lakehouse.engine.ingest.landed_rows import own_types, read_rows
+from lakehouse.engine.ingest.landed_rows import file_types, read_rows
 from lakehouse_tests.core.ingest.test_file_text import JSON
 
 LIMIT = 10_000_000
@@ -138,7 +138,7 @@ def test_a_file_tells_the_types_that_hold_its_values() -> None:
         "text": (pa.dictionary(pa.int32(), pa.string()), "STRING"),
     }
     table = pa.schema([(name, arrow) for name, (arrow, _) in types.items()]).empty_table()
-    assert own_types(parquet(table), "parquet") == {
+    assert file_types(parquet(table), "parquet") == {
         name: type_ for name, (_, type_) in types.items()
     }
     avro_types: dict[str, tuple[Any, str]] = {
@@ -161,13 +161,13 @@ def test_a_file_tells_the_types_that_hold_its_values() -> None:
         "name": "row",
         "fields": [{"name": name, "type": found} for name, (found, _) in avro_types.items()],
     }
-    assert own_types(avro([], schema), "avro") == {
+    assert file_types(avro([], schema), "avro") == {
         name: type_ for name, (_, type_) in avro_types.items()
     }
     assert (
-        own_types(b"x", "parquet")
-        == own_types(b"x", "avro")
-        == own_types(avro([], "int"), "avro")
+        file_types(b"x", "parquet")
+        == file_types(b"x", "avro")
+        == file_types(avro([], "int"), "avro")
         == {}
     )
 
@@ -239,7 +239,7 @@ def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
     twice = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["id", "n", "id"])
     with pytest.raises(
         Unreadable,
-        match="it has 1 column name\\(s\\) more than once, first 'id'; land it with a name for each column",
+        match=r"1 column name occurs more than once, first 'id'\. Land the file with one name per column",
     ):
         [*read_rows(parquet(twice), LANDING["parquet"], max_content_bytes=1_000)]
 
@@ -249,7 +249,7 @@ def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
 def test_a_damaged_file_gives_no_row_at_all(format: str, damage: Callable[[bytes], bytes]) -> None:
     data, given_before = damage(parquet() if format == "parquet" else avro()), list[Record]()
     with pytest.raises(
-        Unreadable, match=f"it is no {format} file that can be read to its end .*; land it again"
+        Unreadable, match=f"the file cannot be read to its end as {format} .*. Land the file again"
     ):
         given_before.extend(read_rows(data, LANDING[format], max_content_bytes=LIMIT))
     assert given_before == []
@@ -276,7 +276,7 @@ def test_a_row_over_the_limit_and_one_that_is_no_record_have_their_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     [record] = read_rows(avro([7], "long"), LANDING["avro"], max_content_bytes=LIMIT)  # type: ignore[list-item]
-    assert record == Record(1, b"7", "the row is no record with fields")
+    assert record == Record(1, b"7", "the row is not a record with fields")
     monkeypatch.setattr(landed_rows, "MAX_RECORD_BYTES", 40)
     long, short = read_rows(
         parquet([{"id": "x" * 50}, {"id": "y"}]), LANDING["parquet"], max_content_bytes=LIMIT
@@ -350,12 +350,14 @@ def test_an_avro_block_is_not_decompressed_beyond_its_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(avro_rows, "_MOST_BLOCK_BYTES", 10_000)
-    with pytest.raises(Unreadable, match="a block of it unpacks to more than 10000 bytes"):
+    with pytest.raises(Unreadable, match="a block of the file unpacks to more than 10000 bytes"):
         next(read_rows(avro(), LANDING["avro"], max_content_bytes=LIMIT))
 
 
 def test_an_avro_codec_without_a_bound_on_its_blocks_is_refused() -> None:
-    with pytest.raises(Unreadable, match="its codec is 'bzip2'; land it again with one of null, d"):
+    with pytest.raises(
+        Unreadable, match=r"the codec is 'bzip2'\. Land the file again with one of null, d"
+    ):
         next(read_rows(avro(codec="bzip2"), LANDING["avro"], max_content_bytes=LIMIT))
 
 

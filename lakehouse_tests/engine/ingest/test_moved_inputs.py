@@ -62,7 +62,7 @@ def test_an_older_copy_of_a_moved_input_is_broken_under_either_key(memory: Lake)
     own = LogBuilder(memory.store, copies.key, table_id="own").create()
     own.append([("a", 1)], transaction=(consume_app_id(new.snapshot()), 2))
     own.append([("b", 1)], transaction=(consume_app_id(old), 5))
-    with pytest.raises(Broken, match="version 5 of bronze/happenings, which it has consumed, no"):
+    with pytest.raises(Broken, match="it has consumed version 5 of bronze/happenings, which no"):
         increment_of(memory, copies)
 
 

@@ -430,7 +430,7 @@ def test_files_behind_a_link_stay(lake: Lake, log: LogBuilder, link: str) -> Non
     folder.rename(elsewhere)
     folder.symlink_to(elsewhere)
     later(days=9)
-    with pytest.raises(Refused, match="lies behind a link; its loaded files stay"):
+    with pytest.raises(Refused, match="lies behind a link, so its loaded files are kept"):
         retire(lake, DELETED)
     assert len(lying(lake)) == 3
 
@@ -514,15 +514,15 @@ def test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look(
     real = retiring._is_a_day_old
 
     def happens_after_the_plan(*arguments: Any) -> bool:
-        real_plan = retiring._plan_now
+        real_plan = retiring._make_plan
 
         def plan(*of: Any, **options: Any) -> Any:
             found = real_plan(*of, **options)
-            monkeypatch.setattr(retiring, "_plan_now", real_plan)
+            monkeypatch.setattr(retiring, "_make_plan", real_plan)
             to_files(lake) if to_files else to_the_log(log)
             return found
 
-        monkeypatch.setattr(retiring, "_plan_now", plan)
+        monkeypatch.setattr(retiring, "_make_plan", plan)
         return real(*arguments)
 
     monkeypatch.setattr(retiring, "_is_a_day_old", happens_after_the_plan)

@@ -77,7 +77,7 @@ def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwis
     store.delete(["landing/t/a.json"])
     with pytest.raises(
         Broken,
-        match=r"1 of them are gone .* restore the declaration with which the batch was planned",
+        match=r"gone from landing/t/: 1, .* restore the declaration with which the batch was planned",
     ):
         staged_again(store, KEY, batch, as_text)
     assert staged_again(store, KEY, batch, LANDING) == batch
@@ -112,7 +112,7 @@ def test_a_file_of_a_planned_batch_that_another_declaration_cannot_read_stops_th
     for _ in range(2):
         with pytest.raises(
             Broken,
-            match=r"its file 'a.csv' was read then and cannot be read now: its header is 'code,n' and not code,n,more",
+            match=r"Its file 'a.csv' could be read then and cannot be read now: its header is 'code,n' and not code,n,more",
         ):
             staged_again(store, KEY, batch, wider)
     again = staged_again(store, KEY, batch, landing)

@@ -268,7 +268,10 @@ def test_a_message_that_nobody_can_read_is_named_once_and_stays(swept: World) ->
         )
     )
     assert swept.tick() == [] and swept.left() == 1
-    assert f"queue {swept.queue}: 2 messages; 1 not from S3 stay in it, the first is " in swept.said
+    assert (
+        f"queue {swept.queue}: 2 messages; left in the queue: 1 message not from S3, first "
+        in swept.said
+    )
     swept.tick()
     assert swept.said == f"queue {swept.queue}: 0 messages"
 

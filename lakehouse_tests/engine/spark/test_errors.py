@@ -122,7 +122,7 @@ def test_the_innermost_cause_is_reported_with_what_to_do(
 ) -> None:
     causes = causes_in(*chain(thrown))
     assert innermost_cause(causes).condition == condition
-    said = str(broken_by(causes, asked="compaction of bronze/t", table_key="bronze/t"))
+    said = str(broken_by(causes, operation="compaction of bronze/t", table_key="bronze/t"))
     assert said.startswith("compaction of bronze/t: ")
     assert [word for word in words if word not in said] == []
     assert "SQLSTATE" not in said and "stacktrace" not in said and "\n" not in said

@@ -1,17 +1,16 @@
-"""Applies a batch of changes to its table, which has each key's newest row or all its versions.
+"""Applies a batch of changes to a table, which has the newest row or all versions of each key.
 
-1. Fold the changes: to the newest one per key (`Merge`), or to one per key and position
-   (`History`).
-2. For hard deletions, drop changes that are older than a remembered deletion, and remember what the
-   batch deletes.
-3. For `History`, read the versions of the batch's keys and recompute when each of them is valid.
+1. Keep only the newest change per key (`Merge`), or the newest per key and position (`History`).
+2. For hard deletions, drop changes that are older than a remembered deletion, and remember the
+   deletions of the batch.
+3. For `History`, read the versions of the batch's keys and recompute when each version is valid.
 4. Write the differences in one MERGE under the batch's number. The first batch creates the table
    with an append.
 
 **Safety properties** (tests in `engine/ingest/changes/test_apply.py`)
-- A change takes effect only if the state of its key, in the table and among the remembered
-  deletions, has an older position.
-- Deletions are remembered before the commit, and a repeated batch writes the same deletions.
+- A change takes effect only if it is newer than the table's row and the remembered deletion of its
+  key.
+- Deletions are remembered before the commit. A repeated batch writes the same deletions again.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     DELETED,
-    IS_MENDED,
+    IS_CORRECTED,
     KEPT,
     OPERATION,
     POSITION,
@@ -41,13 +40,13 @@ from lakehouse.engine.ingest.changes.read import ChangeCounts
 from lakehouse.engine.ingest.changes.rows import (
     ChangeBatch,
     batch_changes,
+    described_rows,
     key_range,
-    own_rows,
     truncations,
 )
-from lakehouse.engine.ingest.changes.unsent import large_columns, mended_rows, with_kept_values
+from lakehouse.engine.ingest.changes.unsent import corrected_rows, large_columns, with_kept_values
 from lakehouse.engine.ingest.loaded_batches import batch_commits
-from lakehouse.engine.ingest.parse_lines import OWN, REASON
+from lakehouse.engine.ingest.parse_lines import ORIGIN, REASON
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
@@ -58,20 +57,20 @@ from lakehouse.engine.spark.statements import MergeTarget, quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LANDED_AT = OWN[2]
-_WAS = "_lakehouse_was"
+_LANDED_AT = ORIGIN[2]
+_PREVIOUS = "_lakehouse_previous"
 _RANK = "_lakehouse_rank"
 _LAST_ROW = "_lakehouse_last_row"
 _MARKS_ONLY = "_lakehouse_marks_only"
 # The columns that a soft deletion changes in the table's row.
-_MARK = (DELETED, POSITION, CHANGED_AT, *OWN)
+_MARK = (DELETED, POSITION, CHANGED_AT, *ORIGIN)
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
 def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
     """The row that each change describes on its own, with the columns of the table."""
     is_row = F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)
-    rows = own_rows(lines.where(F.col(REASON).isNull() & is_row)).drop(TRUNCATED, UNSENT)
+    rows = described_rows(lines.where(F.col(REASON).isNull() & is_row)).drop(TRUNCATED, UNSENT)
     if isinstance(table.write, History):
         since = F.coalesce(CHANGED_AT, _LANDED_AT)
         times = {
@@ -86,7 +85,7 @@ def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
 def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -> None:
     """Commits the changes among the lines.
 
-    The caller holds the table's lock and confirms the batch's arrival.
+    The caller holds the table's lock, and checks afterwards that the table's log has the batch.
     """
     table = load.session.table
     if load.facts is None:
@@ -106,8 +105,8 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
 
     if load.facts is not None:
         changes = with_columns_of(load.session.spark, load.facts.snapshot, changes)
-    mended = mended_rows(load, changes, within)
-    newer = is_newer() if mended is None else f"({is_newer()} OR source.{quote(IS_MENDED)})"
+    corrected = corrected_rows(load, changes, within)
+    newer = is_newer() if corrected is None else f"({is_newer()} OR source.{quote(IS_CORRECTED)})"
     if _keeps_deleted(table):
         if counts.truncates:
             _remember(load, changes.limit(0), lines, remembered)
@@ -115,17 +114,17 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
             # A deletion keeps the values of the table's row, not the values of a change that is
             # older than the row.
             changes = _without_older(changes, load.table_rows(within), load.keys)
-        rows = _newest(_with_last_values(_with_mended(changes, mended), load.keys), load.keys)
+        rows = _newest(_with_last_values(_with_corrected(changes, corrected), load.keys), load.keys)
         merge = partial(statements.merge_marked, target, marks_only=_MARKS_ONLY, mark=_MARK)
     else:
         rows = _newest(changes, load.keys)
-        # A remembered deletion itself is not dropped: a RESTORE may have undone it before it was
-        # landed again.
+        # A remembered deletion takes effect again if it is landed again: a RESTORE may have undone
+        # the deletion.
         rows = _without_older(rows, remembered, load.keys, condition=f"NOT source.{DELETED}")
         if counts.deletes or counts.truncates:
             _remember(load, rows, lines, remembered)
-        if mended is not None:
-            rows = _newest(_with_mended(rows, mended), load.keys)
+        if corrected is not None:
+            rows = _newest(_with_corrected(rows, corrected), load.keys)
         merge = partial(statements.merge_changes, target, deleted=DELETED)
     _commit(load, rows.drop(TRUNCATED, UNSENT), partial(merge, newer=newer))
 
@@ -146,7 +145,7 @@ def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -
 def superseded_count(
     lake: Lake, table: Table, counts: ChangeCounts, *, before: TableFacts | None, after: TableFacts
 ) -> int:
-    """Counts changes of the committed batch without effect: the same or a newer one was known."""
+    """The number of the batch's changes without effect: the same or a newer change was known."""
     commits = batch_commits(lake, table.key, before=before, after=after)
     metrics = commits[-1].metrics if commits else {}
     names = ("numOutputRows",)
@@ -175,10 +174,10 @@ def _without_older(
     return changes.alias("source").join(known.alias("target"), F.expr(is_older), "left_anti")
 
 
-def _with_mended(changes: "DataFrame", mended: "DataFrame | None") -> "DataFrame":
-    if mended is None:
+def _with_corrected(changes: "DataFrame", corrected: "DataFrame | None") -> "DataFrame":
+    if corrected is None:
         return changes
-    return changes.withColumn(IS_MENDED, F.lit(False)).unionByName(mended)
+    return changes.withColumn(IS_CORRECTED, F.lit(False)).unionByName(corrected)
 
 
 def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
@@ -195,7 +194,7 @@ def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
         .orderBy(F.expr(change_order()))
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    others = {*keys, *_MARK, TRUNCATED, UNSENT, IS_MENDED}
+    others = {*keys, *_MARK, TRUNCATED, UNSENT, IS_CORRECTED}
     names = [name for name in changes.columns if name not in others]
     # A struct needs a member, even if the table has no columns but keys.
     row = F.struct(F.lit(True).alias(_MARKS_ONLY), *map(quote, names))
@@ -230,9 +229,9 @@ def _remember(
 ) -> None:
     """Remembers the deletions among the changes, and the truncations among the lines.
 
-    A truncation stands for all keys that it deletes.
+    A truncation is remembered once, without a key, for all keys that it deletes.
     """
-    columns = [*map(quote, load.keys), *OWN, POSITION, CHANGED_AT, TRUNCATED]
+    columns = [*map(quote, load.keys), *ORIGIN, POSITION, CHANGED_AT, TRUNCATED]
     deleted = changes.where(f"{DELETED} AND NOT {TRUNCATED}").select(*columns)
     marks = truncations(lines.where(f"{REASON} IS NULL")).withColumn(TRUNCATED, F.lit(True))
     deletions = deleted.unionByName(marks, allowMissingColumns=True)
@@ -245,19 +244,21 @@ def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) 
 
     table = load.session.table
     key_columns = [*map(quote, load.keys)]
-    compared = [*HISTORY_COLUMNS, *OWN[:2]]
-    was_type = (
+    compared = [*HISTORY_COLUMNS, *ORIGIN[:2]]
+    previous_type = (
         "valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, "
         "_source_file: STRING, _source_line: BIGINT"
     )
     if KEPT in changes.columns:
         compared.append(KEPT)
-        was_type += f", {KEPT}: {changes.select(KEPT).schema[0].dataType.simpleString()}"
-    rows = changes.drop(TRUNCATED).withColumn(_WAS, F.lit(None).cast(f"STRUCT<{was_type}>"))
+        previous_type += f", {KEPT}: {changes.select(KEPT).schema[0].dataType.simpleString()}"
+    rows = changes.drop(TRUNCATED).withColumn(
+        _PREVIOUS, F.lit(None).cast(f"STRUCT<{previous_type}>")
+    )
     if load.facts is not None:
         keys_of_batch = changes.select(*key_columns).distinct()
         known = load.table_rows(within).join(keys_of_batch, [*load.keys], "left_semi")
-        known = known.withColumn(_WAS, F.struct(*compared)).drop(*HISTORY_COLUMNS)
+        known = known.withColumn(_PREVIOUS, F.struct(*compared)).drop(*HISTORY_COLUMNS)
         rows = rows.unionByName(known, allowMissingColumns=True)
     rows = _newest(rows, (*load.keys, POSITION))
     if KEPT in rows.columns:
@@ -272,6 +273,6 @@ def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) 
     valid_to = F.when(F.col(DELETED), F.col("valid_from")).otherwise(next_from)
     rows = rows.withColumn("valid_to", valid_to)
     rows = rows.withColumn("is_current", F.col("valid_to").isNull() & ~F.col(DELETED))
-    changed = rows.where(~F.col(_WAS).eqNullSafe(F.struct(*compared)))
+    changed = rows.where(~F.col(_PREVIOUS).eqNullSafe(F.struct(*compared)))
     own_columns = [name for name in changed.columns if not name.startswith("_lakehouse")]
     return changed.select(*own_columns)

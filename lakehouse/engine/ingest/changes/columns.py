@@ -5,7 +5,7 @@ Changes are ordered by position, and by arrival if their positions are equal.
 
 from typing import TYPE_CHECKING
 
-from lakehouse.engine.ingest.parse_lines import OWN
+from lakehouse.engine.ingest.parse_lines import ORIGIN
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 POSITION = "_position"
 CHANGED_AT = "_changed_at"
 DELETED = "_deleted"
-# The columns whose values the row's change did not send, each with the order of the change that
-# sent its value.
+# Names the columns whose values the row's change did not send, each with the order of the change
+# that sent the value.
 KEPT = "_kept"
 
 # Only in the parsed lines. Unknown parts of the old key are null.
 OPERATION = "_lakehouse_operation"
 OLD_KEY = "_lakehouse_old_key"
 CODE = "_lakehouse_code"
-IS_PLACED = "_lakehouse_is_placed"
-IS_TIMED = "_lakehouse_is_timed"
+HAS_POSITION = "_lakehouse_has_position"
+HAS_COMMIT_TIME = "_lakehouse_has_commit_time"
 # The names of the columns whose values were not sent.
 UNSENT = "_lakehouse_unsent"
 
@@ -34,18 +34,18 @@ UNSENT = "_lakehouse_unsent"
 TRUNCATED = "_truncated"
 # Whether the row replaces a row of the table that has the same position, because a late change gave
 # it another kept value.
-IS_MENDED = "_lakehouse_is_mended"
+IS_CORRECTED = "_lakehouse_is_corrected"
 
-_FILE, _LINE, _LANDED_AT = OWN
+_FILE, _LINE, _LANDED_AT = ORIGIN
 _DIGITS = 40
-# A name that ends in two numbers, like `topic+partition+offset` of Kafka Connect, or the date and
-# time of AWS DMS. The last part of a UUID may look the same.
+# A name that ends in two numbers: `topic+partition+offset` of Kafka Connect, or the date and time
+# of AWS DMS. The last part of a UUID may look the same.
 _NUMBERED = "^(?:.*[^0-9A-Za-z])?[0-9]+[-+_.][0-9]+(?:[.][A-Za-z][^/]*)?$"
 _UUID = "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 
 
 def change_order(row: str = "") -> str:
-    """The SQL of a struct that increases with each change. `row` is an alias and a dot.
+    """The SQL of a struct that increases with each change. `row` is empty, or an alias and a dot.
 
     Files with numbered names are ordered by their numbers, others by the time when they landed.
     """
@@ -68,6 +68,6 @@ def is_newer() -> str:
 
 
 def no_kept() -> "Column":
-    """The column `KEPT` for rows that keep no values, with the type of this order."""
+    """The column `KEPT` for rows that keep no values. Its type contains that of `change_order`."""
     entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
     return F.when(F.lit(False), F.array(entry))

@@ -1,4 +1,4 @@
-"""Events of Debezium as changes: in an envelope or unwrapped."""
+"""Parses Debezium events, in an envelope or unwrapped, as changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     CODE,
-    IS_PLACED,
-    IS_TIMED,
+    HAS_COMMIT_TIME,
+    HAS_POSITION,
     OLD_KEY,
     POSITION,
     UNSENT,
@@ -24,7 +24,7 @@ from lakehouse.engine.ingest.parse_lines import (
     CORRUPT,
     DIGEST,
     EVENT,
-    OWN,
+    ORIGIN,
     RAW,
     REASON,
     parsed_json,
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _ONLY_TIMED = (
-    "the position of this row of a snapshot is missing, and its time may be later than that of a"
-    " newer change. Use Debezium(position=…) with fields of source that order changes, like 'scn"
+    "this row of a snapshot has no position, and its time may be later than the time of a newer"
+    " change. Use Debezium(position=…) with fields of source that order changes, for example 'scn"
     " BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2). For unwrapped"
     " rows, add.fields=op shows which rows are of a snapshot"
 )
@@ -103,25 +103,25 @@ class _Event:
     def position(self) -> "tuple[Column, Column]":
         """The position, and whether the event has one.
 
-        A snapshot row with only a time has no position. The time says when the row was sent or the
-        snapshot began, which may be later than a change that the row does not contain. An initial
-        snapshot may be read as of an earlier SCN (Oracle). Source: Debezium's
+        A snapshot row with only a time has no position. Its time is when the row was sent or the
+        snapshot began, and may be later than a change that the row does not include: Oracle reads
+        an initial snapshot as of an earlier SCN. Source: Debezium's
         AbstractIncrementalSnapshotChangeEventSource, sendEvent;
         RelationalSnapshotChangeEventSource, getSnapshotSourceTimestamp.
         """
         if names := field_names(self.changes.position):
             declared = F.struct(*[self.source(name).alias(name) for name in names])
-            # A snapshot row may lack the other parts. It then sorts before changes that have them.
+            # A snapshot row without the other parts sorts before changes that have these parts.
             return declared, self.source(names[0]).isNotNull()
         # MySQL numbers the files of its binlog, in names of any length.
         file_suffix = F.regexp_extract(self.source("file"), r"(\d+)$", 1)
         file_number = F.nullif(file_suffix, F.lit("")).cast("bigint")
         parts = {"lsn": self.source("lsn"), "file_number": file_number}
         parts |= {name: self.source(name) for name in ("pos", "row", "ts_ms")}
-        is_placed = F.coalesce(
+        has_position = F.coalesce(
             parts["lsn"], file_number, F.when(self.is_change(), parts["ts_ms"])
         ).isNotNull()
-        return F.struct(*[part.alias(name) for name, part in parts.items()]), is_placed
+        return F.struct(*[part.alias(name) for name, part in parts.items()]), has_position
 
     def is_change(self) -> "Column":
         """Whether the event comes from the source's log and not from a snapshot."""
@@ -141,9 +141,9 @@ class _Event:
         )
         why = why_other_years(why, landing, self.value)
         why = why_undeclared_unfit(why, landing, added)
-        is_placed = self.position()[1]
+        has_position = self.position()[1]
         return why.when(
-            ~is_placed & ~self.is_change() & self.source("ts_ms").isNotNull(), _ONLY_TIMED
+            ~has_position & ~self.is_change() & self.source("ts_ms").isNotNull(), _ONLY_TIMED
         )
 
 
@@ -162,15 +162,15 @@ def debezium_lines(
     parsed_event = parsed_json(
         text, f"{ddl}, {quote(UNSENT_MEMBER)} ARRAY<STRING>, {CORRUPT} STRING"
     )
-    position, is_placed = event.position()
+    position, has_position = event.position()
     before = [
         (F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")).alias(key)
         for key in keys
     ]
     parsed = with_undeclared(lines, added).withColumn(event.root, parsed_event)
-    found = parsed.select(
+    rows = parsed.select(
         *[event.value(name).alias(name) for name in fields],
-        *OWN,
+        *ORIGIN,
         *undeclared_columns(landing, added),
         RAW,
         DIGEST,
@@ -178,14 +178,14 @@ def debezium_lines(
         event.reason(landing, added).alias(REASON),
         event.code().alias(CODE),
         position.alias(POSITION),
-        is_placed.alias(IS_PLACED),
-        event.committed_ms().isNotNull().alias(IS_TIMED),
+        has_position.alias(HAS_POSITION),
+        event.committed_ms().isNotNull().alias(HAS_COMMIT_TIME),
         F.timestamp_millis(event.committed_ms()).alias(CHANGED_AT),
         F.struct(*before).alias(OLD_KEY),
         event.field(quote(UNSENT_MEMBER)).alias(UNSENT),
     )
     derived = {name: F.expr(text) for name, text in landing.derived.items()}
-    return found.withColumns(derived) if derived else found
+    return rows.withColumns(derived) if derived else rows
 
 
 def _source_types(changes: Debezium) -> dict[str, str]:

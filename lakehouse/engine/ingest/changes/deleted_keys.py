@@ -1,21 +1,22 @@
-"""Remembers the keys that change data deleted, as long as an older change may still arrive.
+"""Remembers the keys that change data deleted, for as long as older changes may still arrive.
 
 The keys are Parquet files in `_lakehouse/deleted_keys/<layer>/<name>/<number>/`, the folder of the
 last batch that deleted anything. A batch with deletions writes a new folder with its own deletions
-and with earlier ones that are not too old. Each key has the position of its deletion; a truncation
-has no key. Another row without a key sums up the forgotten deletions, which were too old. It has
-the greatest of their positions and, instead of a landing time, the time when the last of them was
-loaded. An empty object next to the table's manifests records that such a folder exists.
+and with earlier deletions that are not too old. Each row has a deleted key and the position of the
+deletion; a truncation has no key. One more row without a key summarizes the deletions that became
+too old and are forgotten. It has the greatest of their positions and, instead of a landing time,
+the time when the last of these deletions was loaded. An empty object next to the table's manifests
+records that such a folder exists.
 
-A change may arrive after its deletion was forgotten: a row of an AWS DMS full load is older than
-every change, and a file may be loaded long after it landed. Such a row goes to quarantine if its
-key is neither in the table nor remembered, unless its position is greater than the positions of all
-forgotten deletions. Deletions that are rows of the table (`deletes="soft"`, `History`) are never
-forgotten.
+A change may arrive after a newer deletion of its key was forgotten: a row of an AWS DMS full load
+is older than every change, and a file may be loaded long after it landed. Such a row goes to
+quarantine if its key is neither in the table nor remembered. A row of a late file is accepted if
+its position is greater than the positions of all forgotten deletions. Deletions that are rows of
+the table (`deletes="soft"`, `History`) are never forgotten.
 
 **Safety properties**
 - The keys are written before the batch's commit, so every deletion in the table is remembered. A
-  repeated batch reads the deletions from before it, and writes the same folder again
+  repeated batch reads the deletions of earlier batches, and writes the same folder again
   (`engine/ingest/changes/test_apply.py`).
 - A missing folder stops the load, since late changes would bring deleted rows back
   (`engine/ingest/changes/test_apply.py`).
@@ -35,7 +36,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.changes.columns import OPERATION, POSITION
 from lakehouse.engine.ingest.changes.dms import FULL_LOAD
 from lakehouse.engine.ingest.changes.rows import ChangeBatch
-from lakehouse.engine.ingest.parse_lines import OWN, REASON
+from lakehouse.engine.ingest.parse_lines import ORIGIN, REASON
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
@@ -45,11 +46,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FOLDER = "_lakehouse/deleted_keys"
-# Spark writes it last. Source: Hadoop 3.5, FileOutputCommitter,
+# Spark writes this file last. Source: Hadoop 3.5, FileOutputCommitter,
 # `mapreduce.fileoutputcommitter.marksuccessfuljobs`
 _COMPLETE = "_SUCCESS"
-_FILE, _, _LANDED_AT = OWN
-# When a deletion was remembered; null in the row that sums up the forgotten deletions.
+_FILE, _, _LANDED_AT = ORIGIN
+# When a deletion was remembered; null in the row that summarizes the forgotten deletions.
 REMEMBERED_AT = "_remembered_at"
 _LAST_LOADED = "_lakehouse_last_loaded"
 _GREATEST_POSITION = "_lakehouse_greatest_position"
@@ -57,12 +58,13 @@ _COUNT = "_lakehouse_count"
 _KNOWN = "_lakehouse_known"
 _LATE_FULL_LOAD = (
     "this row of a full load arrived after deletions were forgotten (Dms.lateness_hours), and its"
-    " key may be one of the deleted ones. If the source still has the row, land it as a change, in"
-    " a file whose name does not begin with LOAD"
+    " key may be among the deleted keys. If the source still has the row, land the row as a change,"
+    " in a file whose name does not begin with LOAD"
 )
 _LATE_FILE = (
-    "this row's file landed before deletions that are forgotten by now (lateness_hours), and its"
-    " key may be one of the deleted ones. If the source still has the row, land it again"
+    "this row's file landed before deletions that have been forgotten since (lateness_hours), and"
+    " the row's key may be among the deleted keys. If the source still has the row, land the row"
+    " again"
 )
 
 
@@ -70,8 +72,8 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
     """The deletions of earlier batches, or `None` if there were none.
 
     After a restore from a backup, or after a failed first try of this batch, there may be only
-    folders of this or later batches. Then the newest folder is copied under the previous batch's
-    number. Deletions from this batch's files are omitted, since the batch will report them again.
+    folders of this or later batches. In that case, the newest folder is copied under the previous
+    batch's number, without the deletions from this batch's files, which the batch adds again.
     Deletions of later batches do no harm.
 
     Raises:
@@ -82,7 +84,7 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
     if not numbers and store.stat(_mark(session.key)) is not None:
         raise Broken(
             f"load of {session.key}: the keys that its change data deleted are gone from"
-            f" {_FOLDER}/{session.key}, and late changes would bring their rows back. Either"
+            f" {_FOLDER}/{session.key}, so late changes would bring deleted rows back. Either"
             " restore that folder from a copy of the lake, or declare the table under a new key"
             " and land a new snapshot of its source"
         )
@@ -104,9 +106,9 @@ def _copy_folder(
     session: TableSession, number: int, new_number: int, *, without_files_of: Batch
 ) -> None:
     names = [(f"{without_files_of.prefix}{file.name}",) for file in without_files_of.files]
-    own_files = session.spark.createDataFrame(names, f"{_FILE} STRING")
+    batch_files = session.spark.createDataFrame(names, f"{_FILE} STRING")
     deletions = session.spark.read.parquet(_path(session, number))
-    others = deletions.join(own_files, [_FILE], "left_anti")
+    others = deletions.join(batch_files, [_FILE], "left_anti")
     others = others.select(*map(quote, deletions.columns))
     others.write.mode("overwrite").parquet(_path(session, new_number))
 
@@ -145,7 +147,7 @@ def remember(
 
 
 def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
-    """Adds a reason to each line that might bring back a deleted key."""
+    """Adds a reason to each line that might bring a deleted row back."""
     session = load.session
     batch = load.batch
     changes = session.table.landing.change_data
@@ -155,7 +157,7 @@ def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
     is_full_load = isinstance(changes, Dms) and any(
         re.search(FULL_LOAD, file.name) for file in batch.files
     )
-    # All forgotten deletions are older than this, so a file that is loaded in time is not affected.
+    # All forgotten deletions are older than this, so files that landed later are not affected.
     late_ms = now_ms() - changes.lateness_hours * HOUR_MS
     if not is_full_load and all(file.modified_ms > late_ms for file in batch.files):
         return lines
@@ -204,7 +206,7 @@ def forget_batch(store: Store, table_key: str, number: int) -> None:
 
 
 def forget(store: Store, table_key: str) -> None:
-    """Deletes all folders of a table that does not exist: all deletions will be loaded again."""
+    """Deletes all folders of a table that does not exist: its deletions will be loaded again."""
     store.delete([_mark(table_key), *_listed(store, table_key)[0]])
 
 

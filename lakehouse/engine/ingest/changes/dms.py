@@ -1,4 +1,4 @@
-"""Lines of AWS DMS as changes."""
+"""Parses lines from AWS DMS as changes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,19 +11,19 @@ from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     CODE,
-    IS_PLACED,
-    IS_TIMED,
+    HAS_COMMIT_TIME,
+    HAS_POSITION,
     OLD_KEY,
     POSITION,
 )
-from lakehouse.engine.ingest.parse_lines import OWN, parse_records
+from lakehouse.engine.ingest.parse_lines import ORIGIN, parse_records
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Files of a full load have a hexadecimal number, others a time.
+# Names of full-load files have a hexadecimal number; names of other files have a time.
 # Source: AWS DMS user guide, "Using Amazon S3 as a target"
 FULL_LOAD = r"(^|/)LOAD[0-9A-Fa-f]*\.[^/]*$"
 
@@ -40,15 +40,15 @@ def dms_lines(
     A full-load row has a position of nulls, which sorts before every other position.
     """
     lines = parse_records(replace(landing, required=()), lines, added, ())
-    is_full_load = F.col(OWN[0]).rlike(FULL_LOAD)
+    is_full_load = F.col(ORIGIN[0]).rlike(FULL_LOAD)
     parts = {name: F.col(quote(name)) for name in changes.position}
     if not parts:
-        # DMS names a file after the time of its changes. Folders by date are a setting of the task,
-        # which may have changed.
+        # DMS names a file after the time of its changes. The path comes after the name, because the
+        # task's setting for folders by date may have changed.
         parts = {
-            "file_name": F.substring_index(OWN[0], "/", -1),
-            "path": F.col(OWN[0]),
-            "line": F.col(OWN[1]),
+            "file_name": F.substring_index(ORIGIN[0], "/", -1),
+            "path": F.col(ORIGIN[0]),
+            "line": F.col(ORIGIN[1]),
         }
     position = F.struct(*[F.when(~is_full_load, part).alias(name) for name, part in parts.items()])
     is_ordered = F.lit(True)
@@ -70,8 +70,8 @@ def dms_lines(
                 _filled(F.col(quote(changes.operation))), F.when(is_full_load, F.lit("I"))
             ),
             POSITION: position,
-            IS_PLACED: is_full_load | is_ordered,
-            IS_TIMED: committed.isNotNull() | (is_full_load & _filled(commit_time).isNull()),
+            HAS_POSITION: is_full_load | is_ordered,
+            HAS_COMMIT_TIME: committed.isNotNull() | (is_full_load & _filled(commit_time).isNull()),
             CHANGED_AT: committed,
             OLD_KEY: F.struct(*before),
         }

@@ -1,7 +1,8 @@
-"""Reads staged records as changes, or gives a reason why they are not changes.
+"""Parses staged records as changes, or gives a reason why a record is not a change.
 
 **Safety properties** (tests in `engine/ingest/changes/test_read.py`)
-- Every record is a change, a tombstone that follows a deletion, or has a reason why it is neither.
+- Every record is a change, is a tombstone that follows a deletion, or has a reason why it is
+  neither.
 - The operation, key or position of a record is never guessed: if one of them is missing, the record
   goes to quarantine.
 """
@@ -18,8 +19,8 @@ from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     CODE,
-    IS_PLACED,
-    IS_TIMED,
+    HAS_COMMIT_TIME,
+    HAS_POSITION,
     KEPT,
     OLD_KEY,
     OPERATION,
@@ -32,7 +33,7 @@ from lakehouse.engine.ingest.changes.dms import dms_lines
 from lakehouse.engine.ingest.parse_lines import (
     DIGEST,
     EVENT,
-    OWN,
+    ORIGIN,
     RAW,
     REASON,
     why_derived_unfit,
@@ -58,8 +59,8 @@ class ChangeCounts:
     """Counts of a batch's records: `rows` are changes or tombstones, and `bad` have a reason.
 
     Of the rows, `rescued` have fields without a column, `unsent` lack a value, and `kept` keep an
-    older value. `first_key` is the range of the first key. It is `None` if the batch also affects
-    keys that it does not contain, or if the key's type is not supported.
+    older value. `first_key` is the range of the first key column. It is `None` if the batch also
+    affects keys that are not in the batch, or if the column's type is not supported.
     """
 
     rows: int
@@ -101,7 +102,7 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
     lines = lines.withColumns({OPERATION: operation, OLD_KEY: _changed_key(keys, changes.update)})
     columns = [
         *landing.column_names,
-        *OWN,
+        *ORIGIN,
         POSITION,
         CHANGED_AT,
         *undeclared_names(added),
@@ -161,16 +162,16 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     has_key = ~is_tombstone & (operation != Operation.TRUNCATE.value)
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     why = why.when(~is_tombstone & F.col(CODE).isNull(), "the operation is missing")
-    unknown = F.concat(F.lit("the operation "), F.col(CODE), F.lit(f" is none of {known}"))
+    unknown = F.concat(F.lit("the operation "), F.col(CODE), F.lit(f" is not one of {known}"))
     why = why.when(operation.isNull(), unknown)
     for key in keys:
         why = why.when(has_key & F.col(quote(key)).isNull(), f"the key {key} is missing")
     has_moved = F.col(UNSENT).isNotNull() & F.col(OLD_KEY).isNotNull()
     why = why.when(has_moved, _WHY_MOVED)
-    why = why.when(~is_tombstone & ~F.col(IS_PLACED), "the position is missing")
+    why = why.when(~is_tombstone & ~F.col(HAS_POSITION), "the position is missing")
     if isinstance(table.write, History):
         why = why.when(
-            ~is_tombstone & ~F.col(IS_TIMED), "the time of the commit is missing, or is no time"
+            ~is_tombstone & ~F.col(HAS_COMMIT_TIME), "the time of the commit is missing or invalid"
         )
     why = why_derived_unfit(why, table.landing)
     for name in table.landing.required:

@@ -1,4 +1,4 @@
-"""The lines of a batch as upserts and deletions of keys."""
+"""Converts a batch's lines to upserts and deletions of keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from lakehouse.engine.ingest.changes.columns import (
     TRUNCATED,
 )
 from lakehouse.engine.ingest.changes.read import ChangeCounts, change_keys
-from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON, UNDECLARED
+from lakehouse.engine.ingest.parse_lines import DIGEST, ORIGIN, RAW, REASON, UNDECLARED
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.frames import table_at
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeBatch:
-    """A batch of change data, and `facts` of its table before the batch (`None`: no table)."""
+    """A batch of change data. `facts` are of the table before the batch, `None` without a table."""
 
     session: TableSession
     batch: Batch
@@ -45,7 +45,7 @@ class ChangeBatch:
     def table_rows(self, within: tuple[str, ...] = ()) -> "DataFrame":
         """The rows of the table before the batch for which all conditions in `within` hold.
 
-        The values that they keep are listed by the present names of their columns.
+        The column `KEPT` has the present names of renamed columns.
         """
         assert self.facts is not None
         rows = table_at(self.session.spark, self.facts.snapshot, within=within)
@@ -66,8 +66,8 @@ def key_range(keys: tuple[str, ...], counts: ChangeCounts) -> tuple[str, ...]:
     return () if counts.first_key is None else (between(keys[0], *counts.first_key),)
 
 
-def own_rows(lines: "DataFrame") -> "DataFrame":
-    """The row that each upsert or deletion describes by itself."""
+def described_rows(lines: "DataFrame") -> "DataFrame":
+    """The row that each upsert or deletion describes, without other changes."""
     marked = lines.withColumns(
         {DELETED: F.col(OPERATION) == Operation.DELETE.value, TRUNCATED: F.lit(False)}
     )
@@ -85,7 +85,7 @@ def batch_changes(
     """
     good = lines.where(f"{REASON} IS NULL")
     is_row = F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)
-    rows = own_rows(good.where(is_row))
+    rows = described_rows(good.where(is_row))
     if counts.key_changes:
         old_key = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in load.keys}
         moved = good.where(f"{OLD_KEY} IS NOT NULL")
@@ -102,7 +102,7 @@ def batch_changes(
             truncated.append(keys_of_table.crossJoin(own_truncations))
     # DMS sends no truncations.
     if remembered is not None and not isinstance(load.session.table.landing.changes, Dms):
-        older_truncations = remembered.where(TRUNCATED).select(*OWN, POSITION, CHANGED_AT)
+        older_truncations = remembered.where(TRUNCATED).select(*ORIGIN, POSITION, CHANGED_AT)
         truncated.append(keys_of_batch.crossJoin(older_truncations))
     same_key = {key: F.col(quote(key)) for key in load.keys}
     deletions = [_deletions(each, rows, same_key, truncated=True) for each in truncated]
@@ -112,17 +112,20 @@ def batch_changes(
 def truncations(good: "DataFrame") -> "DataFrame":
     """The origins (file and line), positions and times of the truncations among the lines."""
     return good.where(F.col(OPERATION) == Operation.TRUNCATE.value).select(
-        *OWN, POSITION, CHANGED_AT
+        *ORIGIN, POSITION, CHANGED_AT
     )
 
 
 def _deletions(
-    places: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column"], *, truncated: bool
+    origins: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column"], *, truncated: bool
 ) -> "DataFrame":
-    """Deletions of `keys` at these places and positions. Other columns of `rows` are null."""
+    """One deletion of `keys` per row of `origins`, with its origin, position and time.
+
+    The result has the columns of `rows`; all other values are null.
+    """
     known = {
         **keys,
-        **{name: F.col(name) for name in (*OWN, POSITION, CHANGED_AT)},
+        **{name: F.col(name) for name in (*ORIGIN, POSITION, CHANGED_AT)},
         DELETED: F.lit(True),
         TRUNCATED: F.lit(truncated),
     }
@@ -130,4 +133,4 @@ def _deletions(
         known.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
         for field in rows.schema.fields
     ]
-    return places.select(*columns)
+    return origins.select(*columns)

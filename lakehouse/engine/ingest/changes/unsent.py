@@ -1,13 +1,13 @@
-"""Fills in values that an update did not send because they did not change.
+"""Fills in values that an update did not send because the values did not change.
 
-1. Take the value of each unsent column from the previous change. It is in the batch or in the
-   table, or has not arrived yet.
+1. Take the value of each unsent column from the key's previous change, which is in the batch or in
+   the table, or has not arrived yet.
 2. Record in the column `KEPT` which change sent each kept value, so that a late change that falls
    between that change and this update can still take effect.
 
 **Safety properties**
-- A value is taken only from a change of the same key that is newer than its last known deletion. If
-  no such value is found, or it is null, the update goes to quarantine: Postgres omits only large
+- A value is taken only from a change of the same key, newer than the key's last known deletion. If
+  there is no such value, or if it is null, the update goes to quarantine: Postgres omits only large
   values, and a null is not large.
 - The value of a column depends only on the set of changes, not on the order of their arrival.
 """
@@ -20,7 +20,7 @@ from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.ingest.changes.columns import (
     DELETED,
-    IS_MENDED,
+    IS_CORRECTED,
     KEPT,
     TRUNCATED,
     UNSENT,
@@ -29,7 +29,7 @@ from lakehouse.engine.ingest.changes.columns import (
 from lakehouse.engine.ingest.changes.deleted_keys import refuse_late, remembered_deletions
 from lakehouse.engine.ingest.changes.read import ChangeCounts, change_keys, count_changes
 from lakehouse.engine.ingest.changes.rows import ChangeBatch, batch_changes, key_range
-from lakehouse.engine.ingest.parse_lines import OWN, REASON
+from lakehouse.engine.ingest.parse_lines import ORIGIN, REASON
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.key_range import checkpointed
 from lakehouse.engine.spark.statements import quote
@@ -43,7 +43,7 @@ _IS_OF_TABLE = "_lakehouse_is_of_table"
 _NEWEST_OF_TABLE = "_lakehouse_newest_of_table"
 _UNKNOWN = "_lakehouse_unknown"
 _FILLED = "_lakehouse_filled"
-_WAS_KEPT = "_lakehouse_was_kept"
+_KEPT_BEFORE = "_lakehouse_kept_before"
 # Postgres stores a large value separately only if its type has no fixed length.
 _LARGE = ("string", "varchar", "char", "binary", "decimal", "array", "map", "struct", "variant")
 
@@ -92,12 +92,12 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
         filled = filled.withColumn(_UNKNOWN, F.when(has_effect, F.col(_UNKNOWN)))
     names = [*large, *table.landing.derived, KEPT]
     values = F.struct(*map(quote, [*names, _UNKNOWN]))
-    place = [*OWN[:2]]
+    record_id = [*ORIGIN[:2]]
     # Without the checkpoint, each action on the lines would compute these windows again.
     filled = checkpointed(
-        filled.where(f"{UNSENT} IS NOT NULL").select(*place, values.alias(_FILLED))
+        filled.where(f"{UNSENT} IS NOT NULL").select(*record_id, values.alias(_FILLED))
     )
-    joined = lines.join(filled, place, "left")
+    joined = lines.join(filled, record_id, "left")
     is_filled = F.col(_FILLED).isNotNull()
     columns = {
         name: F.when(is_filled, F.col(f"{_FILLED}.{quote(name)}")).otherwise(F.col(quote(name)))
@@ -114,7 +114,7 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
     return joined.withColumns({**columns, REASON: F.coalesce(REASON, why)}).drop(_FILLED)
 
 
-def mended_rows(
+def corrected_rows(
     load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]
 ) -> "DataFrame | None":
     """Table rows whose kept values a late change corrects, although the row itself is newer.
@@ -128,11 +128,11 @@ def mended_rows(
     keeping = load.table_rows(within).where(f"{KEPT} IS NOT NULL")
     keeping = keeping.join(changes.select(*key_columns).distinct(), [*load.keys], "left_semi")
     rows = changes.join(keeping.select(*key_columns), [*load.keys], "left_semi")
-    rows = _with_table(rows, [keeping]).withColumn(_WAS_KEPT, F.col(KEPT))
+    rows = _with_table(rows, [keeping]).withColumn(_KEPT_BEFORE, F.col(KEPT))
     filled = with_kept_values(rows, table, large_columns(changes, table))
-    is_other = ~F.col(KEPT).eqNullSafe(F.col(_WAS_KEPT))
-    mended = filled.where(F.col(_IS_OF_TABLE) & ~F.col(DELETED) & is_other)
-    return mended.select(*map(quote, changes.columns)).withColumn(IS_MENDED, F.lit(True))
+    is_other = ~F.col(KEPT).eqNullSafe(F.col(_KEPT_BEFORE))
+    corrected = filled.where(F.col(_IS_OF_TABLE) & ~F.col(DELETED) & is_other)
+    return corrected.select(*map(quote, changes.columns)).withColumn(IS_CORRECTED, F.lit(True))
 
 
 def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "DataFrame":

@@ -1,16 +1,16 @@
 """The quarantine table of a landed table: records and files that could not be loaded, with reasons.
 
 **Safety properties**
-- The quarantine of a batch is one commit under the batch's number. If the table already has that
-  number, only missing entries are added. A repeated batch therefore adds nothing. A batch that is
-  loaded again into a new table, perhaps under another declaration, adds only what was not refused
-  before (`test_load.py`). An entry is removed if the repeated batch loads its record
+- A batch's entries are one commit under the batch's number. If the quarantine already has that
+  number, only missing entries are added. A repeated batch therefore adds nothing, and a batch that
+  is loaded again into a new table adds only records that were not refused before (`test_load.py`).
+  If a repeated batch loads a record, the record's entry is removed
   (`long/test_renamed_columns.py`).
-- A poison file replaces its records in one commit. Otherwise a retry would load the records twice,
-  by themselves and with the file (`test_unwritable_files.py`).
-- A batch without loaded rows is done when a commit names exactly its files. The number alone does
-  not prove that, since the quarantine may be older than the ledger (`test_unwritable_files.py`,
-  `test_load.py`).
+- The entry of a poison file replaces the entries of the file's records in one commit. Otherwise a
+  retry would load these records twice: alone, and with the file (`test_unwritable_files.py`).
+- A batch that loads no rows is finished when a commit of the quarantine identifies exactly its
+  files. The batch's number does not prove this, since the quarantine may be older than the ledger
+  (`test_unwritable_files.py`, `test_load.py`).
 """
 
 import json
@@ -115,7 +115,7 @@ class QuarantinedBatches:
 def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:
     """Writes the refused `lines` and the quarantined files of a batch.
 
-    The entry of a file has no line number and no text. The caller holds the table's lock.
+    A file's entry has no line number and no text. The caller holds the table's lock.
     """
     if lines is None and not batch.quarantined:
         return
@@ -134,7 +134,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
     entries = spark.createDataFrame(rows, _SCHEMA)
     if lines is not None:
         entries = quarantined_lines(lines).unionByName(entries)
-    transaction = None  # Delta would skip a write under a known number
+    transaction = None  # for a repeated batch: Delta would skip a write under a known number
     if not is_repeated:
         transaction = delta_writes.Transaction(app_id=quarantine_app_id(key), version=batch.number)
     if not batch.files and not batch.isolated:
@@ -163,7 +163,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
 
 
 def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
-    """Replaces the lines of the files that were last taken out of a batch by one entry per file.
+    """Replaces the entries for lines of the last removed poison files by one entry per file.
 
     `quarantine` must have been called for the batch.
     """
@@ -186,9 +186,10 @@ def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
 
 
 def take_out_new_rows(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:
-    """Removes the entries of a repeated batch that the present declaration accepts as rows.
+    """Removes the entries of a repeated batch's lines that the current declaration accepts.
 
-    `lines` are the lines that are still refused. A retry would load the others a second time.
+    `lines` are the lines that are still refused. The batch loads the accepted lines, and a retry
+    would load them a second time.
     """
     spark = session.spark
     facts = session.lake.facts(quarantine_key(session.key))
@@ -196,8 +197,8 @@ def take_out_new_rows(session: TableSession, batch: Batch, lines: "DataFrame | N
         return
     names = [(f"{batch.prefix}{file.name}", file.digest) for file in batch.files]
     files = spark.createDataFrame(names, "source_file STRING, digest STRING")
-    held = table_at(spark, facts.snapshot).where(f"batch = {batch.number} AND line IS NOT NULL")
-    rows = held.join(files, files.columns, "left_semi").select("source_file", "line", "digest")
+    entries = table_at(spark, facts.snapshot).where(f"batch = {batch.number} AND line IS NOT NULL")
+    rows = entries.join(files, files.columns, "left_semi").select("source_file", "line", "digest")
     if lines is not None:
         rows = rows.join(quarantined_lines(lines), rows.columns, "left_anti")
     if rows.isEmpty():
@@ -230,8 +231,8 @@ def take_out_lines(session: TableSession, lines: "Sequence[RetriedLine]") -> Non
     if not lines or (facts := session.lake.facts(quarantine_key(session.key))) is None:
         return
     spark = session.spark
-    places = sorted({(line.source_file, line.line, line.digest) for line in lines})
-    named = spark.createDataFrame(places, "source_file STRING, line BIGINT, digest STRING")
+    line_ids = sorted({(line.source_file, line.line, line.digest) for line in lines})
+    named = spark.createDataFrame(line_ids, "source_file STRING, line BIGINT, digest STRING")
     count = table_at(spark, facts.snapshot).join(named, named.columns, "left_semi").count()
     if not count:
         return
@@ -243,7 +244,7 @@ def take_out_lines(session: TableSession, lines: "Sequence[RetriedLine]") -> Non
 
 
 def lines_landed_again(store: Store, paths: Sequence[str]) -> "list[RetriedLine]":
-    """The lines in files of retried lines. Files that are gone or changed are skipped."""
+    """The lines in these files of retried lines. Files that are gone or changed are skipped."""
     from lakehouse.core.ingest.retried_lines import decode_lines
 
     lines: list[RetriedLine] = []
@@ -256,8 +257,9 @@ def lines_landed_again(store: Store, paths: Sequence[str]) -> "list[RetriedLine]
 def missing_entries(spark: "SparkSession", snapshot: Snapshot, entries: "DataFrame") -> "DataFrame":
     """The entries that are not in the quarantine yet, whichever batch they come from.
 
-    A duplicate entry could be loaded twice. The same file with another reason is another entry. A
-    line is compared by its file's digest, since its text depends on the declaration.
+    A duplicate entry could be loaded twice. Entries for a whole file are compared by their reasons.
+    Entries for a line are compared by the file's digest, since the line's text depends on the
+    declaration.
     """
     present = table_at(spark, snapshot).alias("present")
 
@@ -274,7 +276,7 @@ def missing_entries(spark: "SparkSession", snapshot: Snapshot, entries: "DataFra
 def _of_files(table_key: str, batch: Batch) -> delta_writes.Transaction:
     """The transaction of a batch's quarantined files.
 
-    It identifies the files themselves: in a new ledger the same number has other files.
+    It identifies the files themselves, since a new ledger gives the same number to other files.
     """
     files = [
         (file.name, file.size_bytes, file.modified_ms, file.digest) for file in batch.quarantined

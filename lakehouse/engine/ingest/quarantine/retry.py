@@ -2,22 +2,22 @@
 
 Lines:
 
-1. Remove lines that a file in the landing area already contains from the quarantine: an earlier
-   retry stopped before step 3.
+1. Remove from the quarantine the lines that a file in the landing area already contains, because an
+   earlier retry stopped before step 3.
 2. Write the chosen lines to one new file below `<prefix>_retried/<layer>/<name>/`.
-3. Remove them from the quarantine.
+3. Remove these lines from the quarantine.
 
 Whole files:
 
-1. Write a manifest that marks them as unread, so that the next load reads them as new files.
-2. Remove them from the quarantine.
+1. Write a manifest that marks the files as unread, so that the next load reads them as new files.
+2. Remove their entries from the quarantine.
 
 **Safety properties** (tests in `test_retry.py`)
-- A line is in the landing area before it is removed from the quarantine. If a retry stops in
-  between, the line is in both; the next retry, or the load of the file, removes it from the
-  quarantine.
-- The same lines always give the same file, and a line that a landed file contains is never written
-  to a second file.
+- A line is written to the landing area before it is removed from the quarantine. If a retry stops
+  in between, the line is in both places. The next retry, or the load of the new file, then removes
+  the line from the quarantine.
+- The same lines always give the same file. A line that a landed file contains is never written to a
+  second file.
 - A line whose text may be truncated is kept in the quarantine.
 - Nothing is retried while a batch is unfinished, since that batch may write the same entries again.
 """
@@ -42,7 +42,7 @@ from lakehouse.core.ingest.retried_lines import (
     encode_lines,
     retried_file_name,
 )
-from lakehouse.core.text import size_text
+from lakehouse.core.text import count_of, size_text
 from lakehouse.engine.ingest.parse_lines import is_of_the_declaration
 from lakehouse.engine.ingest.quarantine.entries import (
     lines_landed_again,
@@ -51,8 +51,8 @@ from lakehouse.engine.ingest.quarantine.entries import (
 )
 from lakehouse.engine.ingest.quarantine.review import (
     finished_ledger,
-    held_entries,
     quarantine_facts,
+    selected_entries,
 )
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import TableSession
@@ -65,7 +65,7 @@ from lakehouse.engine.table_lock import hold
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_WHY = "_why_left"
+_WHY = "_lakehouse_why_kept"
 
 
 def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> QuarantineReview:
@@ -90,11 +90,11 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
         if not dry_run:
             _finish_earlier_retries(session)
             facts = quarantine_facts(session)
-        held = held_entries(session, facts, files)
-        lines = _retry_lines(session, held.where("line IS NOT NULL"), dry_run=dry_run)
-        paths = held.where("line IS NULL").groupBy("source_file").count().collect()
+        entries = selected_entries(session, facts, files)
+        lines = _retry_lines(session, entries.where("line IS NOT NULL"), dry_run=dry_run)
+        paths = entries.where("line IS NULL").groupBy("source_file").count().collect()
         counts = {row[0]: int(row[1]) for row in paths}
-        again, files_left = _files_to_read_again(session, counts, ledger)
+        again, kept_files = _files_to_read_again(session, counts, ledger)
         if again and not dry_run:
             _read_again(session, again, batches, ledger)
     return QuarantineReview(
@@ -103,7 +103,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
         lines=lines.count,
         files=sum(counts[file.name] for file in again),
         landed=lines.path,
-        left={**files_left, **lines.left},
+        left={**kept_files, **lines.kept_counts},
     )
 
 
@@ -118,35 +118,36 @@ def _finish_earlier_retries(session: TableSession) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LandedAgain:
-    """How many lines the file `path` has, and how many lines are kept, by reason.
+    """The line count of the new file `path`, and counts of lines that stay, by reason.
 
     `path` is `None` if no file was written.
     """
 
     path: str | None = None
     count: int
-    left: dict[str, int]
+    kept_counts: dict[str, int]
 
 
 def _retry_lines(session: TableSession, lines: "DataFrame", *, dry_run: bool) -> _LandedAgain:
     """Writes lines into one new landed file, and removes them from the quarantine."""
     lake = session.lake
     table = session.table
-    lines = lines.withColumn(_WHY, _why_left(session))
+    lines = lines.withColumn(_WHY, _why_kept(session))
     text_bytes = F.octet_length("raw") + F.coalesce(F.octet_length("undeclared"), F.lit(0))
     counts = lines.groupBy(_WHY).agg(F.count("*"), F.sum(text_bytes)).collect()
-    left = {why: count for why, count, _ in sorted(counts, key=str) if why is not None}
+    kept_counts = {why: count for why, count, _ in sorted(counts, key=str) if why is not None}
     line_count, size_bytes = next(
         ((count, size_bytes) for why, count, size_bytes in counts if why is None), (0, 0)
     )
     if size_bytes > table.landing.max_file_bytes:
         raise Refused(
-            f"quarantine {table.key}: {line_count} lines have {size_text(size_bytes)}, and a "
-            f"landed file may have {size_text(table.landing.max_file_bytes)}. Use --file to retry "
-            "fewer of them, or raise Landing.max_file_bytes"
+            f"quarantine {table.key}: the size of {count_of(line_count, 'line')} is "
+            f"{size_text(size_bytes)}, and the limit for a landed file is "
+            f"{size_text(table.landing.max_file_bytes)}. Use --file to retry fewer lines, or raise "
+            "Landing.max_file_bytes"
         )
     if dry_run or not line_count:
-        return _LandedAgain(count=line_count, left=left)
+        return _LandedAgain(count=line_count, kept_counts=kept_counts)
     names = ("source_file", "line", "digest", "batch", "raw", "undeclared", "fields")
     rows = lines.where(F.col(_WHY).isNull()).select(*names).dropDuplicates([*names[:3]]).collect()
     retried = [RetriedLine(**row.asDict()) for row in rows]
@@ -154,16 +155,16 @@ def _retry_lines(session: TableSession, lines: "DataFrame", *, dry_run: bool) ->
     path = f"{table.landing.prefix}{retried_file_name(table.key, retried, data)}"
     lake.store.put(path, data)
     take_out_lines(session, retried)
-    return _LandedAgain(path=path, count=line_count, left=left)
+    return _LandedAgain(path=path, count=line_count, kept_counts=kept_counts)
 
 
-def _why_left(session: TableSession) -> "Column":
+def _why_kept(session: TableSession) -> "Column":
     """Why a line is kept in the quarantine; null if it can be landed again."""
     table = session.table
     if not isinstance(table.write, Append):
-        return F.lit("the table is not written by Append. Use a new landed file for them")
+        return F.lit("the table is not written by Append. Land these lines in a new file")
     declared = F.lit(csv_fields_text(table.landing)).cast("string")
-    other_fields = F.concat(F.lit("they were read with other fields: "), F.col("fields"))
+    other_fields = F.concat(F.lit("the lines were read with other fields: "), F.col("fields"))
     has_declared = _present_fields(table.landing).eqNullSafe(declared)
     return F.when(~has_declared, other_fields).when(
         ~is_of_the_declaration(F.col("reason")), F.col("reason")
@@ -171,7 +172,7 @@ def _why_left(session: TableSession) -> "Column":
 
 
 def _present_fields(landing: Landing) -> "Column":
-    """The fields of quarantined CSV records, as `present_fields_text` gives them."""
+    """The fields of quarantined CSV records, under the present names of renamed fields."""
     names = earlier_names(landing)
     if not names:
         return F.col("fields")
@@ -188,18 +189,19 @@ def _files_to_read_again(
 ) -> tuple[list[StoredFile], dict[str, int]]:
     """The files that can be read again, and counts of the other files' entries by reason."""
     prefix = session.table.landing.prefix
-    left = Counter[str]()
+    kept_counts = Counter[str]()
     again = list[StoredFile]()
     for path, count in counts.items():
         known = ledger.seen.get(path)
         file = session.lake.store.stat(path)
         if file is None or not path.startswith(prefix):
-            left[f"the file is gone from {prefix}"] += count
+            kept_counts[f"the file is gone from {prefix}"] += count
         elif known is None or known.is_taken:
-            left["some of its rows are loaded. Use a new name, and land only new rows"] += count
+            why = "rows of the file are loaded. Land only the new rows, in a file with a new name"
+            kept_counts[why] += count
         else:
             again.append(file)
-    return again, dict(left)
+    return again, dict(kept_counts)
 
 
 def _read_again(

@@ -34,7 +34,10 @@ _SHOWN_REASONS = 20
 
 
 def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
-    """The counts of a table's quarantine; `None` if nothing was ever quarantined."""
+    """How many entries a quarantine has, and how many were settled and retried.
+
+    `None` if nothing was ever quarantined.
+    """
     facts = lake.facts(quarantine_key(table.key))
     if facts is None:
         return None
@@ -54,15 +57,15 @@ def show(session: TableSession, files: Sequence[str], *, limit: int) -> dict[str
         Refused: nothing was ever quarantined.
     """
     with translated():
-        held = held_entries(session, quarantine_facts(session), files)
+        entries = selected_entries(session, quarantine_facts(session), files)
         reasons = (
-            held.groupBy("reason")
+            entries.groupBy("reason")
             .count()
             .orderBy(F.desc("count"), "reason")
             .limit(_SHOWN_REASONS)
             .collect()
         )
-        newest = held.orderBy(F.desc("batch"), "source_file", "line").limit(limit)
+        newest = entries.orderBy(F.desc("batch"), "source_file", "line").limit(limit)
         at = F.unix_millis("quarantined_at").alias("quarantined_ms")
         rows = newest.select("source_file", "line", "reason", "raw", "batch", at).collect()
     return {
@@ -84,7 +87,7 @@ def settle(
     spark = session.spark
     table = session.table
     if not why.strip():
-        raise Refused(f"quarantine {table.key}: --why is empty. Use it to say what was done")
+        raise Refused(f"quarantine {table.key}: --why is empty. Use --why to record what was done")
     guard = (
         nullcontext()
         if dry_run
@@ -94,7 +97,7 @@ def settle(
         facts = quarantine_facts(session)
         finished_ledger(session, PlannedBatches(lake.store, table.key, prefix=table.landing.prefix))
         total, lines, newest_batch = (
-            held_entries(session, facts, files)
+            selected_entries(session, facts, files)
             .selectExpr("count(*)", "count(line)", "coalesce(max(batch), 0)")
             .collect()[0]
         )
@@ -111,10 +114,10 @@ def settle(
     )
 
 
-def held_entries(session: TableSession, facts: TableFacts, files: Sequence[str]) -> "DataFrame":
+def selected_entries(session: TableSession, facts: TableFacts, files: Sequence[str]) -> "DataFrame":
     """The entries of these landed `files`, or all entries of a quarantine."""
-    held = table_at(session.spark, facts.snapshot)
-    return held.where(held["source_file"].isin(*files)) if files else held
+    entries = table_at(session.spark, facts.snapshot)
+    return entries.where(entries["source_file"].isin(*files)) if files else entries
 
 
 def quarantine_facts(session: TableSession) -> TableFacts:
@@ -146,7 +149,7 @@ def finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:
     if unfinished is not None:
         raise Refused(
             f"quarantine {table.key}: batch {unfinished.number} is unfinished and may still write "
-            f"entries. Use `lakehouse materialize {table.key}`, or wait for the running load; then "
-            "repeat this"
+            f"entries. Use `lakehouse materialize {table.key}`, or wait for the running load. Then "
+            "repeat this command"
         )
     return ledger

@@ -1,22 +1,22 @@
 """Isolates poison files: landed files with rows that cannot be written.
 
 A write may fail because of one row although every record was parsed: an expression of the
-declaration raises, or a constraint or an invariant of the table is violated. Then the rest of the
-batch is loaded:
+declaration raises an error, or the row violates a constraint or an invariant of the table. In that
+case, the rest of the batch is loaded:
 
 1. Try to write some files, or some records, alone into a separate folder. The folder is a shallow
    clone of the table, or empty if there is no table. If none can be written, the declaration is at
    fault, and the load stops.
 2. Try all files, and split groups that fail into halves (`core.ingest.unwritable_files`) until each
    failing file is found.
-3. Forget the deletions that the failed write remembered. Rewrite the batch's manifest with the
-   failing files set aside.
-4. The load repeats the batch as if it had been killed. First, entries of the failing files replace
-   their records in the quarantine.
+3. For change data, delete the keys that the failed write stored as deleted. Rewrite the batch's
+   manifest with the failing files set aside.
+4. The load repeats the batch, as after a kill. It first replaces the quarantine's entries for
+   records of the failing files by one entry per file.
 
 **Safety properties** (tests in `test_unwritable_files.py`)
-- Files are set aside only for an error about values, only if it occurs again, and only while the
-  table does not have the batch.
+- Files are set aside only for an error about values, only if the error occurs again, and only while
+  the table does not have the batch.
 - Trials write to a separate folder, which is deleted afterwards. Neither the table nor its
   quarantine changes before the manifest does.
 - If a run dies before step 3, the batch is unchanged. After step 3, the smaller batch is repeated.
@@ -39,10 +39,11 @@ from lakehouse.core.ingest.unwritable_files import (
     failing_files,
     without_failing,
 )
+from lakehouse.core.text import count_of
 from lakehouse.engine.ingest.changes.deleted_keys import forget_batch
 from lakehouse.engine.ingest.commit_rows import frame_write
 from lakehouse.engine.ingest.loaded_batches import last_in_log
-from lakehouse.engine.ingest.parse_lines import OWN, staged_lines
+from lakehouse.engine.ingest.parse_lines import ORIGIN, staged_lines
 from lakehouse.engine.ingest.staged_parts import trial_folder
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import TableSession
@@ -62,12 +63,12 @@ _STATE = re.compile(r"SQLSTATE: (\w{5})")
 _NO_FOLDER = re.compile(r"Mkdirs failed to create \S+")
 _WRAPPERS = ("", "TASK_WRITE_FAILED")
 _SHOWN_CHARACTERS = 300
-_SOURCE_FILE, _SOURCE_LINE = OWN[:2]
+_SOURCE_FILE, _SOURCE_LINE = ORIGIN[:2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsOfBatch:
-    """A batch, and the function that returns the table's rows for a batch of some of its files."""
+    """A batch, and the function `of` that returns the rows of a part of the batch."""
 
     batch: Batch
     of: "Callable[[Batch], DataFrame]"
@@ -123,12 +124,12 @@ def without_poison_files(
         if facts is not None:
             spark.sql(statements.clone(trial.uri, facts.snapshot.uri))
         if not (any_can_be_written(batch.files, why_not) or _has_a_good_row(rows, trial)):
-            raise _stop(table, batch, "nor can any part of it that was tried", problem) from error
+            raise _stop(table, batch, "and neither can any tried part of it", problem) from error
         failing = failing_files(batch.files, why_not)
     finally:
         lake.store.delete([file.name for file in lake.store.list(folder)])
     if not failing:
-        raise _stop(table, batch, "though each of its files can alone", problem) from error
+        raise _stop(table, batch, "although each of its files can alone", problem) from error
     smaller = without_failing(
         batch,
         failing,
@@ -142,7 +143,7 @@ def without_poison_files(
 
 
 def row_problem(error: BaseException) -> str | None:
-    """The problem with a row's values in a failed write; `None` if it failed for another reason."""
+    """The problem with a row's values; `None` if the write failed for another reason."""
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException):
@@ -169,9 +170,12 @@ def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
 
 
 def _has_a_good_row(rows: RowsOfBatch, trial: _Trial) -> bool:
-    """Whether some record of a batch can be written, so that other records fail by their values."""
+    """Whether one of a few records can be written alone.
+
+    If so, the values of other records make the write fail.
+    """
     records = rows.of(rows.batch)
-    places = (
+    samples = (
         records.select(_SOURCE_FILE, _SOURCE_LINE)
         .orderBy(F.xxhash64(_SOURCE_FILE, _SOURCE_LINE))
         .limit(PROBES)
@@ -180,13 +184,13 @@ def _has_a_good_row(rows: RowsOfBatch, trial: _Trial) -> bool:
     return any(
         trial.problem(records.where((F.col(_SOURCE_FILE) == file) & (F.col(_SOURCE_LINE) == line)))
         is None
-        for file, line in places
+        for file, line in samples
     )
 
 
 def _stop(table: Table, batch: Batch, finding: str, problem: str) -> Broken:
     return Broken(
-        f"load of {table.key}: batch {batch.number} of {len(batch.files)} file(s) cannot be "
-        f"written, {finding}: {problem}. Nothing was set aside. Use a declaration, or constraints "
-        "of the table, with which its rows can be written; the batch is then repeated"
+        f"load of {table.key}: batch {batch.number} ({count_of(len(batch.files), 'file')}) cannot "
+        f"be written, {finding}: {problem}. Nothing was set aside. Change the declaration, or the "
+        "table's constraints, so that the rows can be written. The next load repeats the batch"
     )

@@ -9,7 +9,7 @@ from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import RESCUED
 from lakehouse.engine.ingest.changes.columns import CHANGED_AT, OPERATION, POSITION, change_order
 from lakehouse.engine.ingest.changes.read import read_changes
-from lakehouse.engine.ingest.parse_lines import OWN, REASON, staged_lines
+from lakehouse.engine.ingest.parse_lines import ORIGIN, REASON, staged_lines
 from lakehouse.engine.ingest.staging import stage
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.planned_batches import landed_files
@@ -51,7 +51,9 @@ def read(
     staged = staged_lines(lake, spark, KEY, stage(lake.store, KEY, batch, table.source).batch)
     with session_confs(spark, {ANSI: "false"}):
         lines = read_changes(table, staged, ()).orderBy(F.expr(change_order())).collect()
-    told = sorted((line[OWN[0]], line[OWN[1]], line[REASON]) for line in lines if line[REASON])
+    told = sorted(
+        (line[ORIGIN[0]], line[ORIGIN[1]], line[REASON]) for line in lines if line[REASON]
+    )
     return [line for line in lines if line[REASON] is None], [(line, why) for _, line, why in told]
 
 
@@ -70,8 +72,8 @@ UNSENT = (
     "field big was not sent (__debezium_unavailable_value), and no older value of its row is known"
 )
 ONLY_TIMED = (
-    "the position of this row of a snapshot is missing, and its time may be later than that of a"
-    " newer change. Use Debezium(position=…) with fields of source that order changes, like"
+    "this row of a snapshot has no position, and its time may be later than the time of a newer"
+    " change. Use Debezium(position=…) with fields of source that order changes, for example"
     " 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2). For"
     " unwrapped rows, add.fields=op shows which rows are of a snapshot"
 )
@@ -118,7 +120,7 @@ ENVELOPED: Sequence[tuple[object, str | None]] = [
     (mysql("c", "mysql-bin.999999", 4, after={"id": 3, "v": "old"}), None),
     (
         mysql("x", "mysql-bin.1", 1, after={"id": 4, "v": ""}),
-        "the operation x is none of c, r, u, d, t",
+        "the operation x is not one of c, r, u, d, t",
     ),
     ({"before": None, "after": {"id": 4}, "source": {"ts_ms": 1}}, "the operation is missing"),
     ({"id": 4, "v": "no envelope"}, "the operation is missing"),
@@ -327,10 +329,10 @@ def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_to
         *((1, value, "upsert", False) for value in ("zeroth", "first", "second")),
         (2, None, "delete", False),
     ]
-    untimed = "the time of the commit is missing, or is no time"
+    untimed = "the time of the commit is missing or invalid"
     reasons = [
         "the operation is missing",
-        "the operation Z is none of I, U, D",
+        "the operation Z is not one of I, U, D",
         "the key id is missing",
         untimed,
         untimed,

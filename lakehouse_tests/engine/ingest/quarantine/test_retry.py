@@ -158,7 +158,7 @@ def test_a_file_that_is_gone_or_was_loaded_stays(refused: Lake, spark: "SparkSes
         3,
         0,
         {
-            "some of its rows are loaded. Use a new name, and land only new rows": 1,
+            "rows of the file are loaded. Land only the new rows, in a file with a new name": 1,
             "the file is gone from landing/events/": 1,
         },
     )
@@ -223,7 +223,7 @@ def test_changes_are_not_landed_again_since_an_older_one_might_win(
     done = retry(of(lake, spark, parts), [], dry_run=False)
     assert (done.lines, done.left) == (
         0,
-        {"the table is not written by Append. Use a new landed file for them": 1},
+        {"the table is not written by Append. Land these lines in a new file": 1},
     )
     assert retried_files(lake, f"{source.prefix}_retried") == []
 
@@ -231,7 +231,7 @@ def test_changes_are_not_landed_again_since_an_older_one_might_win(
 def test_lines_that_are_too_many_for_one_landed_file_are_refused(
     refused: Lake, spark: "SparkSession"
 ) -> None:
-    with pytest.raises(Refused, match=r"3 lines have .*Use --file to retry fewer"):
+    with pytest.raises(Refused, match=r"the size of 3 lines is .*Use --file to retry fewer"):
         retry(of(refused, spark, declared(max_file_bytes=20)), [], dry_run=False)
     assert retried_files(refused) == []
 
