@@ -1,4 +1,4 @@
-"""What `lakehouse doctor` finds, and the comparisons behind its sentences."""
+"""The findings of `lakehouse doctor`, and the comparisons behind their sentences."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from lakehouse.core.errors import Refused
 State = Literal["ok", "warning", "failed", "skipped"]
 
 _GIB = 1024**3
-# Spark spills shuffles and the server writes its log below the home.
+# Below the home, Spark spills shuffles, and the server writes its log.
 _ENOUGH_BYTES = 5 * _GIB
 _LEAST_BYTES = _GIB // 2
 _CLOCK_WARNED_MS = 30_000
@@ -18,7 +18,7 @@ _CLOCK_FAILED_MS = 300_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check: `sentence` says what was seen and, if it is wrong, what to do."""
+    """The result of one check: `sentence` says what was found and, if it is wrong, what to do."""
 
     name: str
     state: State
@@ -68,15 +68,15 @@ def region_verdict(bucket: str, actual: str | None, named: str | None) -> Verdic
         return f"{bucket} is in {actual}, as configured"
     configured = f"AWS_REGION is {named}" if named else "AWS_REGION is not set"
     raise Refused(
-        f"{bucket} is in {actual}, but {configured}; Spark does not follow to another region. "
-        f"Use AWS_REGION={actual}"
+        f"{bucket} is in {actual}, but {configured}; Spark does not follow redirects to another "
+        f"region. Use AWS_REGION={actual}"
     )
 
 
 def versions_verdict(server: Mapping[str, str | None], client: Mapping[str, str]) -> Verdict:
-    """Compares the versions of Spark's server with those of this environment.
+    """Compares the versions of the Spark server with those of this environment.
 
-    Both map `Spark`, `Delta`, … to versions. A server's version is `None` if it is unknown.
+    Both arguments map `Spark`, `Delta`, … to versions. An unknown version of the server is `None`.
     """
     seen = ", ".join(f"{name} {version or 'unknown'}" for name, version in server.items())
     for name in ("Spark", "Delta"):
@@ -122,25 +122,25 @@ def log_store_verdict(log_store: str, *, is_conditional: bool, drivers: str) -> 
     if is_conditional:
         return f"Spark commits through {name}, which creates each version only if it is absent"
     sentence = (
-        f"Spark commits through {name}, which checks for a version and then writes it, so commits "
-        "of two drivers can be lost"
+        f"Spark commits through {name}, which first checks for a version and then writes it, so a "
+        "commit can be lost if two drivers write"
     )
     if drivers == "many":
         raise Refused(
-            f"{sentence}; with this LAKEHOUSE_SPARK each run has a driver. Use a log store with "
-            "conditional writes, or one Connect server for all runs (LAKEHOUSE_SPARK=sc://…)"
+            f"{sentence}; with this LAKEHOUSE_SPARK, each run has its own driver. Use a log store "
+            "with conditional writes, or one Connect server for all runs (LAKEHOUSE_SPARK=sc://…)"
         )
     return Doubt(sentence=f"{sentence}. Let only this Spark server write to the lake")
 
 
 def ports_verdict(taken: Collection[str]) -> Verdict:
-    """Judges the ports of this lake; `taken` are settings whose port another program uses."""
+    """Judges the ports of this lake. `taken` names the settings whose port another program uses."""
     if taken:
         raise Refused(
             f"another program uses the port of {' and of '.join(taken)}. Use other ports, or end "
             "that program"
         )
-    return "the ports of Dagster's page, the Spark server and the metrics are free or ours"
+    return "the ports of Dagster's page, the Spark server and the metrics are free or used by us"
 
 
 def _minor(version: str) -> str:

@@ -1,4 +1,4 @@
-"""The journal's records about the upkeep of a table: failed compactions, vacuums, pauses."""
+"""The journal's records about the upkeep of a table: compactions, vacuums and pauses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from lakehouse.core.text import utc_text
 
 # The journal keeps this many failed compactions of each table, so that listing them stays cheap.
 FAILURES_KEPT = 100
-# Bounds the size of a vacuum's record if all deletions are denied. Each later vacuum reads it.
+# Bounds the size of a vacuum's record if all deletions fail, because each later vacuum reads it.
 FAILED_NAMED = 1_000
 
 
@@ -38,16 +38,18 @@ class VacuumRecord:
     """One vacuum of a table, as the journal stores it.
 
     - `horizon_ms`: the vacuum's plan covers files that were removed before this time.
-    - `predicted_…`: the plan's figures. `spared`: files that Delta or the last check kept.
-    - `failed`: file name -> reason, for at most `FAILED_NAMED` files.
+    - `predicted_…`: the plan's figures.
+    - `spared`: the number of files that Delta or the last check kept.
+    - `failed`: the reason by file name, for at most `FAILED_NAMED` files.
     - `is_complete`: every file past the retention was considered. It is false after an error, if
       more files failed than `failed` names, if there was too little to delete, or if there were
       more files than one vacuum deletes.
-    - `kept`: files that no listing would find again, so the next vacuum takes them from here: those
-      kept for a version in mode LITE and, if the log alone decides, also those that another table
-      reads or that Delta would not delete.
+    - `kept`: files that no later listing finds, so that the next vacuum reads them from here. In
+      mode LITE, these are files that were kept for a version. If the log alone decides, they
+      include files that another table reads or that Delta would not delete.
     - `is_at_most`: some of the deleted files may not have existed, which S3 does not report.
-    - `table_id`: the table's identity; `committed_ms`: when its `version` was committed.
+    - `table_id`: the table's identity.
+    - `committed_ms`: when `version` was committed.
     """
 
     started_ms: int
@@ -79,9 +81,9 @@ class VacuumRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A person's pause of the upkeep of a table.
+    """A pause of a table's upkeep that a person requested.
 
-    It ends at `until_ms` or, if that is `None`, when a person resumes the table.
+    The pause ends at `until_ms`. If that is `None`, it ends when a person resumes the table.
     """
 
     table: str

@@ -68,5 +68,5 @@ def test_a_log_store_without_conditions_is_a_failure_only_if_each_run_has_a_driv
         "Spark commits through our.Store"
     )
     assert isinstance(log_store_verdict("", is_conditional=False, drivers="one"), Doubt)
-    with pytest.raises(Refused, match=r"Delta's default log store.* each run has a driver"):
+    with pytest.raises(Refused, match=r"Delta's default log store.* each run has its own driver"):
         log_store_verdict("", is_conditional=False, drivers="many")

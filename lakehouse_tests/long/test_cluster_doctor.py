@@ -85,7 +85,7 @@ PLANTED = {
     "executors larger than any worker": (
         lambda conf: {**conf, "spark.executor.memory": "64g"},
         "executors",
-        "are there workers with free cores and memory",
+        "there are workers with free cores and memory",
     ),
     "another endpoint for Spark": (nowhere, "spark's storage", "the endpoint, the region, and"),
 }
@@ -118,4 +118,4 @@ def test_a_default_log_store_is_a_warning(
         checks = examine(free_terminal(tmp_path, **place))
     wrong = {each: found for each, found in checks.items() if found[0] in ("failed", "warning")}
     assert wrong.keys() == {"log store"} and "Let only this Spark server" in wrong["log store"][1]
-    assert checks["executors"][1].startswith("2 tasks run at once with Delta 4.4")
+    assert checks["executors"][1].startswith("2 tasks can run at once with Delta 4.4")

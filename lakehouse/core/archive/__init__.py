@@ -1,1 +1,1 @@
-"""Decides which partitions leave a table, and what its archive holds."""
+"""Decides which partitions move from a table to its archive, and what the archive holds."""

@@ -1,7 +1,8 @@
 """The files of an archived partition, whether they can be copied, and their names in the archive.
 
-The archive lies at `archive/<layer>/<table>/`, with a folder for each partition column, as Spark
-names them. Its files are plain Parquet, without deletion vectors and with the table's column names.
+The archive is the folder `archive/<layer>/<table>/`. Inside it, each partition column adds a level
+of folders, named as Spark names them. The files are plain Parquet, without deletion vectors and
+with the table's column names.
 """
 
 import posixpath
@@ -24,14 +25,14 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.text import first_names
 
 ARCHIVE = "archive"
-# A record names each file, in about 300 bytes, and is read with all others by each reader.
+# The limit of one run. A record takes about 300 bytes per file, and each reader reads all records.
 MOST_FILES = 50_000
-# With these, the names or types of columns come from the log, so that other readers of Parquet
-# would not find them in the files.
+# With column mapping or widened types, the log has the names or types of columns. Other Parquet
+# readers would not find them in copied files.
 _MAPPING = "delta.columnMapping.mode"
 _UNMAPPED = ("none", "")
-_APPEND_ONLY = "delta.appendOnly"
 _WIDENED = frozenset({"typeWidening", "typeWidening-preview"})
+_APPEND_ONLY = "delta.appendOnly"
 # Source: AWS, CopyObject: "up to 5 GB in size in a single atomic action"; S3 counts in powers of 2.
 _MOST_COPIED_BYTES = 5 * 1024**3
 # The characters that Spark escapes in the names of partition folders.
@@ -41,16 +42,16 @@ _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 def typed_in(snapshot: Snapshot, partition: PartitionValues) -> TypedPartition:
-    """The values of a partition of this table, as a WHERE clause compares them."""
+    """The values of one of the table's partitions, typed as a WHERE clause compares them."""
     return typed_partition(partition, by_name(snapshot.columns))
 
 
 def files_by_partition(
     snapshot: Snapshot, partitions: Iterable[PartitionValues] | None = None
 ) -> dict[TypedPartition, tuple[DataFile, ...]]:
-    """A table's files by typed partition: all, or those that a DELETE of `partitions` removes."""
-    found = {file.partition for file in snapshot.files}
-    typed = {each: typed_in(snapshot, each) for each in found}
+    """A table's files by typed partition, or only those that a DELETE of `partitions` removes."""
+    present = {file.partition for file in snapshot.files}
+    typed = {each: typed_in(snapshot, each) for each in present}
     wanted = None if partitions is None else {typed_in(snapshot, each) for each in partitions}
     groups = defaultdict[TypedPartition, list[DataFile]](list)
     for file in snapshot.files:
@@ -62,35 +63,40 @@ def files_by_partition(
 
 
 def count_of_one_run(file_counts: Iterable[int]) -> int:
-    """How many of these partitions, by their numbers of files, one run moves: at least one."""
+    """The number of partitions that one run moves, at least one, given their file counts."""
     counts = accumulate(file_counts)
     return max(1, sum(1 for count in counts if count <= MOST_FILES))
 
 
 def refuse_rewrites(snapshot: Snapshot) -> None:
-    """Refuses a table from which rows cannot be deleted, or not as whole files."""
+    """Refuses a table from which old rows cannot be removed as whole files.
+
+    Also refuses a table whose log forgets transaction ids.
+    """
     if snapshot.files and not snapshot.partition_columns:
         raise Refused(
-            f"archive of {snapshot.table}: it has no partitions, so its files may hold rows from"
-            f" before and after the cutoff, like {first_names([snapshot.files[0].path])}. Either"
-            " partition the table by a date, or remove Table(archive=…)"
+            f"archive of {snapshot.table}: the table has no partitions, so a file may hold rows"
+            " from before and after the cutoff, for example"
+            f" {first_names([snapshot.files[0].path])}. Either partition the table by a date, or"
+            " remove Table(archive=…)"
         )
     if snapshot.properties.get(_APPEND_ONLY, "false").lower() == "true":
         raise Refused(
             f"archive of {snapshot.table}: its property {_APPEND_ONLY} is true, so Delta deletes no"
-            " row. Either set it to false, or remove Table(archive=…)"
+            " row. Either set the property to false, or remove Table(archive=…)"
         )
-    if forgets := [
+    if names := [
         name for name in snapshot.properties if name.lower() == TRANSACTION_RETENTION.lower()
     ]:
         raise Refused(
-            f"archive of {snapshot.table}: with its property {forgets[0]}, its log forgets which"
-            " operations on the archive are applied. Either unset it, or remove Table(archive=…)"
+            f"archive of {snapshot.table}: because of the table's property {names[0]}, its log"
+            " forgets which operations on the archive are applied. Either unset the property, or"
+            " remove Table(archive=…)"
         )
 
 
 def why_rewritten(files: Iterable[DataFile], snapshot: Snapshot, *, is_elsewhere: bool) -> str:
-    """Why a partition's files cannot be copied as they are; empty if they can.
+    """The reason why a partition's files cannot be copied as they are; empty if they can.
 
     `is_elsewhere`: the table lies outside the lake.
     """
@@ -99,12 +105,12 @@ def why_rewritten(files: Iterable[DataFile], snapshot: Snapshot, *, is_elsewhere
     if snapshot.properties.get(_MAPPING, "").lower() not in _UNMAPPED:
         return "its columns have other names in the files (column mapping)"
     if not _WIDENED.isdisjoint(snapshot.features):
-        return "types of its columns were widened"
+        return "its column types were widened"
     for file in files:
         if file.deletion_vector is not None:
-            return "rows of its files are deleted (deletion vectors)"
+            return "some rows in its files are deleted (deletion vectors)"
         if name_in_table(file.path) is None:
-            return "files of it lie outside the table"
+            return "some of its files lie outside the table"
         if snapshot.on_s3 and file.size_bytes > _MOST_COPIED_BYTES:
             return "S3 copies no file above 5 GiB"
     return ""
@@ -113,11 +119,12 @@ def why_rewritten(files: Iterable[DataFile], snapshot: Snapshot, *, is_elsewhere
 def names_in_files(
     snapshot: Snapshot, recorded: Mapping[str, str], renamed: Mapping[str, str]
 ) -> dict[str, tuple[str, ...]]:
-    """The names that each column of the table may have in archived files, the likeliest first.
+    """The names that each column of the table may have in archived files, most likely name first.
 
-    A renamed column keeps its physical name, which is its name in copied files. Files that Spark
-    wrote again have the names of that time, which `recorded` has by physical name. `renamed` has
-    earlier names by declaration. Names of other columns do not count.
+    In copied files, a column has its physical name, which a rename does not change. In rewritten
+    files, it has its logical name from the time of archiving: `recorded` maps physical names to
+    these. `renamed` maps earlier names to present ones, by declaration. A name that belongs to
+    another column is omitted.
     """
     physical = {
         each.name: snapshot.physical_names.get(each.name, each.name) for each in snapshot.columns
@@ -126,25 +133,25 @@ def names_in_files(
     present = {each.lower() for each in stored}
     in_files = {each.lower() for each in stored.values()}
     names = dict[str, tuple[str, ...]]()
-    for name, surest in stored.items():
+    for name, most_likely in stored.items():
         earlier = [
             old
             for old, new in renamed.items()
             if new.lower() == name.lower() and old.lower() not in present
         ]
         others = [each for each in (name, *earlier) if each.lower() not in in_files]
-        names[name] = (surest, *others)
+        names[name] = (most_likely, *others)
     return names
 
 
 def field_names_in_files(
     snapshot: Snapshot, names: Mapping[str, str], recorded: Mapping[FieldPath, str]
 ) -> dict[FieldPath, str]:
-    """The names that fields inside structs have in archived files, by their paths in the table.
+    """The name of each field inside a struct in archived files, by the field's path in the table.
 
-    Names are found by physical path, as in `names_in_files`, whose records are `names`. Without
-    column mapping, all fields have their own names, and none is listed. The same applies to older
-    records under column mapping, which have names of columns only.
+    `recorded` maps physical paths to the logical names from the time of archiving. `names` are the
+    recorded column names. The result is empty without column mapping, and for records of older
+    releases, which have column names only: such fields are expected under their present names.
     """
     if names and not recorded:
         return {}
@@ -155,7 +162,7 @@ def field_names_in_files(
 
 
 def partition_folder(values: Iterable[tuple[str, str | None]]) -> str:
-    """The folders of a partition as Spark names them, like `day=2026-01-31/hour=5`."""
+    """The folders of a partition as Spark names them, for example `day=2026-01-31/hour=5`."""
     return "/".join(
         f"{_escaped(name)}={_NULL_FOLDER if value in (None, '') else _escaped(value or '')}"
         for name, value in values
@@ -163,7 +170,7 @@ def partition_folder(values: Iterable[tuple[str, str | None]]) -> str:
 
 
 def values_in_folders(folders: Iterable[str]) -> PartitionValues:
-    """The pairs of column and value in the names of partition folders."""
+    """The pairs of column name and value in the names of partition folders."""
     pairs = (folder.partition("=") for folder in folders)
     return tuple(
         (unquote(name), None if value == _NULL_FOLDER else unquote(value))
@@ -172,9 +179,9 @@ def values_in_folders(folders: Iterable[str]) -> PartitionValues:
 
 
 class ArchivedNames:
-    """Free names in the archive of a table, for the files of one operation.
+    """Chooses unused names in a table's archive for the files of one operation.
 
-    A file keeps its own name, unless that name is taken or begins in a way that readers skip.
+    A file keeps its name, unless the name is taken or has a prefix that readers skip (`_`, `.`).
     """
 
     def __init__(self, snapshot: Snapshot, number: int, taken: Iterable[str]) -> None:
@@ -184,7 +191,7 @@ class ArchivedNames:
         self._taken = {*taken}
 
     def name_for(self, values: PartitionValues, source: str) -> str:
-        """The name for a file of a partition, which is now taken."""
+        """Chooses the name for a file of a partition, and marks the name as taken."""
         spelled = [
             (name, as_spark_spells(value, self._types.get(name, "string")))
             for name, value in values

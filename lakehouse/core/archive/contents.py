@@ -1,4 +1,4 @@
-"""The contents of a table's archive at one version of the table, folded from its operations."""
+"""The contents of a table's archive at one version of the table, computed from the records."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,16 +12,16 @@ from lakehouse.core.archive.records import (
 from lakehouse.core.delta.commits import Commits, moves_rows, written_in
 from lakehouse.core.delta.snapshot import FieldPath, PartitionValues, Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.core.text import first_names
+from lakehouse.core.text import count_of, first_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedPartition:
-    """The files that one operation archived of one partition.
+    """The files of one partition that one operation archived.
 
-    A partition that got late rows has several entries. `number` is the operation. `created_ms` is
-    the time of its record, or of its commit if that is known and later. `names` and `field_names`
-    are those of the operation.
+    A partition whose late rows were archived, too, has several entries. `number` is the number of
+    the operation. `created_ms` is the time of the operation's record, or of its commit if the log
+    still has it and it is later. `names` and `field_names` are copied from the operation.
     """
 
     number: int
@@ -59,13 +59,13 @@ class ArchivedPartition:
 class ArchiveContents:
     """What a table's archive holds, as of one version of the table.
 
-    - `partitions`: in the order in which they were archived.
-    - `moved`: the partitions that were moved and not restored since, whether or not their files
-      still exist.
-    - `restored_ms`: when a partition was last restored into its table.
+    - `partitions`: the archived partitions, in the order of their operations.
+    - `moved`: the partitions that were archived and not restored afterwards, including those whose
+      files no longer exist.
+    - `restored_ms`: when each restored partition was last restored into its table.
     - `unapplied`: the operation that was recorded, but is not part of this version.
-    - `last_number`: the number of the newest operation, 0 if there was none.
-    - `file_names`: the names of all files in records, whether or not they exist.
+    - `last_number`: the number of the newest operation; 0 if there is none.
+    - `file_names`: the names of all files in the records, including files that no longer exist.
     """
 
     partitions: tuple[ArchivedPartition, ...] = ()
@@ -91,23 +91,23 @@ def fold_archive(
     snapshot: Snapshot,
     applied_ms: Mapping[int, int] | None = None,
 ) -> ArchiveContents:
-    """What the archive holds as of a snapshot. `operations` are all of the table's key.
+    """What the archive holds as of a snapshot.
 
-    `applied_ms` are the times of their commits, by number, as far as the log still has them.
-
-    Operations of an earlier table under the same key do not count: that table was deleted.
+    `operations` are all operations that are recorded for the table's key. Those of an earlier,
+    deleted table with the same key are ignored. `applied_ms` maps the number of each operation
+    whose commit is still in the log to the time of that commit.
 
     Raises:
-        Broken: a record is missing, so that what the archive holds is unknown. Or the table has
-            files again that an operation moved out, so that their rows would be in two places.
+        Broken: a record is missing, so that the contents of the archive are unknown; or the table
+            again has files that an operation moved out, so that rows would be in two places.
     """
     in_order = sorted(operations, key=lambda each: each.number)
     _refuse_gaps(in_order, snapshot)
     applied_number = snapshot.transactions.get(APP_ID, 0)
-    held: dict[tuple[int, PartitionValues], ArchivedPartition] = {}
+    in_archive: dict[tuple[int, PartitionValues], ArchivedPartition] = {}
     restored_ms = dict[PartitionValues, int]()
     moved = set[PartitionValues]()
-    left = set[str]()
+    moved_out_paths = set[str]()
     unapplied: ArchiveOperation | None = None
     for operation in in_order:
         if operation.table_id != snapshot.table_id:
@@ -119,20 +119,20 @@ def fold_archive(
             unapplied = operation
             continue
         if operation.kind == "archive":
-            since_ms = max(operation.created_ms, (applied_ms or {}).get(operation.number, 0))
-            archived = _archived(operation, since_ms)
-            held |= {(operation.number, each.partition): each for each in archived}
+            created_ms = max(operation.created_ms, (applied_ms or {}).get(operation.number, 0))
+            archived = _archived(operation, created_ms)
+            in_archive |= {(operation.number, each.partition): each for each in archived}
             moved |= {each.values for each in operation.partitions}
-            left |= operation.sources
+            moved_out_paths |= operation.sources
             continue
-        held = _without({file.archived for file in operation.files}, held)
+        in_archive = _without({file.archived for file in operation.files}, in_archive)
         if operation.kind == "restore":
             restored = {each.values for each in operation.partitions}
             restored_ms |= dict.fromkeys(restored, operation.created_ms)
             moved -= restored
-    _refuse_brought_back(snapshot, left)
+    _refuse_brought_back(snapshot, moved_out_paths)
     return ArchiveContents(
-        partitions=tuple(held.values()),
+        partitions=tuple(in_archive.values()),
         moved=frozenset(moved),
         restored_ms=restored_ms,
         unapplied=unapplied,
@@ -144,48 +144,51 @@ def fold_archive(
 def refuse_undone(history: Commits) -> None:
     """Refuses a table if another program's RESTORE undid an operation on its archive.
 
-    A RESTORE brings back files, and no transaction ids, so the operation still counts as applied.
-    A later commit settles it if its userMetadata is that of the operation's own commit.
+    A RESTORE brings back files, but not transaction ids, so an undone operation still counts as
+    applied. A later commit settles the operation if its userMetadata has `rows_moved` and the
+    operation's number, as the operation's own commit does.
 
     Raises:
-        Broken: rows of the operation are in two places, or in none.
+        Broken: an operation was undone, so that its rows are in two places, or in none.
     """
     applied = frozenset[int]()
-    now = frozenset[int]()
+    in_effect = frozenset[int]()
     undone_by = 0
     by_version = dict[int, frozenset[int]]()
     for commit in history.commits:
         number = commit.applications.get(APP_ID)
         if commit.operation == "RESTORE":
             version = commit.parameters.get("version", "")
-            restored = int(version) if version.isdigit() else -1
-            now = by_version.get(restored, frozenset[int]())
+            restored_version = int(version) if version.isdigit() else -1
+            in_effect = by_version.get(restored_version, frozenset[int]())
         elif number is not None:
             applied = applied | {number}
-            now = now | {number}
-        elif applied != now and moves_rows(commit):
+            in_effect = in_effect | {number}
+        elif applied != in_effect and moves_rows(commit):
             settled = written_in(commit).get("number")
-            now |= {each for each in applied if each == settled}
-        by_version[commit.version] = now
-        undone_by = (undone_by or commit.version) if applied != now else 0
-    if undone := sorted(applied - now):
+            in_effect |= {each for each in applied if each == settled}
+        by_version[commit.version] = in_effect
+        undone_by = (undone_by or commit.version) if applied != in_effect else 0
+    if undone := sorted(applied - in_effect):
+        number = undone[0]
         raise Broken(
             f"archive of {history.table}: version {undone_by}, a RESTORE, brought back a version"
-            f" before operation {undone[0]} of the archive, so rows are in two places, or in none."
-            f" If nothing was written since, use RESTORE to version {undone_by - 1}. Otherwise"
-            " compare the partitions that"
-            f" _lakehouse/archives/{history.table}/{undone[0]:010}.json names with its archived"
-            " files. Delete, in the table, only rows that are in both, or append those that are in"
-            ' neither, in one commit with the userMetadata {"rows_moved":"archive","number":'
-            f"{undone[0]}}}, which settles it"
+            f" before operation {number} of the archive, so rows are in two places, or in none."
+            f" If version {undone_by} is the newest one, use RESTORE to version {undone_by - 1}."
+            f" Otherwise: (1) Read _lakehouse/archives/{history.table}/{number:010}.json: it names"
+            " the operation's kind and its archived files (key `archived`)."
+            " (2) If the kind is archive, remove those rows of the table that are also in these"
+            " files. If the kind is restore, append to the table the rows of these files that the"
+            " table lacks. (3) Write these changes in one commit with the userMetadata"
+            f' {{"rows_moved":"archive","number":{number}}}, which settles the operation'
         )
 
 
-def _archived(operation: ArchiveOperation, since_ms: int) -> Iterable[ArchivedPartition]:
+def _archived(operation: ArchiveOperation, created_ms: int) -> Iterable[ArchivedPartition]:
     for each in operation.partitions:
         yield ArchivedPartition(
             number=operation.number,
-            created_ms=since_ms,
+            created_ms=created_ms,
             storage_class=operation.storage_class,
             partition=each.values,
             start_ms=each.start_ms,
@@ -197,11 +200,11 @@ def _archived(operation: ArchiveOperation, since_ms: int) -> Iterable[ArchivedPa
 
 
 def _without(
-    names: set[str], held: Mapping[tuple[int, PartitionValues], ArchivedPartition]
+    names: set[str], partitions: Mapping[tuple[int, PartitionValues], ArchivedPartition]
 ) -> dict[tuple[int, PartitionValues], ArchivedPartition]:
-    """The partitions without the named files; a partition without any file is dropped."""
+    """The partitions without the named files. A partition that loses all its files is omitted."""
     kept = dict[tuple[int, PartitionValues], ArchivedPartition]()
-    for key, each in held.items():
+    for key, each in partitions.items():
         files = tuple(file for file in each.files if file.archived not in names)
         if len(files) == len(each.files):
             kept[key] = each
@@ -216,22 +219,24 @@ def _refuse_gaps(in_order: list[ArchiveOperation], snapshot: Snapshot) -> None:
     expected = max(numbers[-1] if numbers else 0, snapshot.transactions.get(APP_ID, 0))
     if numbers != [*range(first, expected + 1)]:
         missing = sorted({*range(first, expected + 1)} - {*numbers})
+        names = first_names([f"{number:010}.json" for number in missing])
         raise Broken(
-            f"archive of {snapshot.table}: the records of its operations"
-            f" {first_names([*map(str, missing)])} are missing, so what it holds is unknown."
-            f" Restore them below _lakehouse/archives/{snapshot.table}/ from a copy of the lake"
+            f"archive of {snapshot.table}: the folder _lakehouse/archives/{snapshot.table}/ lacks"
+            f" {count_of(len(missing), 'record')} ({names}), so the contents of the archive are"
+            " unknown. Copy what is missing into this folder from a backup of the lake"
         )
 
 
-def _refuse_brought_back(snapshot: Snapshot, left: set[str]) -> None:
-    if not left:
+def _refuse_brought_back(snapshot: Snapshot, moved_out_paths: set[str]) -> None:
+    if not moved_out_paths:
         return
-    back = sorted(left.intersection(file.path for file in snapshot.files))
+    back = sorted(moved_out_paths.intersection(file.path for file in snapshot.files))
     if back:
         raise Broken(
-            f"archive of {snapshot.table}: version {snapshot.version} has {len(back)} file(s) again"
-            f" that the archive took, like {first_names(back, most=1)}: somebody brought back an"
-            " older version of the table, and their rows may be in two places. Compare each with"
-            " its archived file, and delete, in the table, only the rows that are in both:"
-            " rows that were loaded into these partitions since are in the table alone"
+            f"archive of {snapshot.table}: version {snapshot.version} again has"
+            f" {count_of(len(back), 'file')} that an operation moved to the archive, for example"
+            f" {first_names(back, most=1)}. An older version of the table was restored, so rows may"
+            " be in two places. Compare each such file with its archived file. In the table, delete"
+            " only the rows that are in both. Keep all other rows of these partitions: they are in"
+            " the table only"
         )

@@ -1,4 +1,4 @@
-"""What it costs to move files into an archive, and what that saves."""
+"""Estimates what it costs to move files into an archive, and what the move saves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +15,8 @@ _GIB = 1024**3
 _MONTH_DAYS = 30
 # The daily vacuum deletes files at most a day after their retention.
 _UNTIL_VACUUM_MS = DAY_MS
-# Measured with the tests' tables: a copy and its comparison, the DELETE with the reading of the
-# log, and the rate at which Spark writes rows again.
+# Measured with the tests' tables. The first two cover a copy and its comparison, the third one
+# Spark's rewriting of rows, and the last one the DELETE and the reading of the log.
 _SECONDS_PER_FILE = 0.02
 _COPIED_BYTES_PER_SECOND = 100 * 1024 * 1024
 _REWRITTEN_BYTES_PER_SECOND = 10 * 1024 * 1024
@@ -25,13 +25,13 @@ _STATEMENT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveEstimate:
-    """What a run is predicted to cost.
+    """The predicted cost of a run. On a disk, storage and requests cost nothing.
 
-    - `usd`: machine and requests.
-    - `usd_of_both_copies`: storage of the original files until a vacuum deletes them.
-      `kept_ms` is that time, `None` if the table's retention is unknown.
-    - `usd_per_month_saved`: storage of the moved files, less that of their copies. On a disk, all
-      amounts for storage and requests are 0.
+    - `usd`: the cost of the machine and of the requests.
+    - `kept_ms`: the time until a vacuum deletes the original files; `None` if the table's retention
+      is unknown.
+    - `usd_of_both_copies`: the cost of storing the original files for this time.
+    - `usd_per_month_saved`: the storage cost of the original files minus that of their copies.
     """
 
     seconds: float
@@ -59,9 +59,9 @@ def estimate_move(
     archive: Archive,
     classes: Mapping[str, ClassPrices],
 ) -> ArchiveEstimate:
-    """The estimate for partitions: their files, and whether Spark writes them again.
+    """Estimates the move of partitions, each given as its files and whether Spark rewrites them.
 
-    `properties` are the table's. `classes` are the storage classes of S3, empty on a disk.
+    `properties` are the table's properties. `classes` are S3's storage classes; empty on a disk.
     """
     retention_ms = retention_ms_of(properties)
     kept_ms = None if retention_ms is None else retention_ms + _UNTIL_VACUUM_MS
@@ -94,7 +94,7 @@ def estimate_move(
 def _seconds_of_move(
     partitions: Sequence[tuple[Sequence[DataFile], bool]], *, on_disk: bool
 ) -> float:
-    """The time of the run. On S3, the bytes of a copy do not pass through this machine."""
+    """The duration of the run. On S3, the bytes of a copy do not pass through this machine."""
     files = [file for each, _ in partitions for file in each]
     rewritten = [file for each, is_rewritten in partitions if is_rewritten for file in each]
     copied_bytes = sum(file.size_bytes for file in files) if on_disk else 0
@@ -130,10 +130,11 @@ def _usd_of_requests(requests: Mapping[str, int], prices: Prices, into: ClassPri
 
 
 def _usd_of_archive(sizes: Sequence[int], archive: Archive, into: ClassPrices) -> float:
-    """USD per month for copies of these sizes: at least the minimum size and days of their class.
+    """USD per month for copies of these sizes, including the minimums of their storage class.
 
-    Copies that are deleted earlier are billed for the minimum days.
+    Small copies are billed for the minimum size. Copies that are deleted before the minimum number
+    of days are billed for these days, which makes each month more expensive.
     """
     charged_bytes = sum(max(size_bytes, into.minimum_bytes) for size_bytes in sizes)
-    longer = max(1.0, into.minimum_days / max(archive.keep_days, 1))
-    return charged_bytes / _GIB * into.usd_per_gb_month * longer
+    billed_to_kept = max(1.0, into.minimum_days / max(archive.keep_days, 1))
+    return charged_bytes / _GIB * into.usd_per_gb_month * billed_to_kept

@@ -1,6 +1,7 @@
-"""Plans which archived files are deleted: those past their time, and those of restored rows.
+"""Plans which archived files are deleted: those of expired partitions, and those of restored rows.
 
-Records are folded into one when none of their files is left, so that they do not grow for ever.
+Old records of which no file is stored any more are folded into one, so that their number stays
+small.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,21 +16,21 @@ from lakehouse.core.delta.snapshot import PartitionValues, TableFacts
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.core.units import DAY_MS
 
-# The documents name this many files. A dry run in the terminal names all of them.
+# A JSON document names at most this many files. A dry run in the terminal names all of them.
 _PATHS = 1_000
-# Records show people what an archive had, for this long after its files are gone.
+# Each record is kept for at least this long, so that people can look up what its operation moved.
 _RECORD_DAYS = 90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireFacts:
-    """What decides about the deletion of archived files.
+    """The facts that decide which archived files are deleted.
 
     - `contents`: what the archive holds as of the table's version.
     - `operations`: all operations on the archive.
     - `stored`: the sizes of the files in the archive's folder, by name in the lake.
-    - `keep_days`: for how long partitions are kept; `None` if the table declares no archive, so
-      that none expires.
+    - `keep_days`: how long partitions are kept. `None` if the table declares no archive; in that
+      case, no partition expires.
     """
 
     table: TableFacts
@@ -43,17 +44,18 @@ class ExpireFacts:
 class ExpirePlan:
     """The archived files to delete now.
 
-    - `expired`: the partitions past their time. They leave the archive.
-    - `left`: the sizes of stored files that have left the archive, by name in the lake.
-    - `next_ms`: when the next partition expires; `None` if none does.
-    - `waits`: an operation was interrupted, and has to be settled first.
+    - `expired`: the expired partitions, which this run removes from the archive.
+    - `unarchived`: the stored files of partitions that an earlier operation removed from the
+      archive. Maps names in the lake to sizes.
+    - `next_ms`: when the next partition expires; `None` if no partition expires.
+    - `waits`: an interrupted operation must be finished first.
     """
 
     table: str
     version: int
     keep_days: int | None
     expired: tuple[ArchivedPartition, ...] = ()
-    left: Mapping[str, int] = field(default_factory=dict[str, int])
+    unarchived: Mapping[str, int] = field(default_factory=dict[str, int])
     next_ms: int | None = None
     waits: bool = False
 
@@ -61,7 +63,7 @@ class ExpirePlan:
     def files(self) -> Mapping[str, int]:
         """The sizes of all files to delete, by name in the lake."""
         expired = {file.archived: file.size_bytes for each in self.expired for file in each.files}
-        return {**self.left, **expired}
+        return {**self.unarchived, **expired}
 
     @property
     def size_bytes(self) -> int:
@@ -79,7 +81,7 @@ class ExpirePlan:
         if self.waits:
             return (
                 "nothing is deleted: an operation of the archive was interrupted. Use `lakehouse"
-                f" archive run {self.table}`, which finishes it"
+                f" archive run {self.table}`, which finishes the operation"
             )
         parts = list[str]()
         if self.expired:
@@ -88,11 +90,12 @@ class ExpirePlan:
                 f"{count_of(len(self.values), 'partition')} ({rows:,} rows) archived at least"
                 f" {self.keep_days} days ago"
             )
-        if self.left:
-            parts.append(f"{count_of(len(self.left), 'file')} of partitions that left the archive")
+        if self.unarchived:
+            files = count_of(len(self.unarchived), "file")
+            parts.append(f"{files} of partitions that are no longer in the archive")
         if parts:
             what = f"{count_of(len(self.files), 'archived file')} ({size_text(self.size_bytes)})"
-            return f"{what} are deleted: {' and '.join(parts)}"
+            return f"{what} to delete: {' and '.join(parts)}"
         if self.next_ms is None:
             return "nothing to delete: no archived partition expires"
         return f"nothing to delete: the next partition expires on {utc_text(self.next_ms)}"
@@ -114,7 +117,10 @@ class ExpirePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOutcome:
-    """What was deleted. `failed` maps files to why they were not; the next run tries again."""
+    """What was deleted.
+
+    `failed` maps each file that could not be deleted to the reason. The next run tries again.
+    """
 
     plan: ExpirePlan
     deleted_files: int = 0
@@ -132,7 +138,8 @@ class ExpireOutcome:
         if not self.failed:
             return f"deleted {deleted}"
         name, why = next(iter(self.failed.items()))
-        return f"deleted {deleted}; {len(self.failed)} could not be deleted, like {name}: {why}"
+        failed = count_of(len(self.failed), "file")
+        return f"deleted {deleted}; {failed} could not be deleted, for example {name}: {why}"
 
     def as_json(self) -> dict[str, Any]:
         """The documented JSON shape: the plan's, and what was done."""
@@ -146,10 +153,9 @@ class ExpireOutcome:
 
 
 def plan_expire(facts: ExpireFacts, *, now_ms: int) -> ExpirePlan:
-    """The archived files to delete at a time.
+    """Plans which archived files to delete at `now_ms`.
 
-    A partition is kept for `keep_days` from the last time that rows of it were archived, so that
-    all of it goes at once.
+    All files of a partition expire together: `keep_days` after rows of it were last archived.
     """
     contents = facts.contents
     snapshot = facts.table.snapshot
@@ -158,20 +164,20 @@ def plan_expire(facts: ExpireFacts, *, now_ms: int) -> ExpirePlan:
     is_due = {values for values, ms in expires_ms.items() if ms <= now_ms}
     later_ms = [ms for ms in expires_ms.values() if ms > now_ms]
     expired = tuple(each for each in contents.partitions if each.partition in is_due)
-    left = files_that_left(facts, now_ms=now_ms)
+    unarchived = unarchived_files(facts, now_ms=now_ms)
     return ExpirePlan(
         table=snapshot.table,
         version=snapshot.version,
         keep_days=facts.keep_days,
         expired=() if waits else expired,
-        left={} if waits else {name: facts.stored[name] for name in sorted(left)},
+        unarchived={} if waits else {name: facts.stored[name] for name in sorted(unarchived)},
         next_ms=min(later_ms, default=None),
         waits=waits,
     )
 
 
 def expiry_times(contents: ArchiveContents, keep_days: int | None) -> dict[PartitionValues, int]:
-    """When each archived partition expires; empty if none does."""
+    """When each archived partition expires; empty if no partition expires."""
     times = dict[PartitionValues, int]()
     if keep_days is None:
         return times
@@ -181,58 +187,66 @@ def expiry_times(contents: ArchiveContents, keep_days: int | None) -> dict[Parti
     return times
 
 
-def files_that_left(facts: ExpireFacts, *, now_ms: int) -> set[str]:
-    """The stored files of partitions that have left the archive for good.
+def unarchived_files(facts: ExpireFacts, *, now_ms: int) -> set[str]:
+    """The stored files that are no longer in the archive, and that no reader needs.
 
-    They were expired, or restored into the table so long ago that no reader of an older version
-    needs them. If the log no longer has the commit of the restore, the files stay.
+    A file of an expired partition is included at once. A file of a restored partition is included
+    after the table's retention, because until then a reader of an older version may need it. It is
+    not included if the retention is unknown, or if the log no longer has the commit of the restore.
     """
     snapshot = facts.table.snapshot
     retention_ms = retention_ms_of(snapshot.properties)
-    left = set[str]()
+    unarchived = set[str]()
     for operation in facts.operations:
         if operation.table_id != snapshot.table_id or operation.kind == "archive":
             continue
         is_old = retention_ms is not None and operation.created_ms + retention_ms <= now_ms
-        if operation.kind == "expire" or (is_old and _is_known(operation, facts.table.history)):
-            left |= {file.archived for file in operation.files}
-    held = {file.archived for each in facts.contents.partitions for file in each.files}
+        is_restored = is_old and _has_commit_of(operation, facts.table.history)
+        if operation.kind == "expire" or is_restored:
+            unarchived |= {file.archived for file in operation.files}
+    needed = {file.archived for each in facts.contents.partitions for file in each.files}
     unapplied = facts.contents.unapplied
-    held |= set() if unapplied is None else {file.archived for file in unapplied.files}
-    return left.intersection(facts.stored) - held
+    needed |= set() if unapplied is None else {file.archived for file in unapplied.files}
+    return unarchived.intersection(facts.stored) - needed
 
 
-def _is_known(restore: ArchiveOperation, history: Commits) -> bool:
-    """Whether the log still has the commit of a restore, so that it is known to last."""
+def _has_commit_of(restore: ArchiveOperation, history: Commits) -> bool:
+    """Whether the log still has the commit of a restore, and so any later one that undid it."""
     return any(each.applications.get(APP_ID) == restore.number for each in history.commits)
 
 
 def foldable_records(
     facts: ExpireFacts, *, older_than_days: int, oldest_version: int, now_ms: int
 ) -> Sequence[ArchiveOperation]:
-    """The oldest operations, if two or more of them are not needed any more.
+    """The oldest operations, if two or more of them are no longer needed.
 
-    Not needed: they are old, no file of theirs is stored or held, and the log has no version before
-    the last of them, so no `RESTORE` can bring one back. Partitions that were restored stay in the
-    table for `older_than_days`. `oldest_version` is the oldest one in the log.
+    An operation is no longer needed if
+
+    - its record is older than `_RECORD_DAYS`, and older than `older_than_days`, for which restored
+      partitions stay in the table,
+    - none of its files is stored, and no partition in the archive comes from it, and
+    - `oldest_version`, the oldest version in the log, is not older than its commit, so that no
+      `RESTORE` can undo it.
     """
     contents = facts.contents
-    held = {each.number for each in contents.partitions}
+    numbers_in_archive = {each.number for each in contents.partitions}
     until_ms = now_ms - max(_RECORD_DAYS, older_than_days) * DAY_MS
     folded = list[ArchiveOperation]()
-    # A commit is at most at the version at which the next operation was planned.
     for operation, following in zip(facts.operations, facts.operations[1:], strict=False):
         is_stored = any(file.archived in facts.stored for file in operation.files)
-        is_over = operation.created_ms <= until_ms and following.version <= oldest_version
-        if is_stored or not is_over or operation.number in held:
+        is_old = operation.created_ms <= until_ms
+        # The following operation was planned at the version of this one's commit, or later.
+        cannot_be_undone = following.version <= oldest_version
+        is_needed = is_stored or operation.number in numbers_in_archive
+        if is_needed or not is_old or not cannot_be_undone:
             break
         folded.append(operation)
-    is_waiting = contents.unapplied is not None
-    return () if is_waiting or len(folded) == 1 else folded
+    is_interrupted = contents.unapplied is not None
+    return () if is_interrupted or len(folded) == 1 else folded
 
 
 def fold_records(operations: Sequence[ArchiveOperation], table_id: str) -> ArchiveOperation:
-    """The record that stands for these operations, of which the last is the newest one."""
+    """The record that replaces these operations, which are in ascending order."""
     of_table = [each for each in operations if each.table_id == table_id]
     moved = dict[PartitionValues, RecordedPartition]()
     for operation in of_table:

@@ -11,7 +11,7 @@ from lakehouse.core.costs.figures import Figure, figures_as_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOutcome:
-    """What an archive run did; `operation` and `version_after` are `None` if nothing moved."""
+    """What an archive run did. `operation` and `version_after` are `None` if nothing was moved."""
 
     plan: ArchivePlan
     operation: ArchiveOperation | None = None

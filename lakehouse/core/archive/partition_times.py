@@ -2,14 +2,14 @@
 
 A partition gets its time from one of:
 
-- columns named `year`, `month`, `day`, `hour`, from the first on, as far as the table has them;
-- one DATE column, or a text column with dates like `2026-01-31`, optionally with a column whose
+- the columns `year`, `month`, `day`, `hour`, or the first one, two or three of them;
+- one DATE column, or a text column with dates such as `2026-01-31`, optionally with a column whose
   name ends in `hour`;
 - one TIMESTAMP column.
 
-All times are UTC. Partitions by a truncated date or timestamp only show where they begin. They are
-as long as the longest unit (hour, day, month, year) at which all of the table's partitions begin,
-so that no partition counts as old too early.
+All times are UTC. The value of a DATE or TIMESTAMP column shows only the start of a partition. Its
+length is the longest unit (hour, day, month, year) such that all partitions of the table start at
+the beginning of a unit. So no partition counts as old too early.
 """
 
 import re
@@ -27,7 +27,7 @@ _TIMES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
 
 
 class Span(NamedTuple):
-    """The time from `start_ms` to `end_ms`, which is not included."""
+    """A span of time. `end_ms` is exclusive."""
 
     start_ms: int
     end_ms: int
@@ -36,10 +36,10 @@ class Span(NamedTuple):
 def partition_spans(
     table: str, columns: Sequence[Column], partitions: Iterable[PartitionValues]
 ) -> Mapping[PartitionValues, Span | None]:
-    """The span of each of a table's partitions; `None` for a value that is no time, such as null.
+    """The span of each of a table's partitions; `None` if a value is not a time, such as null.
 
     Raises:
-        Refused: the partition columns give no time, or more than one.
+        Refused: the partition columns give no time, or more than one time.
     """
     values = {each: dict(_values(each, columns)) for each in partitions}
     if not values:
@@ -49,12 +49,12 @@ def partition_spans(
     if parts:
         unit = _PARTS[len(parts) - 1]
         starts = {
-            each: _from_parts([found[name] for name in parts]) for each, found in values.items()
+            each: _from_parts([typed[name] for name in parts]) for each, typed in values.items()
         }
         return {each: _span(start, unit) for each, start in starts.items()}
     time = _time_column(table, values.values(), names, by_name(columns))
     hour = _hour_column(table, [name for name in names if name != time])
-    starts = {each: _start(found[time]) for each, found in values.items()}
+    starts = {each: _start(typed[time]) for each, typed in values.items()}
     if hour is not None:
         starts = {each: _with_hour(start, values[each][hour]) for each, start in starts.items()}
     unit = "hour" if hour is not None else _longest_unit(starts.values())
@@ -67,14 +67,14 @@ def _values(partition: PartitionValues, columns: Sequence[Column]) -> Iterable[t
 
 
 def _calendar_columns(names: Sequence[str]) -> list[str]:
-    """The columns year, month, day and hour, from the first on."""
+    """The columns year, month, day and hour, up to the first of them that is missing."""
     by_lower = {name.lower(): name for name in names}
-    found = list[str]()
+    columns = list[str]()
     for part in _PARTS:
         if part not in by_lower:
             break
-        found.append(by_lower[part])
-    return found
+        columns.append(by_lower[part])
+    return columns
 
 
 def _time_column(
@@ -84,28 +84,30 @@ def _time_column(
     columns: Mapping[str, Column],
 ) -> str:
     types = {name: columns[name].type if name in columns else "string" for name in names}
-    found = [name for name in names if types[name] in _TIMES]
-    if not found:
+    candidates = [name for name in names if types[name] in _TIMES]
+    if not candidates:
         rows = [*partitions]
         texts = [name for name in names if types[name] == "string"]
-        found = [name for name in texts if any(_start(row[name]) is not None for row in rows)]
-    if len(found) == 1:
-        return found[0]
-    what = f"{len(found)} of them give a time" if found else "none of them gives a time"
+        candidates = [name for name in texts if any(_start(row[name]) is not None for row in rows)]
+    if len(candidates) == 1:
+        return candidates[0]
+    count = len(candidates)
+    what = f"{count} of them give a time" if candidates else "none of them gives a time"
     raise Refused(
-        f"archive of {table}: it is partitioned by {', '.join(names)}, and {what}. Use one DATE,"
-        " one TIMESTAMP, one text like 2026-01-31, or columns named year, month, day, hour"
+        f"archive of {table}: the table is partitioned by {', '.join(names)}, and {what}. Use one"
+        " DATE column, one TIMESTAMP column, one text column with dates such as 2026-01-31, or"
+        " columns named year, month, day, hour"
     )
 
 
 def _hour_column(table: str, names: Sequence[str]) -> str | None:
-    found = [name for name in names if name.lower().endswith("hour")]
-    if len(found) > 1:
+    hours = [name for name in names if name.lower().endswith("hour")]
+    if len(hours) > 1:
         raise Refused(
-            f"archive of {table}: it is partitioned by {', '.join(found)}, which are two hours. Use"
-            " one of them"
+            f"archive of {table}: the table is partitioned by {', '.join(hours)}, and each of them"
+            " counts as an hour. Use only one such partition column"
         )
-    return found[0] if found else None
+    return hours[0] if hours else None
 
 
 def _from_parts(values: Sequence[object]) -> datetime | None:
@@ -149,7 +151,7 @@ def _with_hour(start: datetime | None, value: object) -> datetime | None:
 
 
 def _longest_unit(starts: Iterable[datetime | None]) -> str:
-    """The longest unit at whose beginning all partitions begin; empty if they begin at any time."""
+    """The longest unit at whose beginning every partition starts; empty if there is none."""
     known = [start for start in starts if start is not None]
     for unit in _PARTS:
         if all(_begins(start, unit) for start in known):

@@ -1,8 +1,9 @@
 """Plans an archive run: which partitions leave the table, how, at what cost, and why.
 
-A partition leaves if it ended at the cutoff or before. The cutoff is `Archive.older_than_days`
-before now or before the newest row. The time of the newest row is the start of the newest partition
-that is not in the future, so that one row with a wrong time cannot empty the table of a dead feed.
+A partition leaves the table if it ends at or before the cutoff. The cutoff is
+`Archive.older_than_days` before now or before the newest row. The time of the newest row is the
+start of the newest partition that is not in the future. So one row with a wrong time cannot empty a
+table that gets no new rows.
 """
 
 from collections import defaultdict
@@ -37,9 +38,9 @@ from lakehouse.core.units import DAY_MS
 class ArchiveFacts:
     """A table and its archive, as of one version.
 
-    `read_whole_by` are the derived tables whose every run reads all rows of this table.
-    `is_elsewhere`: the table lies outside the lake. `classes` are the prices of S3's storage
-    classes, by name; there are none on a disk.
+    - `read_whole_by`: the derived tables that read all rows of this table in every run.
+    - `is_elsewhere`: whether the table lies outside the lake.
+    - `classes`: the prices of S3's storage classes, by name; empty on a disk.
     """
 
     snapshot: Snapshot
@@ -53,8 +54,8 @@ class ArchiveFacts:
 class LeavingPartition:
     """A partition that leaves the table.
 
-    `rewritten` says why Spark has to write its rows again; it is empty if the files are copied.
-    `is_late`: rows that arrived after the partition had been archived.
+    `rewritten` is the reason why Spark must rewrite the rows; it is empty if the files are copied.
+    `is_late`: the rows arrived after the partition was archived.
     """
 
     values: PartitionValues
@@ -77,17 +78,17 @@ class LeavingPartition:
 
     @property
     def text(self) -> str:
-        """Like `event_date=2026-01-31/event_hour=5`."""
+        """The partition's folders, for example `event_date=2026-01-31/event_hour=5`."""
         return partition_folder(self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivePlan(Explained):
-    """What an archive run moves, with what is predicted.
+    """What an archive run moves, and its predicted figures.
 
-    - `number`: number of the new operation, or of the killed one that this run finishes.
-    - `bytes_leave_ms`: when a vacuum should have deleted the moved files, which is a day after the
-      table's retention; `None` if the retention is unknown.
+    - `number`: the number of the new operation, or of the interrupted one that this run finishes.
+    - `bytes_leave_ms`: a day after the table's retention, when a vacuum should have deleted the
+      moved files; `None` if the retention is unknown.
     """
 
     table: str
@@ -148,14 +149,15 @@ class ArchivePlan(Explained):
 def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePlan:
     """The plan of an archive run.
 
-    An operation that a killed run left is planned again, with its number and its cutoff.
+    If a killed run left an unfinished operation, the plan has its number, and the cutoff of an
+    unfinished `archive`.
 
     Raises:
         Refused: the table declares no archive, or its old rows cannot leave as whole files.
     """
     archive, snapshot, contents = table.archive, facts.snapshot, facts.contents
     if archive is None:
-        raise Refused(f"archive of {table.key}: it declares none. Use Table(archive=Archive(…))")
+        raise Refused(f"archive of {table.key}: none is declared. Use Table(archive=Archive(…))")
     refuse_rewrites(snapshot)
     partitions = {file.partition for file in snapshot.files}
     spans = partition_spans(table.key, snapshot.columns, partitions | contents.moved)
@@ -176,7 +178,7 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
             is_late=typed in moved,
         )
         if is_changed_by_rewrite(partition.values, by_name(snapshot.columns)):
-            notes.unnamed.append(partition.text)
+            notes.with_empty_text.append(partition.text)
         elif restored_ms.get(typed, 0) + archive.older_than_days * DAY_MS > now_ms:
             notes.restored.append(partition.text)
         elif partition.is_late and archive.late != "append":
@@ -242,17 +244,17 @@ def _row_count(partitions: Sequence[LeavingPartition]) -> int | None:
 
 
 class _Notes:
-    """Collects old partitions that do not leave, and says why."""
+    """Collects the old partitions that stay in the table, and turns the reasons into notes."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self.kept_late = list[str]()
         self.restored = list[str]()
-        self.unnamed = list[str]()
+        self.with_empty_text = list[str]()
         self.waiting_count = 0
 
     def of(self, leaving: Sequence[LeavingPartition]) -> Iterable[str]:
-        """The notes, also on the partitions that leave."""
+        """The notes on all old partitions, including those that leave."""
         if late := [each.text for each in leaving if each.is_late]:
             yield f"late rows join the archive: {first_names(late)}"
         if self.kept_late:
@@ -261,22 +263,23 @@ class _Notes:
                 f" {first_names(sorted(self.kept_late))}"
             )
         if self.restored:
+            days = count_of(self._archive.older_than_days, "day")
             yield (
-                f"restored partitions stay in the table for {self._archive.older_than_days} days"
-                f" after their restore: {first_names(sorted(self.restored))}"
+                f"restored partitions stay in the table for {days} after their restore:"
+                f" {first_names(sorted(self.restored))}"
             )
-        if self.unnamed:
-            names = first_names(sorted(self.unnamed))
+        if self.with_empty_text:
+            names = first_names(sorted(self.with_empty_text))
             yield f"partitions with an empty string stay in the table: {names}"
         if self.waiting_count:
             partitions = count_of(self.waiting_count, "newer partition")
-            yield f"the next run moves {partitions}, as one run moves {MOST_FILES:,} files"
+            yield f"one run moves at most {MOST_FILES:,} files; the next run moves {partitions}"
         reasons = defaultdict[str, list[str]](list)
         for each in leaving:
             if each.rewritten:
                 reasons[each.rewritten].append(each.text)
         for why, names in reasons.items():
-            yield f"Spark writes the rows of {first_names(names)} again: {why}"
+            yield f"Spark rewrites the rows of {first_names(names)}: {why}"
 
 
 def _notes_of_facts(
@@ -285,13 +288,12 @@ def _notes_of_facts(
     leaving: Sequence[LeavingPartition],
 ) -> Iterable[str]:
     if (unapplied := facts.contents.unapplied) is not None:
-        end = "is finished first" if unapplied.kind == "archive" else "is withdrawn first"
-        yield f"operation {unapplied.number} ({unapplied.kind}), which was killed, {end}"
+        verb = "finishes" if unapplied.kind == "archive" else "withdraws"
+        operation = f"operation {unapplied.number} ({unapplied.kind})"
+        yield f"{operation} was interrupted: this run first {verb} it"
     if facts.read_whole_by and leaving:
-        yield (
-            f"{first_names(facts.read_whole_by)} read the table whole, and lose these rows with"
-            " their next run"
-        )
+        names = first_names(facts.read_whole_by)
+        yield f"tables that read all rows of this table lose these rows in their next run: {names}"
     if timeless := [partition_folder(each) for each, span in spans.items() if span is None]:
         yield f"partitions without a time stay in the table: {first_names(sorted(timeless))}"
     if leaving and not facts.snapshot.on_s3:

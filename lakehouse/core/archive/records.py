@@ -7,21 +7,23 @@ from typing import Any, Literal, get_args
 
 from lakehouse.core.delta.snapshot import FieldPath, PartitionValues, Snapshot
 
-# The transaction id under which a table's log records the number of the last applied operation.
+# The application id of the transaction whose version, in a table's log, is the number of the last
+# applied operation.
 APP_ID = "lakehouse-archive"
 ArchiveKind = Literal["archive", "restore", "expire", "folded"]
-# The newest operation in a folded record may be an `expire`, so its number may be above `APP_ID`.
-_APPLIED_AT_ONCE = ("expire", "folded")
+# Operations that are applied without a commit. A folded record has the number of the newest
+# operation in it. If that is an `expire`, the log has a lower number.
+_APPLIED_WITHOUT_COMMIT = ("expire", "folded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedFile:
     """A file of the archive.
 
-    - `source`: the path, in the table's log, of the copied file. If Spark wrote the rows again, the
-      name in the lake of the file that Spark wrote.
-    - `archived`: the name in the lake of the file in the archive.
-    - `checksum`: of the content, by a method that its prefix names.
+    - `source`: the copied file, by its path in the table's log. If Spark rewrote the rows, it is
+      the file that Spark wrote, by its name in the lake.
+    - `archived`: the name of the archived file in the lake.
+    - `checksum`: the checksum of the content. Its prefix names the method.
     """
 
     source: str
@@ -35,9 +37,9 @@ class ArchivedFile:
 class RecordedPartition:
     """One partition of an operation.
 
-    - `values`: pairs of column and value, as a log spells them.
-    - `rewritten`: the paths in the log of the files whose rows Spark wrote again; empty if each
-      file was copied.
+    - `values`: pairs of column and value, as the log spells them.
+    - `rewritten`: the table's files whose rows Spark rewrote, by their paths in the log. It is
+      empty if the files were copied.
     """
 
     values: PartitionValues
@@ -66,13 +68,16 @@ class RecordedPartition:
 class ArchiveOperation:
     """One operation on a table's archive.
 
-    `number` counts the operations of one table key from 1, without gaps. An `archive` or a
-    `restore` is applied if the table's transaction id `APP_ID` is at least its number. An `expire`
-    is applied as soon as its record is written. A `folded` one stands for itself and all earlier
-    ones, of which no file is left: it names the partitions that they moved. `names` are the columns
-    of an `archive` by their physical names, under column mapping, and `field_names` the fields
-    inside structs by their physical paths. Spark then writes all rows again, under the logical
-    names.
+    `number` counts the operations of one table key from 1, without gaps. The kinds:
+
+    - `archive`, `restore`: applied once the table's transaction `APP_ID` has at least this number.
+    - `expire`: applied as soon as its record is written.
+    - `folded`: replaces all operations up to its number, of which no file is stored any more. It
+      names the partitions that they moved.
+
+    Under column mapping, Spark rewrites all rows of an `archive` under their logical names. `names`
+    maps the physical names of columns to these, and `field_names` does so for the physical paths of
+    fields inside structs. Without column mapping, both are empty.
     """
 
     number: int
@@ -107,10 +112,11 @@ class ArchiveOperation:
         return frozenset(path for each in self.partitions for path in each.sources)
 
     def is_applied_to(self, snapshot: Snapshot) -> bool:
-        """Whether it is part of this version of its table."""
+        """Whether the operation is part of this version of its table."""
         if self.table_id != snapshot.table_id:
             return False
-        return self.kind in _APPLIED_AT_ONCE or self.number <= snapshot.transactions.get(APP_ID, 0)
+        last_number = snapshot.transactions.get(APP_ID, 0)
+        return self.kind in _APPLIED_WITHOUT_COMMIT or self.number <= last_number
 
 
 def encode_operation(operation: ArchiveOperation) -> bytes:

@@ -1,4 +1,4 @@
-"""Plans a restore: which archived partitions are read back, and where to."""
+"""Plans a restore: which archived partitions are restored, and into which table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from lakehouse.core.text import count_of, size_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRequest:
-    """The wanted partitions of an archive, and the place where their rows go.
+    """Selects the partitions of an archive to restore, and the table that gets their rows.
 
     - `target`: the address of a new table; empty for the table itself.
-    - `values`: only partitions with one of these combinations of values, if there are any.
-    - `since_ms`, `until_ms`: only partitions within this time.
+    - `values`: selects partitions with one of these combinations of values; empty selects all.
+    - `since_ms`, `until_ms`: selects partitions that lie completely within this time.
     """
 
     target: str = ""
@@ -25,8 +25,8 @@ class RestoreRequest:
 
     def wants(self, partition: ArchivedPartition) -> bool:
         """Whether the request includes this partition."""
-        found = dict(partition.partition)
-        if self.values and not any(each.items() <= found.items() for each in self.values):
+        actual = dict(partition.partition)
+        if self.values and not any(each.items() <= actual.items() for each in self.values):
             return False
         if self.since_ms is not None and partition.start_ms < self.since_ms:
             return False
@@ -35,10 +35,10 @@ class RestoreRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """The partitions that a restore reads, at one version of the table, and where they go.
+    """The partitions that a restore reads, as of one version of the table, and its target.
 
-    `stays_days`: for how many days a partition that was restored into its table stays there; `None`
-    if the table declares no archive.
+    `stays_days`: for how many days a restored partition stays in its table before it is archived
+    again; `None` if the table declares no archive.
     """
 
     table: str
@@ -78,12 +78,12 @@ class RestorePlan:
             f" {count_of(self.file_count, 'file')}, {size_text(self.size_bytes)})"
         )
         if self.target:
-            return f"{what} become a new table at {self.target}, and stay in the archive"
-        return f"{what} return to the table in one commit, and leave the archive"
+            return f"copies {what} into a new table at {self.target}; the archive does not change"
+        return f"moves {what} back into the table, in one commit"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What follows from a restore into the table itself."""
+        """Consequences of a restore into the table itself."""
         if self.target or not self.partitions:
             return ()
         notes = ["tables downstream do not read the restored rows again"]
@@ -123,11 +123,11 @@ class RestoreOutcome:
         """The outcome in words."""
         if self.version_after is None:
             return self.plan.sentence
-        place = self.plan.target or self.plan.table
+        table = self.plan.target or self.plan.table
         return (
             f"restored {self.plan.row_count:,} rows of"
             f" {count_of(len(self.plan.values), 'partition')} in version {self.version_after} of"
-            f" {place}, in {self.seconds:.1f} s"
+            f" {table}, in {self.seconds:.1f} s"
         )
 
     def as_json(self) -> dict[str, Any]:

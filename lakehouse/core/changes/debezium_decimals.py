@@ -1,4 +1,4 @@
-"""Decodes Debezium's decimals exactly: `decimal.handling.mode` precise, string or double."""
+"""Decodes Debezium's decimals exactly in each `decimal.handling.mode`: precise, string, double."""
 
 import re
 from decimal import Decimal, InvalidOperation
@@ -12,9 +12,9 @@ _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 _NUMERIC = ("bytes", "int8", "int16", "int32", "int64", "float32", "float64", "float", "double")
 _DECIMAL_TEXT = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
-# The digits of a decimal that a float keeps. Source: C's DBL_DIG
+# A float keeps a decimal with at most this many digits. Source: C's DBL_DIG
 _EXACT_DIGITS = 15
-# More digits than any database has. Longer numbers would take long to convert.
+# No database keeps more digits. The limit also bounds the time of a conversion.
 _MOST_DIGITS = 40_000
 
 
@@ -29,12 +29,12 @@ def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decima
     """A value as a number. `scale` is declared; `text` is the number as the line spells it.
 
     Raises:
-        Undecodable: it is not a decimal, or its number is ambiguous.
+        Undecodable: the value is not a decimal, or is ambiguous.
     """
     if isinstance(value, dict) and is_decimal(value, field):
-        found = cast("dict[str, Any]", value)
-        if type(found.get("scale")) is int:
-            return _unscaled(found.get("value"), found["scale"])
+        members = cast("dict[str, Any]", value)
+        if type(members.get("scale")) is int:
+            return _unscaled(members.get("value"), members["scale"])
     if isinstance(value, bool) or field.name not in ("", _DECIMAL):
         raise _no_decimal(value, field)
     if isinstance(value, int | float) and (not field.type or field.type in _NUMERIC):
@@ -54,7 +54,7 @@ def _no_decimal(value: Any, field: Field) -> Undecodable:
 
 
 def _scale_of(field: Field) -> int:
-    """The scale in the schema part. Source: Kafka Connect, Decimal.SCALE_FIELD"""
+    """The scale in the field's schema. Source: Kafka Connect, Decimal.SCALE_FIELD"""
     try:
         return int((part_of(field.schema, "parameters") or {})["scale"])
     except (KeyError, ValueError) as error:
@@ -64,20 +64,22 @@ def _scale_of(field: Field) -> int:
 def _spelled(value: float) -> str:
     text = repr(value)
     if isinstance(value, float) and sum(map(str.isdigit, text)) > _EXACT_DIGITS:
-        raise Undecodable(f"is {text} inside another value, with more digits than are kept there")
+        raise Undecodable(
+            f"is {text} inside another value, where more than {_EXACT_DIGITS} digits are not kept"
+        )
     return text
 
 
 def _of_mode(value: str, decimals: str | None, scale: int) -> Decimal:
-    """A decimal without a schema, read by the declared mode, or as text if it cannot be Base64."""
+    """A decimal without a schema: read in the declared mode, or as text if it cannot be Base64."""
     if decimals == "precise":
         return _unscaled(value, scale)
     if decimals == "string" or not _BASE64.fullmatch(value):
         return _from_text(value)
     raise Undecodable(
         f"is {shown(value)}, which may be Base64, and no schema names its scale: use"
-        ' schemas.enable=true, or Debezium(decimals="precise") where each DECIMAL is declared with'
-        ' the scale of its source, or decimals="string"'
+        ' schemas.enable=true, or Debezium(decimals="precise") if each DECIMAL is declared with the'
+        ' scale of its source, or decimals="string"'
     )
 
 
@@ -102,7 +104,11 @@ def _from_text(text: str) -> Decimal:
 
 
 def fitting(number: Decimal, precision: int, scale: int) -> str:
-    """The number as plain text, if DECIMAL(precision, scale) holds it exactly."""
+    """The number as plain text.
+
+    Raises:
+        Undecodable: DECIMAL(precision, scale) cannot hold it exactly.
+    """
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     spelled = "".join(map(str, digits)).lstrip("0")

@@ -1,9 +1,10 @@
-"""Decodes a line of Debezium to an event, without its envelope and schema.
+"""Decodes a Debezium line to an event, without its envelope and schema.
 
 **Safety properties**
-- Each declared field of the rows is decoded exactly, or the event has a problem that names the
+- Each declared field of a row is decoded exactly. Otherwise, the event has a problem that names the
   field.
-- A value that Debezium did not send is never loaded: it is null, and its field is in `UNSENT`.
+- A placeholder for a value that Debezium did not send is never loaded: the field is null, and
+  `UNSENT` names it.
 """
 
 import hashlib
@@ -24,24 +25,26 @@ from lakehouse.core.declaration.change_sources import Debezium
 # The member of an event that lists the fields whose values were not sent.
 UNSENT = "_lakehouse_unsent"
 TOMBSTONE = "null"
-# Postgres does not send a large value that did not change. Debezium sends this placeholder instead:
-# as text, also in hstore as JSON; as bytes in Base64 or hex; as an array of these bytes, or of one
-# UUID made of them. In an array of booleans, it cannot be distinguished from values.
+# Postgres does not send a large value that did not change. Debezium sends this placeholder instead,
+# in one of these forms: text, hstore as JSON with this text, bytes in Base64 or hex, an array of
+# these bytes, or an array with one UUID made of them. In an array of booleans, the placeholder
+# cannot be distinguished from values.
 # Source: Debezium's reference, `unavailable.value.placeholder`; UnchangedToastedPlaceholder
 _PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = _PLACEHOLDER.encode()
 _UUID = UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)
 _TEXTS = (_PLACEHOLDER, b64encode(_BYTES).decode(), _BYTES.hex(), str(_UUID))
-_ARRAY_BEGIN = re.compile(r"\[\s*95(?:\.0+)?,\s*95(?:\.0+)?,\s*100\b")  # its first three bytes
+# The first three bytes of the placeholder in an array.
+_ARRAY_BEGIN = re.compile(r"\[\s*95(?:\.0+)?,\s*95(?:\.0+)?,\s*100\b")
 _NOT_SENT = f"was not sent ({_PLACEHOLDER})"
 _NO_NAMES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An event as JSON text and as a value, and its problem, if any.
+    """An event as JSON text and as a value, and its problem, if there is one.
 
-    A tombstone is the text `null`.
+    The text of a tombstone is `null`.
     """
 
     text: str
@@ -56,9 +59,9 @@ def canonical_event(
     fields: Mapping[str, str],
     names: Mapping[str, str] = _NO_NAMES,
 ) -> Event | None:
-    """The event in a line, with these declared fields; `None` if the line is not an object.
+    """The event in a line, decoded to the declared fields; `None` if the line is not an object.
 
-    `names` has the present name of each field by its earlier name.
+    `names` maps earlier names of fields to present ones.
     """
     if line is None:
         return Event(text=TOMBSTONE, value={})
@@ -74,11 +77,11 @@ def canonical_event(
             schema = cast("dict[str, Any]", event["schema"])
         event = event["payload"]
         text = members_of(text)["payload"]
-    return _Decoding(changes, fields, names, event, text).run(schema)
+    return _Decoding(changes, fields, names, event, text).decoded_event(schema)
 
 
 def _is_tombstone(line: Mapping[str, Any], *, has_payload_column: bool) -> bool:
-    """Whether a line is the tombstone after a deletion, in an envelope.
+    """Whether a line is an envelope around a tombstone, which follows a deletion.
 
     Source: Kafka Connect, JsonConverter
     """
@@ -110,7 +113,7 @@ class _Decoding:
         self._problem: str | None = None
         self._unsent: list[str] = []
 
-    def run(self, schema: Mapping[str, Any] | None) -> Event:
+    def decoded_event(self, schema: Mapping[str, Any] | None) -> Event:
         if self._changes.unwrapped:
             event, self._text = self._decoded_row(self._event, self._text, fields_of(schema))
         else:
@@ -119,8 +122,8 @@ class _Decoding:
             if self._operation != "u":
                 self._refuse(
                     f"field {self._unsent[0]} {_NOT_SENT}, and only an update (op u) keeps the"
-                    " value that the row has: use REPLICA IDENTITY FULL at the source; an"
-                    " unwrapped row names its operation with add.fields=op"
+                    " value in the table: use REPLICA IDENTITY FULL at the source; if rows are"
+                    " unwrapped, add.fields=op shows which of them are updates"
                 )
             members = {**members_of(self._text), UNSENT: json.dumps(self._unsent)}
             self._text = object_of(members.items())
@@ -154,7 +157,7 @@ class _Decoding:
         *,
         is_state: bool = True,
     ) -> tuple[dict[str, Any], str]:
-        """The row as a value and as text. `is_state`: this is the row after the change."""
+        """The decoded row, as a value and as text. `is_state`: it is the row after the change."""
         row, text, earlier, problem = with_present_names(row, text, self._names)
         if problem is not None:
             self._refuse(problem)
@@ -177,19 +180,20 @@ class _Decoding:
                     decimals=self._changes.decimals,
                 )
                 try:
-                    found = decoded(value, field, partial(spelled, name))
+                    new_value = decoded(value, field, partial(spelled, name))
                 except Undecodable as error:
                     self._refuse(f"field {name} {error}")
                     continue
-                if found is not value:
-                    replaced[name] = found
+                if new_value is not value:
+                    replaced[name] = new_value
         if not replaced:
             return row, text
         texts = {name: json.dumps(value, ensure_ascii=False) for name, value in replaced.items()}
-        found = {**(members or members_of(text)), **texts}
-        return {**row, **replaced}, object_of(found.items())
+        new_members = {**(members or members_of(text)), **texts}
+        return {**row, **replaced}, object_of(new_members.items())
 
     def _refuse(self, problem: str) -> None:
+        """Records a problem, unless the event already has one."""
         self._problem = self._problem or problem
 
 

@@ -1,4 +1,4 @@
-"""A field of a Debezium event: its declared type, and its type in the line's schema."""
+"""A field of a Debezium event: its declared type, and its type in the schema of the line."""
 
 import binascii
 from base64 import b64decode
@@ -8,15 +8,18 @@ from typing import Any, cast
 
 
 class Undecodable(Exception):
-    """A value that is ambiguous, or that the declared type cannot hold.
+    """A value is ambiguous, or the declared type cannot hold it.
 
-    The text says why, and sometimes what to do.
+    The text gives the reason and, for some reasons, what to do.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field as declared, and its part of the line's schema (`None` if there is no schema)."""
+    """A field as declared, and its part of the line's schema; `None` if there is no schema.
+
+    `decimals` is the declared mode of decimals, if any.
+    """
 
     declared: str
     schema: Mapping[str, Any] | None
@@ -24,12 +27,12 @@ class Field:
 
     @property
     def name(self) -> str:
-        """The semantic type, like `io.debezium.time.Date`, or empty."""
+        """The semantic type, for example `io.debezium.time.Date`; may be empty."""
         return str((self.schema or {}).get("name") or "")
 
     @property
     def type(self) -> str:
-        """The literal type, like `int32`; empty without a schema."""
+        """The literal type, for example `int32`; empty without a schema."""
         return str((self.schema or {}).get("type") or "")
 
     @property
@@ -39,7 +42,7 @@ class Field:
 
 
 def part_of(schema: Mapping[str, Any] | None, part: str) -> Mapping[str, Any] | None:
-    """The schema under the key `part`, like the `items` of an array, or `None`."""
+    """The schema under the key `part`, for example the `items` of an array, or `None`."""
     found = (schema or {}).get(part)
     return cast("Mapping[str, Any]", found) if isinstance(found, dict) else None
 
@@ -53,6 +56,6 @@ def bytes_of(value: str) -> bytes:
 
 
 def shown(value: Any) -> str:
-    """The value for a message, truncated."""
+    """The value as a message shows it: truncated if it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"

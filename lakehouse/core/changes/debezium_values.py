@@ -1,11 +1,11 @@
-"""Decodes values of Debezium's JSON to the declared column types.
+"""Decodes values in Debezium's JSON to the declared column types.
 
-The schema part of a line names the type of each field. If it is missing, a value is decoded only if
-the declared type makes it unambiguous. A date is a number of days in every mode of Debezium, but a
+The schema in a line names the type of each field. Without a schema, a value is decoded only if the
+declared type makes it unambiguous: a date is a number of days in every mode of Debezium, but a
 timestamp may count milli-, micro- or nanoseconds.
 
 **Safety properties**
-- A value is decoded exactly, or is `Undecodable`. Nothing is rounded or guessed.
+- A value is either decoded exactly, or refused (`Undecodable`). Nothing is rounded or guessed.
 
 Source: Debezium's reference, "Data type mappings" of the connectors for PostgreSQL and MySQL;
 `io.debezium.time.*`, `io.debezium.data.Bits`, `VariableScaleDecimal`; Kafka Connect,
@@ -59,13 +59,13 @@ _WHOLE_BITS = {
     "LONG": 64,
 }
 _EXACT_DIGITS = 15
-# Naive, since Debezium counts timestamps without a zone as if they were in UTC.
+# Naive, because Debezium counts timestamps without a time zone as if they were in UTC.
 _EPOCH = datetime(1970, 1, 1)
 _FIRST_DAY, _LAST_DAY = ((day - _EPOCH.date()).days for day in (date.min, date.max))
 
 
 class _Shape(NamedTuple):
-    """A declared type: its name, its precision and scale, or the types inside it."""
+    """A parsed declared type: its name, its precision and scale, or the types inside it."""
 
     kind: str
     precision: int = 10
@@ -89,7 +89,7 @@ def _shape_of(declared: str) -> _Shape:
 def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) -> Any:
     """The value as JSON that Spark reads as the declared type; the same object if unchanged.
 
-    `spelled` returns the number as the line spells it, so that a float loses no digit.
+    `spelled` returns the text of a number in the line, so that a decimal keeps all its digits.
 
     Raises:
         Undecodable: the value is ambiguous, or does not fit the declared type.
@@ -110,7 +110,7 @@ def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) 
         case "FLOAT" | "REAL" | "DOUBLE":
             return _number(value, field) if is_decimal(value, field) else value
         case "BOOLEAN":
-            # MySQL's BOOLEAN is a TINYINT(1), which arrives as a number.
+            # A BOOLEAN of MySQL is a TINYINT(1), which Debezium sends as a number.
             return bool(value) if type(value) is int and value in (0, 1) else value
         case "BINARY":
             return _as_binary(value, field)
@@ -124,10 +124,10 @@ def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) 
 def _decoded_inside(value: Any, field: Field, shape: _Shape) -> Any:
     if shape.kind == "ARRAY" and isinstance(value, list):
         items = cast("list[Any]", value)
-        item = replace(field, declared=shape.inside, schema=part_of(field.schema, "items"))
-        after = [decoded(each, item) for each in items]
-        is_same = all(one is other for one, other in zip(items, after, strict=True))
-        return items if is_same else after
+        item_field = replace(field, declared=shape.inside, schema=part_of(field.schema, "items"))
+        decoded_items = [decoded(each, item_field) for each in items]
+        is_same = all(one is other for one, other in zip(items, decoded_items, strict=True))
+        return items if is_same else decoded_items
     if shape.kind == "MAP" and isinstance(value, dict):
         row = cast("dict[str, Any]", value)
         _, _, type_ = shape.inside.partition(",")  # keys of JSON objects are always strings
@@ -140,26 +140,26 @@ def _decoded_inside(value: Any, field: Field, shape: _Shape) -> Any:
 
 
 def _decoded_members(
-    row: dict[str, Any], field: Field, types: Mapping[str, str], of_all: Mapping[str, Any] | None
+    row: dict[str, Any], field: Field, types: Mapping[str, str], shared: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The members of an object, decoded to these types.
 
-    `of_all` describes all of them; if it is `None`, the fields of the schema do.
+    `shared` is the schema of all members. If it is `None`, each member has its own schema.
     """
-    schema = fields_of(field.schema)
-    found = {
+    schemas = fields_of(field.schema)
+    members = {
         name: (
-            decoded(each, replace(field, declared=types[name], schema=of_all or schema.get(name)))
+            decoded(each, replace(field, declared=types[name], schema=shared or schemas.get(name)))
             if name in types
             else each
         )
         for name, each in row.items()
     }
-    return row if all(found[name] is row[name] for name in found) else found
+    return row if all(members[name] is row[name] for name in members) else members
 
 
 def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
-    """The fields of a struct in the schema, by name; empty without a schema."""
+    """The schemas of the fields in a struct's schema, by name; empty without a schema."""
     schemas: dict[str, Mapping[str, Any]] = {}
     fields = (schema or {}).get("fields")
     for each in cast("list[Any]", fields) if isinstance(fields, list) else []:
@@ -174,7 +174,7 @@ def _number(value: Any, field: Field) -> int | float:
     if number.adjusted() < _EXACT_DIGITS and number == number.to_integral_value():
         return int(number)
     if isinf(as_float := float(number)):
-        raise Undecodable("has more digits than a DOUBLE has")
+        raise Undecodable("is too large for a DOUBLE")
     return as_float
 
 
@@ -185,7 +185,7 @@ def _as_whole_number(value: Any, field: Field, bits: int) -> Any:
         number = decimal_of(value, field, 0, None)
     elif isinstance(value, str):
         raise Undecodable(
-            f"is {shown(value)}, a text, and the line does not say that it is a number: use"
+            f"is {shown(value)}, a text, and the line has no schema that makes it a number: use"
             " schemas.enable=true"
         )
     else:
@@ -267,13 +267,14 @@ def _fraction(value: int, fraction: int, units: int, most_digits: int) -> str:
 def _as_binary(value: Any, field: Field) -> Any:
     if isinstance(value, str) and field.type == "string" and _HEX.fullmatch(value):
         raise Undecodable(
-            f"is {shown(value)}, hex or Base64: use binary.handling.mode=bytes, or declare a STRING"
+            f"is {shown(value)}, which may be hex or Base64: use binary.handling.mode=bytes, or"
+            " declare a STRING"
         )
     return value
 
 
 def _as_text(value: Any, field: Field) -> Any:
-    """Readable text for types that arrive as numbers or bytes; other values unchanged."""
+    """Readable text for types that Debezium sends as numbers or bytes; other values unchanged."""
     if field.schema is None or isinstance(value, bool):
         return value
     if is_decimal(value, field):
@@ -290,7 +291,7 @@ def _as_text(value: Any, field: Field) -> Any:
 
 
 def _iso_time(value: int, units: int) -> str:
-    """A time like `10:30:00.5`. MySQL's TIME may be negative, and longer than a day."""
+    """A time as text, such as `10:30:00.5`. A TIME of MySQL may be negative, or exceed a day."""
     seconds, fraction = divmod(abs(value), units)
     sign = "-" if value < 0 else ""
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -1,4 +1,4 @@
-"""Members of a JSON object as its text spells them, so that one can be rewritten or renamed."""
+"""Splits the text of a JSON object into members, so that they can be replaced or renamed."""
 
 import json
 import re
@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 _MEMBER = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*+")\s*:\s*')
 # A value, and the position after it.
 _scanned: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
-# The beginning of the problem of a row with different values under two names of a column.
+# The problem of a row that has different values under the earlier and the present name of a column
+# begins with this text.
 TWO_NAMES = "different values under two names of a column: "
-# Numbers as spelled, since two different ones may be the same float.
+# Decodes numbers to their spelling, because two different numbers may be the same float.
 _spelled_value = json.JSONDecoder(parse_float=str, parse_int=str).decode
 
 
 class PresentRow(NamedTuple):
     """A row whose fields have their present names, as a value and as JSON text.
 
-    `earlier` are the earlier names of the fields that were renamed, by their present names.
-    `problem` says that two names of a column had different values, which are not null.
+    `earlier` maps the present names of renamed fields to the earlier ones. There is a `problem` if
+    two names of a column have different values, neither of which is null.
     """
 
     row: dict[str, Any]
@@ -30,12 +31,12 @@ class PresentRow(NamedTuple):
 def members_of(text: str) -> dict[str, str]:
     """The members of a JSON object, each value as the text spells it."""
     members = dict[str, str]()
-    place = 0
-    while match := _MEMBER.match(text, place):
+    position = 0
+    while match := _MEMBER.match(text, position):
         spelled = match[1]
-        _, place = _scanned(text, match.end())
+        _, position = _scanned(text, match.end())
         name = spelled[1:-1] if "\\" not in spelled else json.loads(spelled)
-        members[name] = text[match.end() : place]
+        members[name] = text[match.end() : position]
     return members
 
 
@@ -50,15 +51,15 @@ def with_present_names(row: dict[str, Any], text: str, names: Mapping[str, str])
 
     Nothing is changed if the row has no earlier name. A null counts as absent.
     """
-    spellings = [name for name in names if name in row]
-    if not spellings:
+    earlier_names = [name for name in names if name in row]
+    if not earlier_names:
         return PresentRow(row, text)
     members = members_of(text)
     others = {name: value for name, value in row.items() if name not in names}
     texts = {name: members[name] for name in others}
     earlier = dict[str, str]()
     problem: str | None = None
-    for name in spellings:
+    for name in earlier_names:
         present = names[name]
         value = row[name]
         if others.get(present) is None:

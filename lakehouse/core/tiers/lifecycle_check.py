@@ -1,4 +1,4 @@
-"""The verdict of the check `lifecycle`: a bucket's own rules against a table's live files."""
+"""The verdict of the check `lifecycle`: whether a bucket's rules spare a table's live files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _ABANDONED_MS = DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenUpload:
-    """A multipart upload that has not ended, with the bytes of its parts (`None`: unknown)."""
+    """An unfinished multipart upload, with the total size of its parts (`None`: unknown)."""
 
     key: str
     started_ms: int
@@ -28,7 +28,7 @@ class OpenUpload:
 
 
 def unknown_lifecycle(table: str, reason: str) -> CheckResult:
-    """The result if the rules or the tags cannot be read, which does not pass."""
+    """The result if the rules or the tags cannot be read: the check does not pass."""
     sentence = f"it is unknown whether lifecycle rules spare the files of {table}: {reason}"
     return CheckResult(name=_NAME, ok=False, sentence=sentence)
 
@@ -45,16 +45,16 @@ def assess_lifecycle(
     problems = [harm.sentence(live) for harm in harms]
     if live.tagged:
         problems.append(
-            f"{count_of(len(live.tagged), 'needed file')} of {live.table} carry the tag of dead "
-            f"files, like {printable(min(live.tagged))}, since an older version was restored or "
-            "another table borrows them. Use "
-            f"`lakehouse tiers apply {live.table}`, which removes it"
+            f"the tag of dead files is set on {count_of(len(live.tagged), 'needed file')} of "
+            f"{live.table}, for example {printable(min(live.tagged))}, because an older version "
+            "was restored, or another table borrows such a file. Use `lakehouse tiers apply "
+            f"{live.table}`, which removes the tag"
         )
     rule_count = count_of(len(lifecycle.rules), "rule")
     notes = [f"{rule_count} of the bucket: none deletes or archives a live file of {live.table}"]
     if by_tag := rules_by_unknown_tags(lifecycle, live):
         names = ", ".join(repr(name) for name in by_tag)
-        notes.append(f"{names} apply by a tag; this program sets no such tag on its files")
+        notes.append(f"rules for tags that this program does not set on its files: {names}")
     old = [each for each in uploads or () if each.started_ms <= now_ms - _ABANDONED_MS]
     size_bytes = sum(each.size_bytes or 0 for each in old)
     if uploads is None:
@@ -64,11 +64,11 @@ def assess_lifecycle(
         if old:
             unfinished = count_of(len(old), "upload")
             problems.append(
-                f"{unfinished} of more than a day ago never ended ({size_text(size_bytes)}), and "
-                f"no rule ends them. {advice}"
+                f"unfinished for more than a day: {unfinished} ({size_text(size_bytes)}), and no "
+                f"rule ends unfinished uploads. {advice}"
             )
         else:
-            notes.append(f"no rule ends uploads that never finish. {advice}")
+            notes.append(f"no rule ends unfinished uploads. {advice}")
     return CheckResult(
         name=_NAME,
         ok=not problems,

@@ -11,10 +11,11 @@ from typing import Any
 from lakehouse.core.inventory.objects import RESTORED_FIRST
 from lakehouse.core.text import count_of, printable, size_text
 
-# The tag of dead files that `lakehouse tiers apply` sets. Its value is the storage class.
+# The tag that `lakehouse tiers apply` sets on dead files. Its value is the storage class.
 TIER_TAG = "lakehouse-tier"
-# Source: Amazon S3 user guide, "Transitioning objects": no transition below 128 KB, except into
-# GLACIER and DEEP_ARCHIVE with `varies_by_storage_class`; a size in a rule's filter comes first.
+# S3 moves no smaller object, except into GLACIER and DEEP_ARCHIVE with `varies_by_storage_class`.
+# A size in a rule's filter takes precedence.
+# Source: Amazon S3 user guide, "Transitioning objects"
 MINIMUM_BYTES = 128 * 1024
 _ALL_CLASSES = "all_storage_classes_128K"
 _LOG = "_delta_log/"
@@ -22,9 +23,10 @@ _LOG = "_delta_log/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleAction:
-    """What a rule does to current objects: `does` is `deletes` or `moves to GLACIER`.
+    """What a rule does to current objects.
 
-    `storage_class` is empty for an expiration.
+    `does` is `deletes` or, for example, `moves to GLACIER`. `storage_class` is empty for an
+    expiration.
     """
 
     does: str
@@ -98,11 +100,11 @@ class Lifecycle:
 class LiveObjects:
     """The objects that a table's newest version needs, by names relative to its `folder`.
 
-    Objects with `TIER_TAG` that another table borrows are included.
-
-    `folder` is a key that ends in `/`. An unknown size is `None`. `tagged` are the names of those
-    that carry `TIER_TAG`, with the tag's value. `archive` is the folder of the table's archive, or
-    empty if it has none.
+    - `folder`: a key that ends in `/`.
+    - `sizes`: the size of each object; `None` if unknown. Includes the objects with `TIER_TAG` that
+      another table borrows.
+    - `tagged`: the objects that carry `TIER_TAG`, with the tag's value.
+    - `archive`: the folder of the table's archive; empty if there is no archive.
     """
 
     table: str
@@ -133,7 +135,7 @@ class Harm:
             example = printable(self.names[0])
             parts.append(
                 f"{len(self.names)} of {live_files} of {live.table} ({size_text(self.size_bytes)}, "
-                f"like {example})"
+                f"for example {example})"
             )
         if self.touches_log:
             parts.append(f"the log of {live.table}")
@@ -149,7 +151,7 @@ class Harm:
 
 
 def parse_lifecycle(answer: Mapping[str, Any]) -> Lifecycle:
-    """The configuration in S3's answer; an empty answer has no rules."""
+    """The configuration in S3's response; an empty response means no rules."""
     return Lifecycle(
         documents=tuple(answer.get("Rules", ())),
         minimum_size=str(answer.get("TransitionDefaultMinimumObjectSize", "")),
@@ -157,7 +159,7 @@ def parse_lifecycle(answer: Mapping[str, Any]) -> Lifecycle:
 
 
 def parse_rule(document: Mapping[str, Any]) -> LifecycleRule:
-    """One rule. A filter of an unknown kind is ignored, so the rule matches more objects."""
+    """One rule. An unknown kind of filter is ignored, so that the rule matches more objects."""
     condition = document.get("Filter") or {"Prefix": document.get("Prefix", "")}
     condition = {**condition, **condition.get("And", {})}
     tags = [*condition.get("Tags", ()), *([condition["Tag"]] if "Tag" in condition else [])]
@@ -195,9 +197,9 @@ def _when(element: Mapping[str, Any]) -> str:
 def harms_of(lifecycle: Lifecycle, live: LiveObjects) -> list[Harm]:
     """Every action that would delete live files, or move them to a class that must be restored.
 
-    Actions on the log count as well, and those that would delete the table's archive. The age of
-    the files does not matter, since a file that stays live reaches every age. Rules with a tag
-    apply only to files that are known to carry it; see `rules_by_unknown_tags`.
+    Actions on the log count as well, and so do actions that would delete the table's archive. The
+    age of the files does not matter, because a file that stays live reaches every age. A rule with
+    a tag counts only for files that are known to carry the tag; see `rules_by_unknown_tags`.
     """
     harms = list[Harm]()
     for rule in lifecycle.rules:
@@ -221,7 +223,7 @@ def harms_of(lifecycle: Lifecycle, live: LiveObjects) -> list[Harm]:
 
 
 def rules_by_unknown_tags(lifecycle: Lifecycle, live: LiveObjects) -> list[str]:
-    """The names of harmful rules with a foreign tag: no inventory shows which files carry it."""
+    """The names of harmful rules that select by a foreign tag. No inventory shows such tags."""
     return [
         rule.name
         for rule in lifecycle.rules
@@ -242,24 +244,25 @@ def _matching(
     lifecycle: Lifecycle, rule: LifecycleRule, action: LifecycleAction, live: LiveObjects
 ) -> list[str]:
     """The live files to which a rule's action applies, sorted by name."""
-    at_least = 0
-    is_bounded = lifecycle.minimum_size == _ALL_CLASSES and not rule.has_size_filter
-    if action.storage_class and is_bounded:
-        at_least = MINIMUM_BYTES
+    minimum_bytes = 0
+    has_minimum = lifecycle.minimum_size == _ALL_CLASSES and not rule.has_size_filter
+    if action.storage_class and has_minimum:
+        minimum_bytes = MINIMUM_BYTES
     names = list[str]()
     for name, size_bytes in sorted(live.sizes.items()):
         own_tags = {TIER_TAG: live.tagged[name]} if name in live.tagged else {}
         is_tagged = rule.tags.items() <= own_tags.items()
-        is_large = size_bytes is None or size_bytes >= at_least
+        is_large = size_bytes is None or size_bytes >= minimum_bytes
         if is_tagged and is_large and rule.fits(live.folder + name, size_bytes):
             names.append(name)
     return names
 
 
 def tier_rule(prefix: str, storage_class: str) -> dict[str, Any]:
-    """The one rule of a lake that moves tagged dead files; `prefix` is the lake's.
+    """The lifecycle rule that moves a lake's tagged dead files into a storage class.
 
-    Source: AWS, "Transitioning objects": into STANDARD_IA no earlier than 30 days after creation.
+    `prefix` is the lake's prefix in the bucket. Source: AWS, "Transitioning objects": into
+    STANDARD_IA no earlier than 30 days after creation.
     """
     days = 30 if storage_class == "STANDARD_IA" else 0
     tag = {"Key": TIER_TAG, "Value": storage_class}

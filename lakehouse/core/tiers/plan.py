@@ -1,11 +1,13 @@
 """Plans which dead files of a table are tagged for a colder storage class, and whether that pays.
 
+A dead file is a file that a commit removed, and that waits for its vacuum.
+
 **Safety properties** (tests in `core/tiers/test_plan.py`)
-- A file is planned only if the classifier that vacuums use calls it removed and within the
-  retention, and no other table reads it. A live file never is.
+- A file is planned only if no other table reads it, and if the classifier of the vacuums says that
+  it is removed and within the retention. A live file is never planned.
 - A file stays in its class if its time of removal, age or class is unknown, or if a reader has yet
   to read it.
-- `still_dead` repeats these checks against newer facts.
+- `still_dead` repeats these checks with newer facts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,10 +26,10 @@ from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.candidates import classifier_of
 from lakehouse.core.vacuum.facts import VacuumFacts
 
-# Classes whose objects can be read at once, in case an older version is read or restored.
+# Classes whose objects can be read without being restored first, as an older version may be read.
 READ_AT_ONCE = ("STANDARD_IA", "GLACIER_IR")
 TIER_CLASSES = (*READ_AT_ONCE, "GLACIER", "DEEP_ARCHIVE")
-# A record names all files of a run, and each check of the table reads the records.
+# The limit of one run. A record names all its files, and each check of the table reads the records.
 MOST_FILES = 10_000
 # The vacuum runs once a day, so a file stays for up to a day after its retention.
 _VACUUM_DAYS = 1
@@ -36,7 +38,7 @@ _SIZES = (MINIMUM_BYTES, 1024**2, 16 * 1024**2, 128 * 1024**2, 1024**3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadFile:
-    """A removed file in STANDARD. `days` is the time until the vacuum deletes it."""
+    """A removed file in STANDARD. `days` is the number of days until the vacuum deletes it."""
 
     name: str
     size_bytes: int
@@ -49,8 +51,11 @@ class DeadFile:
 class TierRecord:
     """One run of `lakehouse tiers apply` on a table, as the journal stores it.
 
-    - `tagged`: file name -> bytes. `untagged`: needed files that carried the tag.
-    - `predicted_usd`: with all fees, until the vacuum. `saved_usd`: less than without a move.
+    - `tagged`: the tagged files, with their sizes in bytes.
+    - `untagged`: needed files from which the tag was removed.
+    - `spared`: planned files that were not tagged, with the reason.
+    - `predicted_usd`: the cost of the files with all fees, until the vacuum.
+    - `saved_usd`: what the move saves, compared with no move.
     - `is_complete`: the run ended. Otherwise, only some of the files in `tagged` carry the tag.
     """
 
@@ -74,11 +79,11 @@ class TierPlan(Explained):
     - `files`: the files to tag. Without files, `reason` says why.
     - `dead_count`, `dead_bytes`: all removed files within the retention that lie in STANDARD.
     - `stay_usd`, `move_usd`: the cost of `files` until the vacuum, without a move and with one.
-    - `break_even`: class -> size in bytes -> days after which a move pays (`None`: never).
+    - `break_even`: by class and by size in bytes, the days after which a move pays (`None`: never).
     - `untag`: files that carry the tag, but are live again, or borrowed by another table.
-    - `left_count`: files that would also pay, but exceed the limit of one run.
-    - `rule_classes`: the classes of these files, and of those that were tagged before. Each needs a
-      lifecycle rule.
+    - `left_count`: the number of files that would also pay, but exceed the limit of one run.
+    - `rule_classes`: the classes of `files` and of earlier tagged files. Each needs a lifecycle
+      rule.
     """
 
     table: str
@@ -145,7 +150,7 @@ def dead_files(
     if retention_ms is None:
         raise Refused(
             f"tiers of {facts.table}: its retention cannot be understood, so it is unknown how "
-            "long removed files stay. Use a value like 'interval 7 days'"
+            "long removed files stay. Use a value such as 'interval 7 days'"
         )
     is_dead = _dead_by(facts, now_ms=now_ms)
     owners = Owners({facts.table, *facts.tables})
@@ -178,7 +183,7 @@ def plan_tiers(
     classes: Sequence[str] = READ_AT_ONCE,
     untag: Sequence[str] = (),
 ) -> TierPlan:
-    """The plan for the class that saves most; `dead` are the table's `dead_files`."""
+    """The plan for the class that saves the most. `dead` are the table's `dead_files`."""
     paying = {name: _paying(dead, prices, name) for name in classes}
     largest = max([file.size_bytes for file in dead], default=_SIZES[-1])
 
@@ -216,7 +221,7 @@ def plan_tiers(
 def still_dead(
     facts: VacuumFacts, files: Iterable[DeadFile], *, now_ms: int
 ) -> tuple[list[DeadFile], dict[str, str]]:
-    """The planned files that may be tagged by these newer facts, and why the others may not."""
+    """The planned files that may be tagged according to newer facts, and reasons for the others."""
     is_dead = _dead_by(facts, now_ms=now_ms)
     allowed = list[DeadFile]()
     spared = dict[str, str]()
@@ -233,16 +238,16 @@ def still_dead(
 
 
 def _dead_by(facts: VacuumFacts, *, now_ms: int) -> Callable[[str, StoredObject], bool]:
-    """Returns a function that says whether an object, by name, is removed and unread for good."""
+    """Returns a function that decides whether an object is a dead file that no reader needs."""
     classifier: ObjectClassifier = classifier_of(facts, now_ms=now_ms, horizon_ms=None)
     stones = facts.table_files.stones
     kept_for_versions = facts.kept_for_versions
 
     def is_dead(name: str, each: StoredObject) -> bool:
         removed_ms = stones.get(name)
-        is_unread = facts.held_ms is not None and (removed_ms or 0) >= facts.held_ms
-        is_unread = is_unread or name in kept_for_versions
-        return classifier.part_of(name, each) is Part.TOMBSTONED_KEPT and not is_unread
+        has_reader = facts.held_ms is not None and (removed_ms or 0) >= facts.held_ms
+        has_reader = has_reader or name in kept_for_versions
+        return classifier.part_of(name, each) is Part.TOMBSTONED_KEPT and not has_reader
 
     return is_dead
 
@@ -250,7 +255,7 @@ def _dead_by(facts: VacuumFacts, *, now_ms: int) -> Callable[[str, StoredObject]
 def _paying(
     dead: Iterable[DeadFile], prices: TierPrices, storage_class: str
 ) -> list[tuple[float, DeadFile]]:
-    """The files for which a move is cheaper, each with what it saves."""
+    """The files for which a move is cheaper, each with the amount that it saves."""
     gains = list[tuple[float, DeadFile]]()
     for file in dead:
         stay = stay_usd(prices, file.size_bytes, days=file.days)

@@ -1,7 +1,7 @@
 """What a file costs in a storage class, with all fees, and after how many days a move pays.
 
-Moving an object costs a tag, a transition, and at least `minimum_days` in the class, even if the
-object is deleted sooner. S3 bills at least `minimum_bytes` there, plus the overhead of an archive.
+A move costs a tag, a transition, and at least `minimum_days` in the class, even if the object is
+deleted sooner. In the class, S3 bills at least `minimum_bytes`, plus the overhead of an archive.
 Source: Amazon S3 pricing, notes on storage classes; Amazon S3 user guide, "Understanding and
 managing Amazon S3 storage classes".
 """
@@ -24,7 +24,8 @@ _LONGEST_DAYS = 3_650
 class ClassPrices:
     """The prices and the minimums of a storage class.
 
-    An archive stores `overhead_bytes` per object in the class, and `index_bytes` in STANDARD.
+    For each object in an archive class, S3 also bills `overhead_bytes` in the class, and
+    `index_bytes` in STANDARD.
     """
 
     name: str
@@ -39,7 +40,7 @@ class ClassPrices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierPrices:
-    """The prices that a move depends on. `classes` are those into which objects may move."""
+    """The prices that a move depends on. `classes` are the classes into which objects may move."""
 
     standard_usd_per_gb_month: float
     usd_per_1000_gets: float
@@ -56,7 +57,7 @@ def stay_usd(prices: TierPrices, size_bytes: int, *, days: float) -> float:
 def move_usd(
     prices: TierPrices, storage_class: str, size_bytes: int, *, days: float, age_days: float
 ) -> float:
-    """The cost of the same days if the object is tagged now and moves as soon as S3 allows it.
+    """The cost of an object for some days if it is tagged now and moves as soon as S3 allows it.
 
     `age_days` is the time since the object was written.
     """
@@ -76,9 +77,10 @@ def move_usd(
 
 
 def break_even_days(prices: TierPrices, storage_class: str, size_bytes: int) -> int | None:
-    """The fewest whole days for which a move of an old object is cheaper; `None` if there are none.
+    """The fewest whole days after which a move of an object is cheaper; `None` if it never is.
 
-    The object is old enough to move at once. If a move pays after some days, it pays after more.
+    The object is assumed to be old enough to move at once. If a move pays after some days, it also
+    pays after more days.
     """
 
     def pays(days: int) -> bool:

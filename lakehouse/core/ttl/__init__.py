@@ -1,1 +1,1 @@
-"""Decides which rows of a table are past their time."""
+"""Decides which rows of a table have expired."""

@@ -1,7 +1,7 @@
 """The bounds of a table's time column in each data file, from the log.
 
-Delta writes times in statistics with milliseconds: a minimum is at most a millisecond too early,
-and so is a maximum. Both are whole milliseconds here, and a row of a file is always before the
+Delta truncates the times in statistics to milliseconds, so minimum and maximum are up to a
+millisecond too early. Both are whole milliseconds here. The time of a row is always less than the
 maximum plus one. Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, truncation of times.
 """
 
@@ -15,16 +15,16 @@ from lakehouse.core.delta.partition_values import typed_partition
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.units import DAY_MS
 
-_EPOCH = datetime(1970, 1, 1)  # naive, as all times of a log are read here: they are UTC
+_EPOCH = datetime(1970, 1, 1)  # naive, like all times that are read from a log here; they are UTC
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeBounds:
-    """The bounds of the time column in one file; `None` is unknown.
+    """The bounds of the time column in one file; `None` means unknown.
 
-    `is_tight`: the bounds are those of rows that are still there. With a deletion vector, they may
-    be those of deleted rows.
+    `is_tight`: rows with these times still exist. Otherwise, a deletion vector may have deleted
+    them.
     """
 
     min_ms: int | None = None
@@ -49,7 +49,7 @@ class TtlFacts:
 
 
 def bounds_of_partition(file: DataFile, column: Column) -> TimeBounds:
-    """The bounds in a file of a table that is partitioned by the time column."""
+    """The bounds in a file of a table that is partitioned by its time column."""
     time_ms = time_ms_of(dict(file.partition)[column.name], column)
     if time_ms is None:
         return TimeBounds(null_count=file.row_count, is_tight=True)
@@ -57,7 +57,7 @@ def bounds_of_partition(file: DataFile, column: Column) -> TimeBounds:
 
 
 def bounds_in_statistics(text: str | None, column: Column) -> TimeBounds:
-    """The bounds in a file's statistics, which are JSON; unknown if they lack the column."""
+    """The bounds in a file's statistics (JSON); unknown if they lack the column."""
     try:
         statistics = cast("dict[str, Any]", json.loads(text or ""))
         nulls = statistics.get("nullCount", {}).get(column.name)

@@ -21,7 +21,7 @@ class TtlOutcome:
 
     @property
     def deleted_rows(self) -> int | None:
-        """The rows that the commits deleted; `None` if a commit does not record them."""
+        """The number of rows that the commits deleted; `None` if a commit does not record it."""
         counts = [commit.metrics.get("numDeletedRows", "") for commit in self.commits]
         if not all(count.isdigit() for count in counts):
             return None

@@ -1,21 +1,21 @@
-"""Plans which rows of a table are past their time, and in which steps they are deleted.
+"""Plans which rows of a table have expired, and in which steps they are deleted.
 
-1. The cutoff is `Ttl.days` before now, or before the newest row. It is frozen: all steps of a run
-   delete the rows before this cutoff, and no others. A row without a time is kept.
-2. A file whose rows are all before the cutoff is past it. A file that may have rows on both sides
-   straddles it.
-3. Partitions in which every file is past the cutoff are removed by metadata alone. If the table is
-   partitioned by the time column itself, that is all.
-4. Delta scans the remaining files. It rewrites those that straddle the cutoff, or marks their rows
-   in deletion vectors. A step takes whole partitions, up to `Compaction.max_bytes_per_run` bytes of
-   such files.
+1. The cutoff is `Ttl.days` before now, or before the newest row. It does not change during a run:
+   all steps delete rows before this cutoff, and no other rows. A row without a time is kept.
+2. A file is expired if all its rows are before the cutoff. A file straddles the cutoff if it may
+   have rows on both sides.
+3. Partitions in which every file is expired are removed by metadata alone. If the table is
+   partitioned by the time column, no other step is needed.
+4. Delta scans the remaining files. It rewrites the files that straddle the cutoff, or marks their
+   rows in deletion vectors. Each step takes whole partitions, with up to
+   `Compaction.max_bytes_per_run` bytes of straddling files.
 
 **Safety properties** (tests in `test_plan.py`)
-- Rows at the cutoff or later, and rows without a time, are in no step.
-- A file without statistics is never taken to be past the cutoff. Neither such a file nor a time in
-  the future counts as the newest row.
-- An adopted table loses nothing by metadata alone, unless it is partitioned by the time column:
-  another program may add new rows to a partition at the same moment.
+- No step deletes rows at the cutoff or later, or rows without a time.
+- A file without statistics never counts as expired. Neither such a file nor a time in the future
+  determines the newest row.
+- In an adopted table, no partition is removed by metadata alone, unless the table is partitioned by
+  the time column: another program may add new rows to a partition at the same moment.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ from lakehouse.core.ttl.steps import TtlStep, files_by_age, plan_steps
 from lakehouse.core.units import DAY_MS
 
 TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
-# Rows of a machine whose clock is ahead count as rows of now. Later times are errors.
+# A machine's clock may be ahead by this much: such a time counts as now. Later times are ignored.
 _CLOCK_AHEAD_MS = DAY_MS
 _FIGURES = (
     *(
@@ -58,12 +58,12 @@ _FIGURES = (
 class TtlPlan(Explained):
     """The steps that delete a table's rows before `cutoff_ms`. Without steps, `reason` says why.
 
-    - `cutoff_ms` is `None` if no row's time is known. `newest_ms`: the newest known row; only for
-      `clock="newest_row"`.
-    - `expired_files`, `expired_bytes`: files whose rows are all past. `straddling_files`,
-      `straddling_bytes`: files that may have such rows, and others.
+    - `cutoff_ms`: `None` if the time of no row is known.
+    - `newest_ms`: the time of the newest known row; `None` unless `clock="newest_row"`.
+    - `expired_files`, `expired_bytes`: files in which all rows are before the cutoff.
+    - `straddling_files`, `straddling_bytes`: files that may have rows on both sides of the cutoff.
     - `null_rows`: rows without a time, which are kept; `None` if unknown.
-    - `gone_ms`: from then on, a vacuum deletes the removed files.
+    - `gone_ms`: the time from which a vacuum deletes the removed files.
     """
 
     table: str
@@ -85,18 +85,18 @@ class TtlPlan(Explained):
 
     @property
     def least_rows(self) -> int:
-        """The rows that are deleted at least."""
+        """The minimum number of deleted rows."""
         return sum(step.least_rows for step in self.steps)
 
     @property
     def most_rows(self) -> int | None:
-        """The rows that are deleted at most; `None` if unknown."""
+        """The maximum number of deleted rows; `None` if unknown."""
         rows = [step.most_rows for step in self.steps]
         return None if None in rows else sum(each or 0 for each in rows)
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The plan without its steps, for the metadata of its commits."""
+        """The plan without its steps, for the metadata of the run's commits."""
         figures = {name: getattr(self, name) for name in _FIGURES}
         return {
             **figures,
@@ -123,10 +123,10 @@ class TtlPlan(Explained):
 
 
 def time_column(table: Table, ttl: Ttl, snapshot: Snapshot) -> Column:
-    """The column of a table's TTL.
+    """The time column of a table's TTL.
 
     Raises:
-        Refused: there is no such column, or it is no date or timestamp.
+        Refused: the column does not exist, or is not a date or timestamp.
     """
     for column in snapshot.columns:
         if column.name.lower() == ttl.column.lower():
@@ -153,8 +153,8 @@ def plan_ttl(table: Table, ttl: Ttl, facts: TtlFacts, *, rates: Rates, now_ms: i
     column = time_column(table, ttl, snapshot)
     if snapshot.properties.get("delta.appendOnly", "false").lower() == "true":
         raise Refused(
-            f"TTL of {table.key}: its property delta.appendOnly forbids deletions. Either set it "
-            "to false, or leave out ttl="
+            f"TTL of {table.key}: its property delta.appendOnly forbids deletions. Either set the "
+            "property to false, or remove ttl= from the declaration"
         )
     newest_ms = _newest_ms(facts, now_ms) if ttl.clock == "newest_row" else None
     clock_ms = newest_ms if ttl.clock == "newest_row" else now_ms
@@ -163,7 +163,7 @@ def plan_ttl(table: Table, ttl: Ttl, facts: TtlFacts, *, rates: Rates, now_ms: i
         cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
     expired, straddling = files_by_age(facts, cutoff_ms)
     if column.name in snapshot.partition_columns:
-        straddling = ()  # what is not expired has a later date, or none
+        straddling = ()  # all rows of a file have the same time, or none
     steps = tuple(plan_steps(table, facts, column, expired, straddling))
     kept_nulls = [facts.bounds_of(file).null_count for file in snapshot.files]
     work = MergeWork(
@@ -194,9 +194,10 @@ def plan_ttl(table: Table, ttl: Ttl, facts: TtlFacts, *, rates: Rates, now_ms: i
 
 
 def _newest_ms(facts: TtlFacts, now_ms: int) -> int | None:
-    """The newest time that a row is known to have, at most now; `None` if none is known.
+    """The newest known time of a row, at most now; `None` if no time is known.
 
-    In a file with an impossible maximum, or whose newest rows may be deleted, the minimum counts.
+    The minimum of a file is used if its maximum is in the future, or if the rows with the maximum
+    may be deleted.
     """
     known = list[int]()
     for file in facts.snapshot.files:
@@ -258,6 +259,6 @@ def _notes(plan: TtlPlan, table: Table, facts: TtlFacts) -> Iterable[str]:
             "delta.enableDeletionVectors, or partitions by time"
         )
     if table.archive is not None:
-        yield "rows in the archive stay there until Archive.keep_days are over"
+        yield "archived rows stay in the archive until Archive.keep_days have passed"
     if isinstance(table.write, Merge):
         yield "a later change of a deleted key inserts its row again, until the next run"

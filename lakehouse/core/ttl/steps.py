@@ -1,4 +1,4 @@
-"""Splits the files that hold rows past their time into the DELETE statements of a TTL run."""
+"""Splits the files that have expired rows into the DELETE statements of a TTL run."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,20 @@ from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import Column, DataFile, PartitionValues, by_partition
 from lakehouse.core.ttl.facts import TimeBounds, TtlFacts
 
-# Spark plans a condition on this many partitions in about a second.
+# The most partitions of one step. Spark plans a condition on this many in about a second.
 _STEP_PARTITIONS = 5_000
 PartitionFiles = tuple[PartitionValues, Sequence[DataFile]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtlStep:
-    """One DELETE. `partitions` limits it to these partitions; `None` is the whole table.
+    """One DELETE statement.
 
-    - `by_metadata`: only the log changes. The step then removes the `files` (paths), and no others.
-    - `scanned_bytes`: size of the files that Delta may rewrite.
-    - `least_rows`, `most_rows`: bounds of the deleted rows; `most_rows` is `None` if unknown.
+    - `partitions`: the partitions to which the statement is limited; `None` for the whole table.
+    - `by_metadata`: the step changes only the log. It must remove exactly `files`, which are paths.
+    - `scanned_bytes`: the size of the files that Delta may rewrite.
+    - `least_rows`, `most_rows`: bounds of the number of deleted rows; `most_rows` is `None` if
+      unknown.
     """
 
     partitions: tuple[PartitionValues, ...] | None
@@ -34,7 +36,7 @@ class TtlStep:
 def files_by_age(
     facts: TtlFacts, cutoff_ms: int | None
 ) -> tuple[Sequence[DataFile], Sequence[DataFile]]:
-    """The files past the cutoff, and those that may straddle it."""
+    """The files whose rows are all before the cutoff, and the files that may straddle it."""
     expired = list[DataFile]()
     straddling = list[DataFile]()
     for file in facts.snapshot.files if cutoff_ms is not None else ():
@@ -64,23 +66,23 @@ def plan_steps(
     expired: Sequence[DataFile],
     straddling: Sequence[DataFile],
 ) -> Iterable[TtlStep]:
-    """The statements that delete the rows of these files: the cheapest first."""
+    """The steps that delete the expired rows of these files, cheapest step first."""
     snapshot = facts.snapshot
     if not expired and not straddling:
         return
     if column.name in snapshot.partition_columns:
-        # The condition on the time itself is exact, whatever is committed meanwhile.
+        # A condition on the time column deletes no other row, whatever is committed meanwhile.
         yield _step(facts, None, expired, (), by_metadata=True)
         return
     columns = by_name(snapshot.columns)
 
-    def place_of(file: DataFile) -> tuple[object, ...]:
+    def partition_of(file: DataFile) -> tuple[object, ...]:
         return typed_partition(file.partition, columns)
 
     expired_paths = {file.path for file in expired}
-    kept = {place_of(file) for file in snapshot.files if file.path not in expired_paths}
-    is_alone = not isinstance(table.write, Adopted) and bool(snapshot.partition_columns)
-    whole = [file for file in expired if is_alone and place_of(file) not in kept]
+    kept = {partition_of(file) for file in snapshot.files if file.path not in expired_paths}
+    removes_partitions = not isinstance(table.write, Adopted) and bool(snapshot.partition_columns)
+    whole = [file for file in expired if removes_partitions and partition_of(file) not in kept]
     for group in _groups([(each, 0) for each in by_partition(whole).items()], limit_bytes=0):
         partitions = tuple(partition for partition, _ in group)
         files = [file for _, members in group for file in members]
@@ -109,7 +111,7 @@ def plan_steps(
 def _groups(
     sized: Iterable[tuple[PartitionFiles, int]], *, limit_bytes: int
 ) -> Iterable[Sequence[PartitionFiles]]:
-    """Groups of partitions up to this size (0: no limit); a larger partition is alone."""
+    """Groups of partitions up to this size (0: no limit). A larger partition is its own group."""
     group = list[PartitionFiles]()
     group_bytes = 0
     for part, size_bytes in sized:
@@ -150,7 +152,7 @@ def _live_rows(file: DataFile) -> int | None:
 
 
 def _rows_with_time(file: DataFile, bounds: TimeBounds) -> int | None:
-    """The most rows of a file that may have a time."""
+    """The maximum number of rows in a file that have a time; `None` if unknown."""
     rows = _live_rows(file)
     if rows is None or bounds.null_count is None or file.deleted_row_count:
         return rows

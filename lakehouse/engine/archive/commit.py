@@ -1,4 +1,4 @@
-"""The commit by which partitions leave a table: checked before, and compared afterwards."""
+"""The commit that removes archived partitions from a table, and the checks before and after it."""
 
 import json
 
@@ -8,7 +8,7 @@ from lakehouse.core.archive.records import APP_ID, ArchiveOperation
 from lakehouse.core.delta.commits import ROWS_MOVED, Commit
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken
-from lakehouse.core.text import first_names
+from lakehouse.core.text import count_of, first_names
 from lakehouse.engine.archive.records import (
     archive_operations,
     expect_commit,
@@ -21,16 +21,16 @@ from lakehouse.engine.spark import session_confs, statements
 
 
 def has_files_of(lake: Lake, facts: TableFacts, operation: ArchiveOperation) -> bool:
-    """Whether a DELETE of the partitions would remove the recorded files, as they were recorded.
+    """Whether a DELETE of the partitions would remove exactly the recorded files, unchanged.
 
-    A commit that gave one of them a deletion vector has deleted rows that the archive has.
+    A file that got a deletion vector afterwards has changed: the archive has its deleted rows.
     """
     snapshot = facts.snapshot
     partitions = [each.values for each in operation.partitions]
-    now = {
+    current_paths = {
         file.path for files in files_by_partition(snapshot, partitions).values() for file in files
     }
-    if snapshot.table_id != operation.table_id or now != operation.sources:
+    if snapshot.table_id != operation.table_id or current_paths != operation.sources:
         return False
     history = history_since(lake.store, facts.history, operation.version)
     commits = history.between(operation.version, snapshot.version)
@@ -52,7 +52,7 @@ def delete_partitions(
 ) -> None:
     """Removes the partitions from the table of `facts` in one commit, which must be verified.
 
-    The commit has the plan's figures, and the time at which the run began.
+    The commit's metadata has the plan's figures, and the time at which the run began.
     """
     snapshot = facts.snapshot
     predicate = statements.partition_predicate(
@@ -83,8 +83,8 @@ def verify_delete(lake: Lake, table_key: str) -> int | None:
     """Compares the last unverified commit, if there is one, with its record; returns its version.
 
     Raises:
-        Broken: it removed other files than recorded, or another program changed them just before.
-            The next run goes on.
+        Broken: the commit removed other files than recorded, or another program changed the files
+            just before it. This is reported once: the next run continues.
     """
     expected = expected_commit(lake.store, table_key)
     facts = None if expected is None else lake.facts(table_key)
@@ -111,24 +111,26 @@ def verify_delete(lake: Lake, table_key: str) -> int | None:
     if changed:
         raise Broken(
             f"archive of {table_key}: version {changed[0]}, of another program, changed files of"
-            f" these partitions just before version {commit.version} removed them, so the archive"
-            " may have rows that it deleted, or lack rows that it wrote. Compare these partitions"
-            f" in version {commit.version - 1} with their archived files, before a vacuum deletes"
-            f" that version's. If they differ, use `lakehouse archive restore {table_key}"
-            " --into-source`, and repeat the change"
+            f" the archived partitions just before version {commit.version} removed them. The"
+            f" archive may have rows that version {changed[0]} deleted, or lack rows that it wrote."
+            f" Before a vacuum deletes the files of version {commit.version - 1}, compare these"
+            f" partitions in version {commit.version - 1} with their archived files. If they"
+            f" differ, use `lakehouse archive restore {table_key} --into-source`, and repeat the"
+            " change"
         )
     removed = {*commit.removed_paths}
     if extra := sorted(removed - operation.sources):
         raise Broken(
-            f"archive of {table_key}: version {commit.version} also removed {len(extra)} file(s)"
-            f" that another program had just added, like {first_names(extra, most=1)}. Their rows"
-            f" are in version {commit.version - 1} only. Append them to the table again, before a"
-            " vacuum deletes these files"
+            f"archive of {table_key}: version {commit.version} also removed"
+            f" {count_of(len(extra), 'file')} that another program had just added, for example"
+            f" {first_names(extra, most=1)}. Their rows are in version {commit.version - 1} only."
+            " Append these rows to the table again, before a vacuum deletes the files"
         )
     if removed != operation.sources or commit.added_paths:
         raise Broken(
-            f"archive of {table_key}: version {commit.version} removed {len(removed)} of"
-            f" {len(operation.sources)} files and added {len(commit.added_paths)}. Compare it with"
-            f" operation {number} of the archive"
+            f"archive of {table_key}: version {commit.version} removed {len(removed)} of the"
+            f" {count_of(len(operation.sources), 'file')} of operation {number}, and added"
+            f" {count_of(len(commit.added_paths), 'file')}. Compare this version with the"
+            " operation's record"
         )
     return commit.version

@@ -1,10 +1,11 @@
 """Copies files into an archive, and compares the copies with their originals.
 
-On a disk, the content is read before and after the copy, and its SHA-256 is compared. S3 copies by
-itself, and only an object that still has the ETag that was listed. If the copy has another ETag,
-which encryption and uploads in parts can explain, the ends of both objects are compared: they hold
-the footer, with the sizes and statistics of all columns. The size of each copy, and the row count
-in its footer, are compared in both cases.
+The size of each copy, and the row count in its footer, are always compared. In addition:
+
+- On a disk, the content is read before and after the copy, and its SHA-256 is compared.
+- S3 copies an object only if it still has the listed ETag. The copy may have another ETag if it is
+  encrypted or was uploaded in parts. In that case, the ends of both objects are compared: they hold
+  the footer, with the sizes and statistics of all columns.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lakehouse.core.archive.records import ArchivedFile, ArchiveOperation
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.errors import Broken
-from lakehouse.core.text import first_names
+from lakehouse.core.text import count_of, first_names
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import LOCAL, Store
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 16
 # Nearly all footers are smaller than this.
 _FOOTER_BYTES = 64 * 1024
-_LENGTH_BYTES = 8  # of the footer: four bytes, then `PAR1`
+# A Parquet file ends with the length of its footer (four bytes) and `PAR1`.
+_LENGTH_BYTES = 8
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,9 +36,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """A file to copy: its name in the lake, and what is known about it.
+    """A file to copy into the archive.
 
-    `path` is recorded as the source. `row_count` is `None` if the log lacks it.
+    `name` is its name in the lake. `path` is recorded as its source. `row_count` is `None` if the
+    log lacks it.
     """
 
     path: str
@@ -54,10 +57,10 @@ def stored_name(table_key: str, path: str) -> str:
 
 
 def measured(store: Store, sources: Sequence[SourceFile]) -> list[ArchivedFile]:
-    """The files to record, with their checksums, and with row counts from footers if necessary.
+    """The files to record, with their checksums. A missing row count is read from the footer.
 
     Raises:
-        Broken: a file is missing, or has another size than the log says.
+        Broken: a file is missing, or does not have the size in the log.
     """
     return _in_parallel(lambda source: _measured(store, source), sources)
 
@@ -70,18 +73,18 @@ def copy_files(lake: Lake, table_key: str, operation: ArchiveOperation) -> None:
         name = source_name(table_key, file)
         copied = store.stat(file.archived)
         if copied is not None and copied.size_bytes == file.size_bytes:
-            return  # an earlier run copied it: a copy appears complete or not at all
+            return  # an earlier run copied the file; there are no partial copies
         original = store.stat(name)
         if original is None:
             raise Broken(f"archive of {table_key}: {name} is missing. Check the table")
         if store.bucket != LOCAL:
             if store.checksum(original) != file.checksum:
                 raise Broken(
-                    f"archive of {table_key}: {name} was written again since the operation was"
-                    " recorded, and files of a table never change. Check the table"
+                    f"archive of {table_key}: {name} was written again after the operation was"
+                    " recorded, although a table's files never change. Check the table"
                 )
             original = replace(original, storage_class=operation.storage_class)
-        # A lifecycle rule on a tag of the table's files must not follow their copies.
+        # A lifecycle rule that selects the table's files by a tag must not apply to their copies.
         store.copy(original, file.archived, keep_tags=False)
 
     _in_parallel(copy, operation.files)
@@ -91,19 +94,20 @@ def compare_copies(lake: Lake, table_key: str, operation: ArchiveOperation) -> N
     """Compares size, content and row count of each copy with the record.
 
     Raises:
-        Broken: some differ. These copies are deleted, so that the next run copies them again.
+        Broken: some copies differ. They are deleted, so that the next run copies them again.
     """
-    found = _in_parallel(lambda file: _difference(lake.store, table_key, file), operation.files)
+    reasons = _in_parallel(lambda file: _difference(lake.store, table_key, file), operation.files)
     differing = {
-        file.archived: why for file, why in zip(operation.files, found, strict=True) if why
+        file.archived: why for file, why in zip(operation.files, reasons, strict=True) if why
     }
     if differing:
         lake.store.delete(differing)
         first = min(differing)
         raise Broken(
-            f"archive of {table_key}: {len(differing)} copies differ from their files, like"
-            f" {first_names([first])}: {differing[first]}. The table is unchanged, and these copies"
-            " are deleted. Check the storage, and run it again"
+            f"archive of {table_key}: different from the original:"
+            f" {count_of(len(differing), 'archived file')}, for example {first_names([first])}"
+            f" ({differing[first]}). The table is unchanged, and these copies were deleted. Check"
+            " the storage, then run the archive again"
         )
 
 
@@ -126,7 +130,7 @@ def row_count_in_footer(store: Store, name: str) -> int:
 
 
 def _end_of(store: Store, name: str) -> bytes:
-    """The end of a Parquet file, with its whole footer."""
+    """The end of a Parquet file, including its complete footer."""
     end = store.read_end(name, _FOOTER_BYTES)
     needed = int.from_bytes(end[-_LENGTH_BYTES:-4], "little") + _LENGTH_BYTES
     if needed > len(end) and len(end) == _FOOTER_BYTES:
@@ -145,22 +149,24 @@ def _parsed(end: bytes, name: str) -> "FileMetaData":
     try:
         return pq.read_metadata(pa.BufferReader(end))
     except (pa.ArrowInvalid, OSError) as error:
-        raise Broken(f"{name} is no readable Parquet file ({error}). Check the storage") from error
+        raise Broken(
+            f"{name} is not a readable Parquet file ({error}). Check the storage"
+        ) from error
 
 
 def source_name(table_key: str, file: ArchivedFile) -> str:
     """The name in the lake of the file that is copied."""
     if file.source.startswith("_lakehouse/"):
-        return file.source  # Spark wrote it
+        return file.source  # Spark wrote this file (`rewritten`)
     return stored_name(table_key, file.source)
 
 
 def _measured(store: Store, source: SourceFile) -> ArchivedFile:
     stored = store.stat(source.name)
     if stored is None or stored.size_bytes != source.size_bytes:
-        found = "missing" if stored is None else f"{stored.size_bytes} bytes long"
+        actual = "missing" if stored is None else f"{stored.size_bytes} bytes long"
         raise Broken(
-            f"archive: {source.name} is {found}, and the log says {source.size_bytes} bytes. Check"
+            f"archive: {source.name} is {actual}, but the log says {source.size_bytes} bytes. Check"
             " the table"
         )
     row_count = source.row_count
@@ -183,7 +189,7 @@ def _difference(store: Store, table_key: str, file: ArchivedFile) -> str:
     checksum = store.checksum(stored)
     end = _end_of(store, file.archived)
     if checksum != file.checksum:
-        # ETags of encrypted objects, or of those that were uploaded in parts, change with a copy.
+        # A copy of an object that is encrypted, or was uploaded in parts, gets another ETag.
         may_be_equal = checksum.startswith("etag:")
         if not may_be_equal or end != _end_of(store, source_name(table_key, file)):
             return f"its content has the checksum {checksum} instead of {file.checksum}"
@@ -202,6 +208,6 @@ def _in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 
 def requests_since(store: Store, before: Mapping[str, int]) -> dict[str, int]:
-    """The S3 requests of a store since it had counted `before`."""
+    """The S3 requests that a store sent after its counts were `before`."""
     counted = {name: count - before.get(name, 0) for name, count in store.requests.items()}
     return {name: count for name, count in counted.items() if count}

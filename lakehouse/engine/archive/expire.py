@@ -1,21 +1,21 @@
-"""Deletes archived files that are past their time, or whose rows are back in the table.
+"""Deletes archived files of expired partitions, and of rows that were restored into the table.
 
 1. This machine's clock is compared with the storage's, because the age of a partition is computed
    from this machine's clock.
 2. The table's lock is taken. The log, the records of the archive and a listing of its folder are
    read, and the plan is made.
-3. A record names the expired partitions. From then on they are not part of the archive.
-4. Before each batch, log and records are read again. Files that the archive has by then stay. The
-   remaining files are deleted.
+3. A record that names the expired partitions is written. It removes them from the archive.
+4. Files are deleted in batches. Before each batch, the log and the records are read again. Files
+   that are in the archive again are kept, and the other files of the batch are deleted.
 5. The oldest records are folded into one if nothing needs them any more.
 
 **Safety properties** (tests in `test_expire.py`)
 - Only files below `archive/<layer>/<table>/` that a record names are deleted, and only after the
-  record of an `expire`, or the commit of a restore, took them out of the archive.
-- While an interrupted operation is unsettled, nothing is deleted.
-- A run that is killed at any step leaves files that the next run deletes.
-- No record is folded while a file of its is stored, an archived partition comes from it, a commit
-  has yet to be compared with a record, or a `RESTORE` could bring back a version before it.
+  record of an `expire`, or the commit of a restore, removed them from the archive.
+- While an operation is interrupted, nothing is deleted.
+- A run may be killed at any step. The next run deletes the remaining files.
+- A record is not folded while one of its files is stored, a partition in the archive comes from it,
+  or a `RESTORE` could undo its operation. While a commit is unverified, no record is folded.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ from lakehouse.core.archive.expire import (
     ExpireFacts,
     ExpireOutcome,
     ExpirePlan,
-    files_that_left,
     fold_records,
     foldable_records,
     plan_expire,
+    unarchived_files,
 )
 from lakehouse.core.archive.records import ArchiveOperation
 from lakehouse.core.declaration.table import Table
@@ -54,7 +54,7 @@ def rehearse_expire(lake: Lake, table: Table) -> ExpirePlan | None:
 
 
 def expire(lake: Lake, table: Table, *, owner: str | None = None) -> ExpireOutcome | None:
-    """Deletes archived files past their time; `None` if there is no table.
+    """Deletes the archived files that are no longer needed; `None` if there is no table.
 
     `owner` names the caller in the lock.
 
@@ -82,13 +82,13 @@ def expire(lake: Lake, table: Table, *, owner: str | None = None) -> ExpireOutco
 
 
 def _fold(lake: Lake, table: Table, facts: ExpireFacts) -> None:
-    """Folds the records that nothing needed when `facts` were read. The table's lock is held."""
+    """Folds records that were no longer needed as of `facts`. The caller holds the table's lock."""
     days = 0 if table.archive is None else table.archive.older_than_days
     fold = partial(foldable_records, facts, older_than_days=days, now_ms=now_ms())
     if not fold(oldest_version=facts.table.snapshot.version):
-        return  # the log need not be listed
+        return  # nothing can be folded, so the log need not be listed for its oldest version
     if expected_commit(lake.store, table.key) is not None:
-        return  # the next archive run compares that commit with its record
+        return  # the next archive run must compare this commit with its record
     folder = f"{table.key}/_delta_log"
     names = (file.name.removeprefix(f"{folder}/")[:20] for file in lake.store.list(folder))
     oldest_version = min((int(name) for name in names if name.isdigit()), default=0)
@@ -116,7 +116,7 @@ def _gather(lake: Lake, table: Table) -> ExpireFacts | None:
 
 
 def _operation(facts: ExpireFacts, plan: ExpirePlan) -> ArchiveOperation:
-    """The record of the partitions that leave the archive."""
+    """The record that removes the expired partitions from the archive."""
     return ArchiveOperation(
         number=facts.contents.last_number + 1,
         kind="expire",
@@ -132,12 +132,12 @@ def _operation(facts: ExpireFacts, plan: ExpirePlan) -> ArchiveOperation:
 def _delete(
     lake: Lake, table: Table, outcome: ExpireOutcome, names: Sequence[str]
 ) -> ExpireOutcome:
-    """The outcome after a batch, whose files are deleted if they may still be deleted."""
+    """Deletes the files of a batch that may still be deleted; returns the extended outcome."""
     facts = _gather(lake, table)
-    left = set[str]() if facts is None else files_that_left(facts, now_ms=now_ms())
-    remaining = [name for name in names if name in left]
-    failed = lake.store.delete_each(remaining)
-    deleted = [name for name in remaining if name not in failed]
+    allowed = set[str]() if facts is None else unarchived_files(facts, now_ms=now_ms())
+    confirmed = [name for name in names if name in allowed]
+    failed = lake.store.delete_each(confirmed)
+    deleted = [name for name in confirmed if name not in failed]
     return replace(
         outcome,
         deleted_files=outcome.deleted_files + len(deleted),

@@ -1,14 +1,14 @@
 """Reads a declared table from a user's own program, with or without its archive.
 
-1. The table's log is read once. Its newest version V is the one that is read.
-2. With the archive: the records of the archive are read, and folded as of V.
+1. The table's log is read once. The read uses its newest version V.
+2. With the archive: the records are read, and the contents of the archive as of V are computed.
 3. The rows of V and those of the archived files are combined by column name.
 
 **Safety properties** (tests in `test_read.py`)
-- Each row is in exactly one place: whether an archive operation is part of the table is decided by
-  V alone, because the commit that moves rows also records the operation.
-- A missing file is an error, whatever the session's settings are. Its rows are not left out
-  (`long/test_archive_readback.py`).
+- Each row is read exactly once: V alone decides which operations are applied, because the commit
+  that moves rows also carries the operation's number.
+- A missing file is an error, whatever the session's settings are. Its rows are never omitted
+  silently (`long/test_archive_readback.py`).
 """
 
 import os
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-# A file that is missing or damaged is an error, also in a session that ignores such files.
-# Partition values of timestamps are in UTC.
+# A missing or damaged file is an error, even in a session that ignores such files. Timestamps in
+# the names of partition folders are in UTC.
 _READ_EXACTLY = {
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
@@ -55,11 +55,11 @@ _READ_EXACTLY = {
 def read(
     table: Table | str, *, spark: "SparkSession | None" = None, with_archive: bool = False
 ) -> "DataFrame":
-    """The rows of a declared table, by its key or declaration, at its newest version.
+    """The rows of a declared table (a key or a declaration) at its newest version.
 
-    With `with_archive`, also those of its archive. The lake is the one that the environment names,
-    as for the commands. `spark` is a session with Delta. By default it is a session on the lake's
-    Spark server, which must be running.
+    With `with_archive`, the rows of its archive are included. The environment names the lake, as
+    for the commands. `spark` is a session with Delta; the default is a session on the lake's Spark
+    server, which must be running.
 
     Raises:
         Refused: the table is not declared, or does not exist yet.
@@ -78,7 +78,7 @@ def read(
 
 
 def read_table(session: TableSession, *, with_archive: bool) -> "DataFrame":
-    """As `read`, in an open session."""
+    """Like `read`, in an open session."""
     facts = session.lake.facts(session.key)
     if facts is None:
         raise Refused(
@@ -97,13 +97,13 @@ def read_table(session: TableSession, *, with_archive: bool) -> "DataFrame":
 def archived_rows(
     session: TableSession, snapshot: Snapshot, partitions: Iterable[ArchivedPartition]
 ) -> "DataFrame":
-    """The rows of archived partitions, under the columns of the table at the snapshot.
+    """The rows of archived partitions, with the columns of the table at the snapshot.
 
-    A column that a file lacks is null. Values of a renamed column, or of a field inside a struct,
-    are found by column mapping; those of a column also by the declaration's `renamed`.
+    A column that a file lacks is null. Column mapping leads to the values of renamed columns, and
+    of renamed fields inside structs. For columns, the declaration's `renamed` is used as well.
 
     Raises:
-        Refused: a column or field seems to have been renamed, and neither says so.
+        Refused: a column or field seems to have been renamed, but neither source has its old name.
     """
     schema = table_at(session.spark, snapshot).schema
     frames = list["DataFrame"]()
@@ -116,7 +116,7 @@ def archived_rows(
 def rows_by_file(
     session: TableSession, snapshot: Snapshot, partitions: Iterable[ArchivedPartition]
 ) -> Counter[str]:
-    """The number of rows in archived files, by their names without folders."""
+    """The number of rows in archived files, by file name without folders."""
     schema = table_at(session.spark, snapshot).schema
     counts = Counter[str]()
     for group in groups_of(session, snapshot, partitions):
@@ -129,8 +129,8 @@ def rows_by_file(
 def _files(session: TableSession, schema: "StructType", names: Iterable[str]) -> "DataFrame":
     """The rows in archived files.
 
-    The files are named one by one. Their folders may also have files that left the archive, or that
-    are not part of it yet.
+    The files are named individually, because their folders may also have files that are no longer,
+    or not yet, part of the archive.
     """
     root = session.lake.settings.spark_root
     reader = session.spark.read.schema(schema).options(**_READ_EXACTLY)
@@ -150,7 +150,7 @@ def _rows_of(session: TableSession, schema: "StructType", group: StoredGroup) ->
     for column in schema.names:
         value = F.coalesce(*(F.col(quote(name)) for name in group.names[column]))
         type_ = renamed_fields(schema[column].dataType, (column,), {})
-        if stored[column] != type_:  # a cast of a struct goes by position, and renames its fields
+        if stored[column] != type_:  # a cast of a struct matches fields by position, not by name
             value = value.cast(type_)
         columns.append(value.alias(column))
     return rows.select(*columns)

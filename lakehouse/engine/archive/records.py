@@ -1,11 +1,11 @@
 """The records of archives: `_lakehouse/archives/<layer>/<name>/<number, 10 digits>.json`.
 
-A record is never changed once its operation is applied: together with the table's transaction id,
-all of a table's records say what its archive holds. Months after the last of their files are gone,
-the oldest records are folded into one, which takes the name of the newest of them.
+All records of a table, together with the transaction in its log, define what its archive holds. So
+a record never changes once its operation is applied. Months later, when the files of the oldest
+records are deleted, these records are folded into one, which gets the name of the newest of them.
 
-A file `unverified` next to them names the operation whose commit has yet to be compared with its
-record. It is written before the commit, and deleted with the comparison.
+The file `unverified` next to the records names the operation whose commit must still be compared
+with its record. It is written before the commit, and deleted after the comparison.
 """
 
 import json
@@ -32,13 +32,13 @@ _READS = 3
 
 
 def archive_operations(store: Store, table_key: str) -> tuple[ArchiveOperation, ...]:
-    """All recorded operations of a table's archive, by number; those that were folded as one.
+    """All recorded operations of a table's archive, by number, from the newest folded one on.
 
     Raises:
         Broken: a record is damaged.
     """
     for _ in range(_READS):
-        with suppress(FileNotFoundError):  # folded, or withdrawn, since they were listed
+        with suppress(FileNotFoundError):  # a listed record was folded or withdrawn meanwhile
             operations = _read_operations(store, table_key)
             folded = [each.number for each in operations if each.kind == "folded"]
             return tuple(each for each in operations if each.number >= max(folded, default=0))
@@ -68,7 +68,7 @@ def _read_operations(store: Store, table_key: str) -> list[ArchiveOperation]:
 def archive_contents(lake: Lake, facts: TableFacts) -> ArchiveContents:
     """What a table's archive holds, as of the version in `facts`.
 
-    Read the facts first: then every operation that is part of this version has a record.
+    Records are read after `facts`, so every operation that is part of this version has a record.
     """
     operations = archive_operations(lake.store, facts.snapshot.table)
     return contents_of(lake.store, operations, facts)
@@ -77,7 +77,7 @@ def archive_contents(lake: Lake, facts: TableFacts) -> ArchiveContents:
 def contents_of(
     store: Store, operations: Sequence[ArchiveOperation], facts: TableFacts
 ) -> ArchiveContents:
-    """As `archive_contents`, from all recorded operations."""
+    """Like `archive_contents`, from all recorded operations."""
     refuse_undone(_with_newest(store, operations, facts))
     applied_ms = {
         each.applications[APP_ID]: each.committed_ms
@@ -90,9 +90,10 @@ def contents_of(
 def _with_newest(
     store: Store, operations: Sequence[ArchiveOperation], facts: TableFacts
 ) -> Commits:
-    """The history, at least since the newest applied operation: facts hold the last commits only.
+    """The history from the newest applied operation on, or longer.
 
-    What undid an earlier operation was found before the newest one was planned.
+    `facts` may lack this part, because they have only the last commits. Earlier commits are not
+    needed: before the newest operation was planned, no earlier operation was undone.
     """
     snapshot = facts.snapshot
     history = facts.history
@@ -116,14 +117,15 @@ def record_operation(store: Store, table_key: str, operation: ArchiveOperation) 
     if not store.put_if_absent(name, encode_operation(operation)):
         raise Broken(
             f"archive of {table_key}: {name} was written by another process while this one held"
-            " the table's lock. Make sure that one driver alone maintains this lake"
+            " the table's lock. Make sure that only one driver maintains this lake"
         )
 
 
 def replace_by(store: Store, table_key: str, folded: ArchiveOperation) -> None:
-    """Replaces all records up to that of `folded` by it. The caller holds the table's lock.
+    """Replaces all records up to the number of `folded`. The caller holds the table's lock.
 
-    It is written first. A reader ignores records before it, so this may be killed at any time.
+    The folded record is written first. Readers ignore the records before it, so the process may be
+    killed at any time.
     """
     store.put(_name(table_key, folded.number), encode_operation(folded))
     listed = [file.name for file in store.list(f"{ARCHIVES}/{table_key}")]
@@ -132,22 +134,25 @@ def replace_by(store: Store, table_key: str, folded: ArchiveOperation) -> None:
 
 
 def withdraw_unapplied(lake: Lake, facts: TableFacts, contents: ArchiveContents) -> None:
-    """Deletes what a killed run left of an operation that is not applied. The lock is held.
+    """Deletes the copies and the record of an unapplied operation that a killed run left.
 
-    The copies go first, and the record last, so that this is repeated if it is killed.
+    The caller holds the table's lock. The record is deleted last, so that a later run repeats a
+    withdrawal that was killed.
 
     Raises:
-        Broken: the log does not prove that the operation is not applied.
+        Broken: the log does not prove that the operation was not applied.
     """
     operation = contents.unapplied
     table_key = facts.snapshot.table
     if operation is None:
         return
     if not _is_surely_unapplied(lake, facts, operation):
+        rows = "still has all" if operation.kind == "archive" else "has none"
         raise Broken(
             f"archive of {table_key}: its log does not say whether operation {operation.number} was"
-            " applied, so the copies of its files are kept. Compare table and archive, and delete"
-            f" {_name(table_key, operation.number)} only if the table still has these rows"
+            " applied, so the operation's record and files are kept. Compare the table with the"
+            f" archived files that {_name(table_key, operation.number)} names. Delete this record"
+            f" only if the table {rows} of their rows"
         )
     if operation.kind == "archive":
         in_use = {file.archived for each in contents.partitions for file in each.files}
@@ -157,10 +162,10 @@ def withdraw_unapplied(lake: Lake, facts: TableFacts, contents: ArchiveContents)
 
 
 def _is_surely_unapplied(lake: Lake, facts: TableFacts, operation: ArchiveOperation) -> bool:
-    """Whether no commit since the operation was planned carries its number.
+    """Whether the log proves that no commit applied the operation.
 
-    A log may forget transaction ids, and old commits. If all files of a move are still in the
-    table, it was not applied, either.
+    An `archive` was not applied if the table still has all its files. Otherwise, no commit since
+    the operation was planned may carry its number. False if the log lacks one of these commits.
     """
     if operation.kind == "archive" and operation.files:
         live = {file.path for file in facts.snapshot.files}
@@ -174,12 +179,12 @@ def _is_surely_unapplied(lake: Lake, facts: TableFacts, operation: ArchiveOperat
 
 
 def staged_folder(table_key: str) -> str:
-    """Where rows that were written again wait until they are copied into the archive."""
+    """The folder of rewritten rows that have yet to be copied into the archive."""
     return f"{ARCHIVES}/{table_key}/staged"
 
 
 def clear_rewritten(lake: Lake, table_key: str) -> None:
-    """Deletes the files that were written again for a table's archive."""
+    """Deletes the rewritten rows in the staging folder of a table's archive."""
     folder = staged_folder(table_key)
     lake.store.delete([file.name for file in lake.store.list(folder)])
     lake.store.remove_empty_folders(folder)
@@ -187,28 +192,28 @@ def clear_rewritten(lake: Lake, table_key: str) -> None:
 
 def expect_commit(store: Store, table_key: str, operation: ArchiveOperation, version: int) -> None:
     """Records that the operation's commit, after `version`, must be verified."""
-    note = {"number": operation.number, "version": version}
-    store.put(_note(table_key), encoded(note))
+    content = {"number": operation.number, "version": version}
+    store.put(_unverified(table_key), encoded(content))
 
 
 def expected_commit(store: Store, table_key: str) -> tuple[int, int] | None:
-    """The operation whose commit must be verified, and the version before that commit."""
+    """The number of the operation whose commit must be verified, and the version before it."""
     try:
-        note = json.loads(store.read(_note(table_key)))
-        return int(note["number"]), int(note["version"])
+        content = json.loads(store.read(_unverified(table_key)))
+        return int(content["number"]), int(content["version"])
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise damaged(_note(table_key), error) from error
+        raise damaged(_unverified(table_key), error) from error
 
 
 def settle_commit(store: Store, table_key: str) -> None:
     """Records that no commit of the table's archive has to be verified."""
-    store.delete([_note(table_key)])
+    store.delete([_unverified(table_key)])
 
 
 def why_archived(lake: Lake, facts: TableFacts) -> str:
-    """Why a table cannot be written again, or moved: it has an archive. Empty if it has none."""
+    """Why a table with archived partitions cannot be rebuilt or moved; empty if it has none."""
     if not facts.snapshot.transactions.get(APP_ID):
         return ""
     contents = archive_contents(lake, facts)
@@ -221,7 +226,7 @@ def why_archived(lake: Lake, facts: TableFacts) -> str:
     )
 
 
-def _note(table_key: str) -> str:
+def _unverified(table_key: str) -> str:
     return f"{ARCHIVES}/{table_key}/unverified"
 
 

@@ -1,4 +1,4 @@
-"""Reads archived partitions back: into a new table, or into the table that they came from.
+"""Restores archived partitions into a new table, or into the table that they came from.
 
 Into a new table:
 
@@ -8,8 +8,8 @@ Into a new table:
 
 Into the table itself:
 
-1. The table's lock is taken. What a killed compaction or archive run left is verified, and an
-   operation that was killed before its commit is withdrawn.
+1. The table's lock is taken. A commit that a killed compaction or archive run did not verify is
+   verified now, and an operation that was killed before its commit is withdrawn.
 2. The log is read, the partitions are chosen, and the rows of each file are counted.
 3. A record of the operation is written, with the next number.
 4. One append writes the rows. It carries the record's number as its transaction id, so that the
@@ -19,12 +19,12 @@ Into the table itself:
 The archived files stay until a later expire step (`expire.py`).
 
 **Safety properties** (tests in `test_restore.py`)
-- Nothing is written if a file is missing, or has other rows than its record says.
-- A row is in the table or in the archive, never in both: the same commit brings it into the one and
-  takes it out of the other.
-- A run that is killed before step 4 has changed nothing; its record is withdrawn by the next
-  operation. One that is killed after it has done all of it.
-- A table or folder that exists is never written to as a new table.
+- Nothing is written if a file is missing, or does not have its recorded number of rows.
+- A row is in the table or in the archive, never in both: the same commit adds it to the table and
+  removes it from the archive.
+- A run that is killed before step 4 has changed nothing, and the next operation withdraws its
+  record. A run that is killed after step 4 has restored everything.
+- A new table is never written to an existing table or folder.
 """
 
 import json
@@ -41,6 +41,7 @@ from lakehouse.core.delta.commits import ROWS_MOVED
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.text import count_of
 from lakehouse.engine.archive.commit import verify_delete
 from lakehouse.engine.archive.read import archived_rows, rows_by_file
 from lakehouse.engine.archive.records import archive_contents, record_operation, withdraw_unapplied
@@ -57,22 +58,22 @@ from lakehouse.engine.table_lock import hold
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Few large files in each partition.
+# The shuffle leads to few large files in each partition.
 _CONFS = {**READ_WHOLE, SHUFFLED_BEFORE_WRITE: "true"}
 # Columns may have names that Parquet allows only with this property.
 _COLUMN_MAPPING = "delta.columnMapping.mode"
 
 
 def plan_restore(lake: Lake, table: Table, request: RestoreRequest) -> RestorePlan:
-    """What a restore would read now, and where to. Nothing is written, and no Spark is needed.
+    """Plans a restore. Nothing is written, and Spark is not needed.
 
     Raises:
-        Refused: there is no table, or the place of the new table is taken.
+        Refused: there is no table, or something exists at the address of the new table.
     """
     if request.target and any(True for _ in store_at(request.target).walk("")):
         raise Refused(
             f"restore of {table.key}: there is something at {request.target} already. Use an empty"
-            " place"
+            " folder"
         )
     facts = _facts_now(lake, table)
     return _planned(table, request, facts, archive_contents(lake, facts))
@@ -87,10 +88,10 @@ def run_restore(
     """Restores archived partitions. `tell` is called before each long step.
 
     Raises:
-        Refused: there is no table, the place of the new table is taken, a commit of another writer
-            could be lost, or a column seems to have been renamed (`archived_rows`).
-        Transient: another process holds the table, or the server or the storage is gone.
-        Broken: an archived file is missing, or has other rows than its record says.
+        Refused: there is no table, something exists at the address of the new table, a commit of
+            another writer could be lost, or a column seems to have been renamed (`archived_rows`).
+        Transient: another process holds the table, or the server or the storage is unavailable.
+        Broken: an archived file is missing, or does not have its recorded number of rows.
     """
     lake = session.lake
     table = session.table
@@ -100,9 +101,9 @@ def run_restore(
             plan = plan_restore(lake, table, request)
             version = _into_new_table(session, plan, tell)
         else:
-            asked = f"restore of {table.key}"
-            refuse_unsafe_commits(lake, session.spark, table, asked=asked)
-            with hold(lake, session.spark, table.key, owner=asked):
+            command = f"restore of {table.key}"
+            refuse_unsafe_commits(lake, session.spark, table, asked=command)
+            with hold(lake, session.spark, table.key, owner=command):
                 verify_left(lake, session.spark, table.key)
                 verify_delete(lake, table.key)
                 facts = _facts_now(lake, table)
@@ -119,8 +120,8 @@ def _facts_now(lake: Lake, table: Table) -> TableFacts:
     facts = lake.facts(table.key)
     if facts is None:
         raise Refused(
-            f"restore of {table.key}: there is no table, and its log says what its archive holds."
-            f" Use the Parquet files below archive/{table.key}/ as they are"
+            f"restore of {table.key}: the table does not exist, and only its log records what its"
+            f" archive holds. Read the Parquet files below archive/{table.key}/ directly"
         )
     return facts
 
@@ -131,7 +132,8 @@ def _planned(
     names = facts.snapshot.partition_columns
     for name in {name for each in request.values for name in each}.difference(names):
         raise Refused(
-            f"restore of {table.key}: it is not partitioned by {name!r}. Use {' or '.join(names)}"
+            f"restore of {table.key}: the table is not partitioned by {name!r}. Use"
+            f" {' or '.join(names)}"
         )
     return RestorePlan(
         table=table.key,
@@ -204,18 +206,19 @@ def _counted_rows(
     session: TableSession, facts: TableFacts, plan: RestorePlan, tell: Callable[[str], None]
 ) -> "DataFrame":
     """The rows to restore, after the row count of each file was compared with its record."""
-    tell(f"{plan.table}: counting the rows of {plan.file_count} archived file(s)")
-    found = rows_by_file(session, facts.snapshot, plan.partitions)
+    tell(f"{plan.table}: counting the rows of {count_of(plan.file_count, 'archived file')}")
+    actual = rows_by_file(session, facts.snapshot, plan.partitions)
     expected = Counter[str]()
     for file in (each for partition in plan.partitions for each in partition.files):
         expected[file.archived.rpartition("/")[2]] += file.row_count
-    wrong = sorted(name for name in expected if found[name] != expected[name])
+    wrong = sorted(name for name in expected if actual[name] != expected[name])
     if wrong:
         name = wrong[0]
         raise Broken(
-            f"restore of {plan.table}: {len(wrong)} archived file(s) do not have their recorded"
-            f" rows, like {name}: {found[name]:,} of {expected[name]:,}. Nothing was written."
-            " Restore the files from a copy of the lake"
+            f"restore of {plan.table}: with another row count than recorded:"
+            f" {count_of(len(wrong), 'archived file')}, for example {name}"
+            f" ({actual[name]:,} instead of {expected[name]:,}). Nothing was written. Copy what"
+            f" differs from a backup of the lake into archive/{plan.table}/"
         )
     return archived_rows(session, facts.snapshot, plan.partitions)
 
@@ -228,17 +231,18 @@ def _checked_version(facts: TableFacts, operation: ArchiveOperation) -> int:
     ]
     columns = by_name(facts.snapshot.columns)
     expected = Counter[object]()
-    found = Counter[object]()
+    actual = Counter[object]()
     for partition in operation.partitions:
         expected[typed_partition(partition.values, columns)] += partition.row_count
     added = {path for commit in commits for path in commit.added_paths}
     for file in facts.snapshot.files:
         if file.path in added:
-            found[typed_partition(file.partition, columns)] += file.row_count or 0
-    if found != expected:
+            actual[typed_partition(file.partition, columns)] += file.row_count or 0
+    if actual != expected:
         raise Broken(
-            f"restore of {table}: its commit has {found.total():,} rows, and the archived files"
-            f" {expected.total():,}. Compare the table with the files below archive/{table}/, which"
-            " stay until the table's retention has passed"
+            f"restore of {table}: its commit added {actual.total():,} rows, but the archived files"
+            f" have {expected.total():,}, or the counts of single partitions differ. Compare the"
+            f" table with the files below archive/{table}/, which stay until the table's retention"
+            " has passed"
         )
     return commits[0].version

@@ -1,10 +1,10 @@
-"""Writes the rows of partitions again, as plain Parquet, before they are copied into the archive.
+"""Rewrites the rows of partitions as plain Parquet, before they are copied into the archive.
 
 The files lie below `_lakehouse/archives/<layer>/<name>/staged/` until their operation is applied.
-The rows of each partition are counted and hashed, in the table and in the new files.
+The rows of each partition are counted and hashed, both in the table and in the new files.
 
-Source: apache/spark v4.2.0, InMemoryFileIndex: files in hidden folders are read if the path that is
-given lies within them.
+Source: apache/spark v4.2.0, InMemoryFileIndex: Spark reads files in hidden folders if the given
+path lies within such a folder.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from lakehouse.engine.spark.frames import content_hash, literal_path, table_at
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A row count, and the sums of the two halves of each row's hash.
+# By partition values: the row count, and the sums of the upper and the lower halves of row hashes.
 RowSums = dict[tuple[object, ...], tuple[int, int, int]]
 
 
@@ -50,11 +50,12 @@ def stage_rewritten(
     written = session.spark.read.schema(rows.schema).parquet(literal_path(uri))
     if _sums(rows, snapshot) != _sums(written, snapshot):
         raise Broken(
-            f"archive of {session.key}: the rows that Spark wrote again differ from those of"
-            f" version {snapshot.version}. The table is unchanged. Check it, and try again"
+            f"archive of {session.key}: the rows that Spark rewrote differ from those of version"
+            f" {snapshot.version}. The table is unchanged. Check the table, then run the archive"
+            " again"
         )
     by_partition = {typed_in(snapshot, each.values): each for each in partitions}
-    found: dict[TypedPartition, list[SourceFile]] = {each: [] for each in by_partition}
+    files: dict[TypedPartition, list[SourceFile]] = {each: [] for each in by_partition}
     for file in session.lake.store.list(folder):
         *folders, last = file.name.removeprefix(f"{folder}/").split("/")
         if not folders or last.startswith(("_", ".")):
@@ -67,8 +68,8 @@ def stage_rewritten(
             size_bytes=file.size_bytes,
             row_count=None,
         )
-        found[typed].append(source)
-    return found
+        files[typed].append(source)
+    return files
 
 
 def _sums(rows: "DataFrame", snapshot: Snapshot) -> RowSums:

@@ -1,32 +1,32 @@
 """One archive run: old partitions move from a table to Parquet files below `archive/`.
 
-1. The table's lock is taken. A compaction, or a commit of an archive, that a killed run did not
-   verify is verified now.
-2. The log is read at its newest version, and the plan is made. An operation that a killed run
-   recorded keeps its number and its cutoff. One that is older than a day is recorded again, since
-   `keep_days` count from the record. A plan that moves nothing ends here.
-3. Rows that cannot be copied as they are stored (deleted rows, renamed columns) are written again
-   next to the archive, and compared (`rewritten`).
-4. The operation is recorded, with each file, its rows and its checksum.
+1. The table's lock is taken. A compaction or an archive commit that a killed run did not verify is
+   verified now.
+2. The log is read at its newest version, and the plan is made. If the plan moves nothing, the run
+   ends. An operation that a killed run recorded keeps its number and its cutoff. If its record is
+   more than a day old, a new one is written, because `keep_days` may count from the record.
+3. If files cannot be copied as they are stored (deleted rows, renamed columns), Spark writes their
+   rows to new files next to the archive, and the rows are compared (`rewritten`).
+4. The operation is recorded, with each file, its row count and its checksum.
 5. The files are copied into the archive, and the copies are compared with the record (`copies`).
 6. The newest version is read again: the files of these partitions must be exactly those of the
    record. If a compaction or a late row changed them, steps 2 to 5 are repeated.
-7. One DELETE removes the partitions. It reads no data: its condition has partition columns alone.
-   Its commit carries the operation's number as its transaction id, and so the rows leave the table
-   and join the archive in the same commit.
+7. One DELETE removes the partitions. Its condition uses only partition columns, so it reads no
+   data. Its commit carries the operation's number as its transaction id, so the same commit removes
+   the rows from the table and adds them to the archive.
 8. The log is read: the commit must have removed exactly these files, and added none.
 
 **Safety properties** (tests in `test_run.py`, `test_run_kills.py`; `long/test_archive.py`)
-- A row is in the table or in the archive, and never in both or neither, for a reader of any version
-  and whenever a run is killed: a copy counts only from the commit of its operation on.
-- Nothing is deleted from storage but copies of an operation that the log proves not to be applied.
-  The vacuum deletes the table's files, after their retention and after tables downstream have read
-  them.
-- Nothing leaves that was not compared: sizes, row counts, checksums on a disk, and the content of
-  rows that were written again.
+- For a reader of any version, and whenever a run is killed, each row is either in the table or in
+  the archive: a copy is part of the archive only from the commit of its operation on.
+- A run deletes nothing from storage except the copies of an operation that the log proves not to be
+  applied. The vacuum deletes the table's files, after their retention and after tables downstream
+  have read them.
+- No file leaves the table before its copy was compared: size, row count, checksum (on a disk), and
+  content (of rewritten rows).
 - A DELETE that would rewrite a file is never sent.
-- If another program adds rows to an archived partition between steps 6 and 7, step 8 says which
-  version still has them.
+- If another program adds rows to an archived partition between steps 6 and 7, step 8 reports which
+  version still has these rows.
 """
 
 import time
@@ -42,6 +42,7 @@ from lakehouse.core.archive.records import ArchiveOperation, RecordedPartition
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.archive.commit import delete_partitions, has_files_of, verify_delete
 from lakehouse.engine.archive.copies import (
@@ -98,26 +99,27 @@ def run_archive(
     owner: str | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> ArchiveOutcome:
-    """Moves a table's old partitions into its archive; a plan that moves nothing is no error.
+    """Moves a table's old partitions into its archive. Moving nothing is not an error.
 
-    `declared` are all tables, `owner` names the run, and `tell` is called before each long step.
+    `declared` are all declared tables, `owner` names the caller in the lock, and `tell` is called
+    before each long step.
 
     Raises:
         Refused: there is no table, it declares no archive, its old rows cannot leave as whole
             files, a commit of another writer could be lost, or this machine's clock is off.
         Transient: another process holds the table, or other writers kept changing the partitions.
-        Broken: copies differ from their files, or the commit removed other files than these.
+        Broken: copies differ from their originals, or the commit removed other files than recorded.
     """
     lake = session.lake
     key = session.key
-    asked = f"archive of {key}"
-    refuse_unsafe_commits(lake, session.spark, session.table, asked=asked)
+    command = f"archive of {key}"
+    refuse_unsafe_commits(lake, session.spark, session.table, asked=command)
     check_clock(lake, key)
     started = time.monotonic()
     requests_before = lake.store.requests.copy()
     with (
         translated(key, operation="archive"),
-        hold(lake, session.spark, key, owner=owner or asked),
+        hold(lake, session.spark, key, owner=owner or command),
         session_confs(session.spark, READ_CONFS),
     ):
         verify_left(lake, session.spark, key)
@@ -132,8 +134,8 @@ def run_archive(
                 continue
         else:
             raise Transient(
-                f"{asked}: other writers changed its old partitions {_TRIES} times in a row; try"
-                " again"
+                f"{command}: other writers changed its old partitions {_TRIES} times in a row. Use"
+                " the same command again"
             )
     return replace(
         outcome,
@@ -164,7 +166,7 @@ def _run(
         return ArchiveOutcome(plan=planned)
     tell(f"{key}: {planned.sentence}")
     operation = unapplied or _recorded(session, planned, facts, contents)
-    tell(f"{key}: copying {len(operation.files)} file(s)")
+    tell(f"{key}: copying {count_of(len(operation.files), 'file')}")
     copy_files(lake, key, operation)
     compare_copies(lake, key, operation)
     before = lake.facts(key)
@@ -184,21 +186,25 @@ def _planned(
     contents: ArchiveContents,
     declared: Iterable[Table],
 ) -> ArchivePlan:
-    whole = sorted({each.key for each in declared if table in each.read_whole})
-    of_table = ArchiveFacts(
+    whole_readers = sorted({each.key for each in declared if table in each.read_whole})
+    archive_facts = ArchiveFacts(
         snapshot=facts.snapshot,
         contents=contents,
-        read_whole_by=tuple(whole),
+        read_whole_by=tuple(whole_readers),
         is_elsewhere=table.key in lake.elsewhere,
         classes=load_price_book(lake.settings).classes if facts.snapshot.on_s3 else {},
     )
-    return plan_archive(table, of_table, now_ms=now_ms())
+    return plan_archive(table, archive_facts, now_ms=now_ms())
 
 
 def _is_resumable(
     lake: Lake, operation: ArchiveOperation, planned: ArchivePlan, facts: TableFacts
 ) -> bool:
-    """Whether the operation is recent, moves what the plan moves, and its files can be copied."""
+    """Whether this run can continue the operation.
+
+    That requires a recent record, the same files and storage class as in the plan, all rewritten
+    files in staging, and unchanged files in the table.
+    """
     planned_paths = {file.path for each in planned.partitions for file in each.files}
     if operation.kind != "archive" or planned_paths != operation.sources:
         return False
@@ -215,7 +221,7 @@ def _is_resumable(
 def _recorded(
     session: TableSession, planned: ArchivePlan, facts: TableFacts, contents: ArchiveContents
 ) -> ArchiveOperation:
-    """Steps 3 and 4: the operation, which is recorded."""
+    """Runs steps 3 and 4; returns the recorded operation."""
     lake = session.lake
     key = session.key
     snapshot = facts.snapshot

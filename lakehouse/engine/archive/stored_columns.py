@@ -1,8 +1,8 @@
 """How the columns of a table, and the fields inside them, are named and typed in archived files.
 
-An archived file keeps the names of the time at which it was archived. A rename since then is known
-from column mapping or from the declaration. What neither explains is refused, since it would be
-read as null.
+An archived file keeps the column names from the time of its archiving. Column mapping or the
+declaration shows how a column was renamed later. A column that neither of them explains is refused,
+because its values would be read as null.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 T = TypeVar("T")
-# Beginnings of columns that Delta adds to data files for row tracking and for the change data feed.
-# They are no columns of the table.
+# Prefixes of columns that Delta adds to data files for row tracking and for the change data feed.
+# They are not columns of the table.
 # Source: delta-io/delta v4.4.0, CDCReader.scala, CDC_COLUMNS_IN_DATA
 _OF_DELTA = ("_row-id-col-", "_row-commit-version-col-", "__is_cdc", "_change_type")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroup:
-    """Archived files that Spark reads at once.
+    """Archived files that Spark reads together, because their columns have the same names.
 
-    They have the same `partition_columns`, and the same `names` for each column of the table, and
-    for each field inside its structs.
+    `names` has the possible names of each column of the table in these files, `field_names` the
+    name of each field inside its structs.
     """
 
     partition_columns: tuple[str, ...]
@@ -45,7 +45,7 @@ class StoredGroup:
 def groups_of(
     session: TableSession, snapshot: Snapshot, partitions: Iterable[ArchivedPartition]
 ) -> Iterable[StoredGroup]:
-    """The archived files in groups. A partition column may have been renamed in between."""
+    """The archived files in groups. Partition columns may be renamed, too."""
     groups = dict[object, StoredGroup]()
     for each in partitions:
         columns = tuple(name for name, _ in each.partition)
@@ -60,9 +60,9 @@ def groups_of(
 
 
 def refuse_unmapped(session: TableSession, schema: "StructType", group: StoredGroup) -> None:
-    """Refuses files that have a column which the table lacks, and lack one that the table has.
+    """Refuses a file that has a column which the table lacks, and lacks a column of the table.
 
-    The same applies to the fields inside each column.
+    One of them may have been renamed to the other. The same applies to fields inside a column.
     """
     schemas = schemas_in_footers(session.lake.store, group.files)
     for file, stored in zip(group.files, schemas, strict=True):
@@ -82,8 +82,8 @@ def _refuse(session: TableSession, file: str, names: tuple[str, str, str], use: 
     kind, unknown, missing = names
     raise Refused(
         f"archive of {session.key}: {file} has a {kind} {unknown!r}, which the table lacks, and"
-        f" lacks {missing!r}, so values would be lost if one was renamed to the other. {use} to the"
-        f" table again, as an empty {kind}"
+        f" lacks {missing!r}, so values would be lost if {unknown!r} was renamed to {missing!r}."
+        f" {use} to the table again, as an empty {kind}"
     )
 
 
@@ -106,18 +106,22 @@ def _unmapped_columns(
 def _unmapped_fields(
     schema: "StructType", group: StoredGroup, stored: "pa.Schema"
 ) -> Iterable[tuple[str, str]]:
-    """For each column with such fields: one that the table lacks, and one that the file lacks.
+    """Pairs of a field that the table lacks and a field that the file lacks: one pair per column.
 
-    If the table has another field of that name, the field was dropped, and is not looked for.
+    A field of the file whose name the table uses for another field was dropped. It is ignored.
     """
     in_file = {field.name.lower(): field for field in stored}
     for column, names in group.names.items():
-        own = [*_paths(schema[column].dataType, _parts_in_spark)]
+        in_table = [*_paths(schema[column].dataType, _parts_in_spark)]
         expected = [*_paths(stored_type(schema, column, group), _parts_in_spark)]
         for field in (in_file[name.lower()] for name in names if name.lower() in in_file):
-            found = {*_paths(field.type, _parts_in_arrow)}
-            unknown = sorted(found.difference(own, expected))
-            missing = [each for each, path in zip(own, expected, strict=True) if path not in found]
+            actual = {*_paths(field.type, _parts_in_arrow)}
+            unknown = sorted(actual.difference(in_table, expected))
+            missing = [
+                path
+                for path, path_in_file in zip(in_table, expected, strict=True)
+                if path_in_file not in actual
+            ]
             if unknown and missing:
                 yield ".".join((column, *unknown[0])), ".".join((column, *missing[0]))
 
@@ -156,7 +160,7 @@ def _parts_in_spark(type_: "DataType") -> Iterable[tuple[str, "DataType"]]:
 
 
 def stored_type(schema: "StructType", column: str, group: StoredGroup) -> "DataType":
-    """The type of a column in the files: fields inside it have the names of the files there."""
+    """The type of a column in the files, whose fields may have other names there."""
     return renamed_fields(schema[column].dataType, (column,), group.field_names)
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 from lakehouse.core.doctor import Doubt, Verdict, ports_verdict, space_verdict
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
+from lakehouse.core.text import count_of
 from lakehouse.engine.doctor.run_checks import Examination
 from lakehouse.runtime.jars import FOLDER, pinned, wrong_jars
 from lakehouse.runtime.java import find_java
@@ -21,13 +22,13 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def check_machine(examination: Examination, settings: Settings) -> None:
-    """Checks what every run needs on this machine, without a request to anything else."""
+    """Checks what every run needs on this machine, without requests to other machines."""
     examination.check("home", lambda: _home(settings.home))
     examination.check("disk space", lambda: _space(settings.home), after="home")
     examination.check("ports", lambda: _ports(settings))
     examination.check("packages", client_versions_text)
     if settings.spark.startswith("sc://"):
-        examination.note("java", "skipped", "not needed here: Spark's driver is on the server")
+        examination.note("java", "skipped", "Java is not needed: Spark's driver is on the server")
         return
     examination.check("java", _java)
     examination.check("jars", _jars)
@@ -39,13 +40,13 @@ def client_versions() -> dict[str, str]:
 
 
 def client_versions_text() -> Verdict:
-    """A sentence with the versions of Python and of the packages that must fit to Spark's."""
+    """A sentence with the versions of Python and of the packages that must match the server's."""
     packages = ", ".join(f"{name} {number}" for name, number in client_versions().items())
     return f"Python {sys.version.split()[0]}, {packages}"
 
 
 def nearest_folder(path: Path) -> Path:
-    """The folder itself, or the nearest one above it that exists."""
+    """The folder itself if it exists, otherwise the nearest existing folder above it."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
@@ -81,7 +82,7 @@ def _ports(settings: Settings) -> Verdict:
     state = status(settings)
     ports = {"LAKEHOUSE_PORT": settings.port, "LAKEHOUSE_METRICS_PORT": settings.metrics_port}
     if state.supervisor is not None:
-        ports = {}  # this lake is up and uses them
+        ports = {}  # this lake is running, and uses these ports
     if settings.spark == "server" and state.pid is None:
         ports["LAKEHOUSE_SPARK_PORT"] = settings.spark_port
     taken = [f"{name} ({port})" for name, port in ports.items() if port and not port_is_free(port)]
@@ -95,11 +96,13 @@ def _java() -> Verdict:
 def _jars() -> Verdict:
     wrong = wrong_jars()
     if not wrong:
-        return f"all {len(pinned())} jars of Delta and S3A match their sums"
+        return f"all {len(pinned())} jars of Delta and S3A match their checksums"
     missing = [name for name in wrong if not os.path.exists(FOLDER / name)]
     if missing:
         return Doubt(
-            sentence=f"{len(missing)} of {len(pinned())} jars are not fetched yet, like "
-            f"{missing[0]}. The next start fetches them, or use: make setup"
+            sentence=f"not fetched yet: {len(missing)} of {len(pinned())} jars, for example "
+            f"{missing[0]}. The next start fetches what is missing, or use: make setup"
         )
-    raise Refused(f"{len(wrong)} jars do not match their sums, like {wrong[0]}. Use: make setup")
+    raise Refused(
+        f"wrong checksum: {count_of(len(wrong), 'jar')}, for example {wrong[0]}. Use: make setup"
+    )

@@ -1,4 +1,4 @@
-"""Runs checks one after the other; each becomes a finding, whatever it raises."""
+"""Runs checks one after the other. Each check becomes a finding, whatever it raises."""
 
 import threading
 from collections.abc import Callable
@@ -6,9 +6,10 @@ from collections.abc import Callable
 from lakehouse.core.doctor import Doubt, Finding, State, Verdict
 from lakehouse.core.errors import LakehouseError, Refused
 
-# Spark tries a master three times for 20 s. Source: Spark 4.2.0, StandaloneAppClient.scala
+# Must exceed the 60 s after which Spark gives up on a master: three attempts of 20 s.
+# Source: Spark 4.2.0, StandaloneAppClient.scala
 _MOST_SECONDS = 180.0
-_LONGEST = 400
+_MOST_CHARACTERS = 400
 
 
 class Examination:
@@ -23,8 +24,8 @@ class Examination:
     ) -> bool:
         """Runs a check; returns whether it passed.
 
-        It is skipped unless the check `after` passed. With `limited`, it fails after three minutes:
-        Spark waits for executors without end.
+        The check is skipped unless the check `after` passed. With `limited`, it fails after three
+        minutes, because Spark waits for executors without a limit.
         """
         if after and self.state_of(after) not in ("ok", "warning"):
             return self.note(name, "skipped", f"needs {after}, which did not pass")
@@ -33,17 +34,17 @@ class Examination:
         except LakehouseError as error:
             return self.note(name, "failed", str(error))
         except Exception as error:
-            first = (str(error).splitlines() or [""])[0][:_LONGEST]
-            return self.note(name, "failed", f"{type(error).__name__}: {first}")
+            line = (str(error).splitlines() or [""])[0][:_MOST_CHARACTERS]
+            return self.note(name, "failed", f"{type(error).__name__}: {line}")
         if isinstance(verdict, Doubt):
             return self.note(name, "warning", verdict.sentence)
         return self.note(name, "ok", verdict)
 
     def note(self, name: str, state: State, sentence: str) -> bool:
-        """Records a finding; returns whether it is good enough to go on."""
-        found = Finding(name=name, state=state, sentence=sentence)
-        self.findings.append(found)
-        self._show(found)
+        """Records a finding; returns whether later checks may depend on it."""
+        finding = Finding(name=name, state=state, sentence=sentence)
+        self.findings.append(finding)
+        self._show(finding)
         return state in ("ok", "warning")
 
     def state_of(self, name: str) -> State:
@@ -55,7 +56,7 @@ class Examination:
 
 
 def _within(seconds: float, run_check: Callable[[], Verdict]) -> Verdict:
-    """Calls `run_check` in a thread of its own, which is abandoned when the time is over."""
+    """Calls `run_check` in a separate thread, which is abandoned after `seconds`."""
     results = list[Verdict]()
     errors = list[BaseException]()
 
@@ -72,7 +73,7 @@ def _within(seconds: float, run_check: Callable[[], Verdict]) -> Verdict:
         raise errors[0]
     if not results:
         raise Refused(
-            f"no answer within {seconds:.0f} s. Look at the cluster's page: are there workers with "
-            "free cores and memory, and can they reach this machine and the storage?"
+            f"no answer within {seconds:.0f} s. Check on the cluster's page that there are workers "
+            "with free cores and memory, and that they can reach this machine and the storage"
         )
     return results[0]

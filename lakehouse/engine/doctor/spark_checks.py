@@ -14,6 +14,7 @@ from lakehouse.core.doctor import (
 )
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
+from lakehouse.core.text import count_of
 from lakehouse.engine.doctor.machine_checks import client_versions
 from lakehouse.engine.doctor.run_checks import Examination
 from lakehouse.engine.doctor.storage_checks import WRITTEN
@@ -38,7 +39,7 @@ _TASKS = (
     "SELECT count(DISTINCT task), min(version) FROM "
     "(SELECT spark_partition_id() AS task, {version} AS version FROM range(0, 1000))"
 )
-# A file system of its own, which reports a wrong endpoint after seconds, not three minutes.
+# Opens a separate file system, which reports a wrong endpoint after seconds, not three minutes.
 _IMPATIENT = {
     "fs.s3a.impl.disable.cache": "true",
     "fs.s3a.attempts.maximum": "1",
@@ -48,7 +49,7 @@ _IMPATIENT = {
 _FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
 _NOT_FOUND = re.compile(
     r"(?:ClassNotFoundException: (?:Class )?|NoClassDefFoundError: "
-    # A function whose class is not found arrives as this.
+    # Spark reports a missing class of a function in this form.
     r"|instance of (?=java\.lang\.invoke\.SerializedLambda))([\w.$/]+)"
 )
 
@@ -99,7 +100,7 @@ def _versions(spark: "SparkSession") -> Verdict:
 
 
 def _value(spark: "SparkSession", expression: str) -> str | None:
-    """The value of an expression; `None` if the class does not exist or may not be called."""
+    """The value of an expression; `None` if its class does not exist or calling it is forbidden."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -131,7 +132,8 @@ def _executors(spark: "SparkSession") -> Verdict:
     version = _VERSIONS["Delta"] if is_known else "NULL"
     tasks, delta = spark.sql(_TASKS.format(version=version)).collect()[0]
     with_delta = f" with Delta {delta}" if delta else ""
-    return f"{tasks} tasks run at once{with_delta}; a job of them took {_seconds(started)}"
+    at_once = f"{count_of(tasks, 'task')} can run at once{with_delta}"
+    return f"{at_once}; a job with as many tasks took {_seconds(started)}"
 
 
 def _seen(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
@@ -147,7 +149,10 @@ def _seen(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
             f"{_cause(error)}. {_give_access(lake.settings)}"
         ) from error
     if [line[0] for line in lines] != WRITTEN.decode().splitlines():
-        raise Refused(f"Spark reads other bytes of {name} than this process wrote")
+        raise Refused(
+            f"Spark reads other bytes from {name} than this process wrote. Check that both use the "
+            "same storage"
+        )
     return "Spark reads what this process writes"
 
 
@@ -190,7 +195,7 @@ def _commit(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
 
 
 def _jar_lacked(error: BaseException) -> str | None:
-    """A sentence about the class that Spark did not find, if that is why a statement failed."""
+    """A sentence about a class that Spark did not find; `None` if an error has another cause."""
     trace = "\n".join(cause.message for cause in causes_of(error))
     not_found = _NOT_FOUND.search(trace)
     if not_found is None:

@@ -1,7 +1,7 @@
-"""Checks of the lake's storage by this process: reach, region, rights, conditions and clock.
+"""Checks this process's access to the lake's storage: region, rights, conditional writes and clock.
 
-Everything is written below `_lakehouse/doctor/<id>/`, and deleted at the end. The next run deletes
-what a killed one left, after an hour.
+Everything is written below `_lakehouse/doctor/<id>/`, and deleted at the end. If a run is killed, a
+run that starts at least an hour later deletes its files.
 """
 
 import shutil
@@ -14,6 +14,7 @@ from uuid import uuid4
 from lakehouse.core.doctor import Verdict, clock_verdict, region_verdict
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.s3_address import s3_region
+from lakehouse.core.text import count_of
 from lakehouse.core.units import HOUR_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.doctor.machine_checks import nearest_folder
@@ -29,14 +30,14 @@ WRITTEN = b"written by lakehouse doctor\n"
 
 @contextmanager
 def scratch(lake: Lake) -> Iterator[str]:
-    """A folder in the lake for the block; it is deleted afterwards, with old leftovers."""
+    """A folder in the lake for the block. Afterwards, it is deleted, with files of killed runs."""
     root = Path(lake.settings.root)
     before = nearest_folder(root / _FOLDER) if isinstance(lake.store, DiskStore) else None
     folder = f"{_FOLDER}/{uuid4().hex}"
     try:
         yield folder
     finally:
-        with suppress(LakehouseError):  # a finding already; the next run tries again
+        with suppress(LakehouseError):  # the check `delete` reports this; the next run tries again
             _delete_all(lake, folder)
         if before is not None:
             _remove_created(root / _FOLDER, before)
@@ -59,7 +60,7 @@ def _reach(lake: Lake) -> Verdict:
     store = lake.store
     if isinstance(store, S3Store):
         count = len(store.folders(""))
-        return f"{lake.settings.root} answers and can be listed ({count} folders)"
+        return f"{lake.settings.root} can be listed ({count_of(count, 'folder')})"
     root = Path(lake.settings.root)
     folder = nearest_folder(root)
     if not folder.is_dir():
@@ -82,15 +83,15 @@ def _write(lake: Lake, folder: str) -> Verdict:
 def _read(lake: Lake, folder: str) -> Verdict:
     if lake.store.read(f"{folder}/file.txt") != WRITTEN:
         raise Refused(
-            f"{folder}/file.txt does not hold what was written a moment ago. Use storage that "
-            "shows a write at once"
+            f"{folder}/file.txt does not contain what was just written. Use storage that returns "
+            "new content immediately after a write"
         )
     if [file.name for file in lake.store.list(folder)] != [f"{folder}/file.txt"]:
         raise Refused(
             f"a listing of {folder} does not show the file that was just written. Use storage "
             "whose listings are consistent"
         )
-    return "a written file is read and listed at once"
+    return "a written file can be read and listed immediately"
 
 
 def _clock(lake: Lake, folder: str) -> Verdict:
@@ -112,8 +113,8 @@ def _conditional(lake: Lake, folder: str) -> Verdict:
         is_honoured = not all(store.put_if_absent(name, b"") for _ in range(2))
     if not is_honoured:
         raise Refused(
-            f"the storage of {lake.settings.root} overwrites a file that was to be created only if "
-            "absent. Use AWS S3, or a server with conditional writes (PutObject and "
+            f"the storage of {lake.settings.root} overwrites an existing file although the request "
+            "forbids it. Use AWS S3, or a server with conditional writes (PutObject and "
             "CompleteMultipartUpload with If-None-Match: *)"
         )
     return "the storage creates a file only if it is absent"
@@ -124,31 +125,31 @@ def _delete(lake: Lake, folder: str) -> Verdict:
     failed = lake.store.delete_each([name])
     if failed:
         raise Refused(
-            f"{name} cannot be deleted: {failed[name]}. Grant {PERMISSIONS['delete']}; delete "
+            f"{name} cannot be deleted: {failed[name]}. Grant {PERMISSIONS['delete']}, then delete "
             f"{lake.settings.root}/{folder} by hand"
         )
     if lake.store.keeps_versions():
-        return "files can be deleted; the bucket keeps their old versions, and bills them"
+        return "files can be deleted; the bucket keeps old versions of them, which cost storage"
     return "files can be deleted"
 
 
 def _delete_all(lake: Lake, folder: str) -> None:
-    """Deletes the folder with Spark's folder markers, and leftovers that are an hour old."""
+    """Deletes the folder with Spark's folder markers, and files of other runs after an hour."""
     store = lake.store
     if not isinstance(store, S3Store):
         shutil.rmtree(Path(lake.settings.root, folder), ignore_errors=True)
         return
-    own = store.prefix + folder
-    long_ago_ms = now_ms() - HOUR_MS
+    prefix = store.prefix + folder
+    old_ms = now_ms() - HOUR_MS
     keys = [
-        found.key
-        for found in store.walk(_FOLDER)
-        if found.key.startswith(own)
-        or (found.modified_ms is not None and found.modified_ms < long_ago_ms)
+        each.key
+        for each in store.walk(_FOLDER)
+        if each.key.startswith(prefix)
+        or (each.modified_ms is not None and each.modified_ms < old_ms)
     ]
     for start in range(0, len(keys), _DELETE_BATCH):
         batch = [{"Key": key} for key in keys[start : start + _DELETE_BATCH]]
-        with translated_s3(f"storage: cannot delete {own}", "delete"):
+        with translated_s3(f"storage: cannot delete {prefix}", "delete"):
             store.client.delete_objects(Bucket=store.bucket, Delete={"Objects": batch})
 
 

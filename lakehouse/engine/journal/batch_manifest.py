@@ -15,7 +15,7 @@ from lakehouse.core.ingest.ledger_segments import LedgerSegment
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.journal.records import damaged, encoded
 
-# Fields that few files have. They are written only if they are set.
+# Fields that few files have. A document has such a field only if it is set.
 _RARE = ("text_bytes", "text_digest", "loaded_records")
 
 
@@ -56,13 +56,15 @@ def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
     """
     try:
         content = json.loads(data)
-        marks = b64decode(content["forgotten"], validate=True)
-        starts = range(0, len(marks), FINGERPRINT_BYTES)
+        fingerprints = b64decode(content["forgotten"], validate=True)
+        starts = range(0, len(fingerprints), FINGERPRINT_BYTES)
         segment = LedgerSegment(
             number=content["number"],
             batches=tuple(_batch(each) for each in content["batches"]),
             last_taken=content["last_taken"],
-            forgotten=frozenset(marks[start : start + FINGERPRINT_BYTES] for start in starts),
+            forgotten=frozenset(
+                fingerprints[start : start + FINGERPRINT_BYTES] for start in starts
+            ),
             forgotten_batch=content["forgotten_batch"],
             columns=_columns(content),
         )

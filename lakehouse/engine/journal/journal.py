@@ -2,7 +2,7 @@
 
 - Batch manifests and segments: `_lakehouse/ingest/` (module `planned_batches`).
 - Session records: `_lakehouse/sessions/` (module `engine.table_lock`).
-- Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, written once, at the end.
+- Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, written once, when the vacuum ends.
 - Tables of `maintain`: `_lakehouse/maintained/` (module `engine.adoption.maintained`), for 30 days.
 - Alerts: `_lakehouse/alerts/` (module `engine.metrics.alerts`).
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, deleted when the table is resumed.
@@ -12,8 +12,8 @@
   and after a compaction.
 - Totals of the metrics' counters: `_lakehouse/metrics/` (module `engine.metrics.totals`).
 - Morning pages: `_lakehouse/reports/` (module `engine.report.stored_pages`), of the last 14 days.
-- The marker: `_lakehouse/changes/<id>`, replaced by one with a new id after each change to pauses,
-  tries and probes. One listing shows whether anything changed.
+- The marker: `_lakehouse/changes/<id>`, replaced with a marker of another id after each change to
+  pauses, tries and probes. So one listing shows whether any of them changed.
 
 Of each table's tries and probes, the newest `_KEPT` are kept.
 """
@@ -33,16 +33,16 @@ PAUSES = "_lakehouse/pauses"
 TRIES = "_lakehouse/tries"
 PROBES = "_lakehouse/probes"
 CHANGES = "_lakehouse/changes"
-# Tries are kept for the cost account of their table. Only the newest probe is read; the older ones
-# are kept for people.
+# The cost account of a table uses its tries. Only the newest probe is read; older probes are kept
+# for people.
 _KEPT = {TRIES: FAILURES_KEPT, PROBES: 20}
 # The circuit breaker opens after a few failures in a row; older tries would not change that.
 _TRIES_READ = 20
 _VACUUMS = "_lakehouse/vacuums"
-# The older half is kept only for people.
+# Only the newer half is read. The older half is kept for people.
 _VACUUMS_KEPT = 100
-# Must reach back to the last sweep (any vacuum but LITE). A table that is vacuumed after each
-# compaction has a few records between two sweeps.
+# Must reach back to the last vacuum of a mode other than LITE. Even a table that is vacuumed after
+# each compaction has only a few records between two such vacuums.
 _VACUUMS_READ = 50
 
 Tries = tuple[CompactionTry, ...]
@@ -52,10 +52,10 @@ class JournalCache:
     """The pauses and tries of all tables, kept in memory between two ticks.
 
     1. One listing of the markers shows whether a pause or a try was written since the last refresh.
-       If not, nothing else is requested.
-    2. If so, or if the last sweep was too long ago, both folders are listed: this is a sweep.
-    3. A record is read on request, and again only if its size or time changed. A pause is read
-       again after each listing.
+    2. If one was written, or if the last sweep was too long ago, a sweep follows: both folders are
+       listed. Otherwise, nothing else is requested.
+    3. A record is read when it is requested, and again only if its size or time changed. A pause is
+       also read again after each sweep.
 
     A sweep also finds records without a marker. They were written by a person, or by a process that
     died before it wrote the marker.
@@ -74,8 +74,8 @@ class JournalCache:
         markers = [file.name for file in self._store.list(CHANGES)]
         if markers == self._markers and now_ms - self._swept_ms < self._sweep_ms:
             return
-        # Records are listed after the markers. A record that this listing misses gets its marker
-        # later still, so the next call sees a new marker.
+        # Records are listed after the markers. The marker of a record that this listing misses is
+        # written even later, so the next call finds a new marker.
         self._files = {
             file.name: file for kind in (PAUSES, TRIES) for file in self._store.list(kind)
         }
@@ -127,7 +127,7 @@ class Journal:
         self.mark_changed()
 
     def pauses(self) -> dict[str, Pause]:
-        """Every pause by its table, including expired ones.
+        """Every pause by its table, including expired pauses.
 
         A damaged record counts as a pause without an end, because its facts are unknown.
         """
@@ -160,7 +160,7 @@ class Journal:
     def tries_since(
         self, succeeded_ms: Mapping[str, int], *, under: str = "", newest: int = _TRIES_READ
     ) -> dict[str, Tries]:
-        """The newest tries of each table after its time in `succeeded_ms`, or of one table only."""
+        """The newest tries after each table's time in `succeeded_ms`; `under` selects one table."""
         listed = names_by_table(self._records, TRIES, under)
         tries = {
             key: [name for name in names if recorded_ms(name) > succeeded_ms.get(key, -1)][-newest:]
@@ -181,7 +181,7 @@ class Journal:
     def mark_changed(self) -> None:
         """Makes all caches read the records again.
 
-        Replaces the marker with a new one, whose name no reader has seen before.
+        Replaces the marker with a marker of a new name.
         """
         older = [file.name for file in self._store.list(CHANGES)]
         self._store.put(f"{CHANGES}/{uuid4().hex}", b"")
@@ -228,7 +228,7 @@ def record_vacuum(store: Store, table_key: str, record: VacuumRecord) -> None:
 def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
     """The newest vacuums of a table, oldest first.
 
-    Damaged records are omitted, after which the next vacuum lists storage again.
+    Damaged records are omitted. The next vacuum then lists the storage again.
     """
     names = names_by_table(store, _VACUUMS, table_key).get(table_key, [])[-_VACUUMS_READ:]
     return _read_vacuums(store, names)
@@ -237,9 +237,9 @@ def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
 def recent_vacuums(
     store: Store, *, since_ms: int
 ) -> dict[str, tuple[int, tuple[VacuumRecord, ...]]]:
-    """When the newest vacuum of each table began, and its vacuums that began since a time.
+    """By table: the start of its newest vacuum, and all its vacuums since `since_ms`.
 
-    All tables are listed at once, and older records are not read.
+    One listing covers all tables. Older records are not read.
     """
     vacuums = dict[str, tuple[int, tuple[VacuumRecord, ...]]]()
     for table, names in names_by_table(store, _VACUUMS).items():

@@ -1,8 +1,8 @@
-"""Records of table moves that have begun: `_lakehouse/moves/<layer>/<name>.json`, by the new key.
+"""Records of the moves of tables to new keys: `_lakehouse/moves/<layer>/<name>.json` (new key).
 
 A record is written before the first object is copied, and deleted after the last old object was
-deleted. If the old folder is kept, the record stays, because it alone shows that the move is
-finished.
+deleted. If the old folder is kept, the record is kept, too, because nothing else shows that the
+move is finished.
 """
 
 import json
@@ -55,7 +55,7 @@ def refuse_unmoved(store: Store, table: Table) -> None:
 
 
 def why_unmoved(store: Store, table: Table) -> str:
-    """Says that the table has yet to move from its earlier key, and what to do; or empty."""
+    """The sentence that the table must first move from its earlier key; empty if it need not."""
     if table.formerly is None:
         return ""
     record = move_record(store, table)

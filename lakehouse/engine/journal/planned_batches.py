@@ -1,8 +1,8 @@
 """The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
 
-- Manifests: `<number>.json`, numbered from 1 without a gap, each written once. There is one
-  exception: while a batch has not arrived in the table, its manifest may be replaced by one in
-  which some of its files are set aside.
+- Manifests: `<number>.json`, numbered from 1 without a gap. A manifest is written once, with one
+  exception: as long as its batch has not arrived in the table, it may be replaced with a manifest
+  in which some of the batch's files are set aside.
 - Segments: `segment-<number>.json`, each with the batches up to its number.
 
 The ledger is the newest segment and the manifests after it.
@@ -12,16 +12,16 @@ Manifests are folded into the next segment in three steps:
 1. The newest segment and the manifests after it are merged into one segment, which gets the newest
    manifest's number. It is written unless an object with its name exists.
 2. The new segment is read back.
-3. The manifests in it, and older segments, are deleted.
+3. The manifests in the new segment, and older segments, are deleted.
 
 **Safety properties**
-- A fold that dies after any step leaves a ledger that knows the same files. The next fold deletes
-  the leftovers (`test_folding.py`).
-- Manifests and older segments are deleted only if the new segment, read back, is what was written
-  and knows every file in them, except for files that `core.ingest.ledger_segments` allows to forget
+- A process may be killed after any step of a fold: the ledger still contains the same files. The
+  next fold deletes the leftovers (`test_folding.py`).
+- Manifests and older segments are deleted only if the new segment, read back, is what was written,
+  and contains every file in them. Files that `core.ingest.ledger_segments` may forget are excepted
   (`test_folding.py`).
-- A manifest is replaced only by one that names the same files, and only while it is not folded
-  (`test_planned_batches.py`).
+- A manifest is replaced only with a manifest that names the same files, and only while it is not
+  folded (`test_planned_batches.py`).
 - A gap in the numbers, or an unreadable object, raises an error and never leads to an empty ledger
   (`test_planned_batches.py`).
 """
@@ -41,6 +41,7 @@ from lakehouse.core.ingest.ledger_segments import (
     fold_batches,
     lost_files,
 )
+from lakehouse.core.text import count_of
 from lakehouse.engine.journal.batch_manifest import (
     decode_manifest,
     decode_segment,
@@ -50,8 +51,8 @@ from lakehouse.engine.journal.batch_manifest import (
 from lakehouse.engine.store import Store, StoredFile
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
-# With this many manifests, a load folds them. So reading a ledger takes about this many reads, and
-# its segment is rewritten once per this many batches.
+# A load folds the manifests when there are this many. So reading a ledger takes about this many
+# requests, and its segment is rewritten once per this many batches.
 FOLD_EVERY = 32
 
 
@@ -69,9 +70,10 @@ def landed_file(file: StoredFile, landing: Landing) -> LandedFile:
 
 
 class _Listing(NamedTuple):
-    """The numbers of the present segments and manifests.
+    """The numbers of the listed segments and manifests.
 
-    `segment` is the newest segment, `newest` the newest batch; 0 if there is none.
+    `segment` is the number of the newest segment, and `newest` that of the newest batch. Both are 0
+    if there is none.
     """
 
     segments: Sequence[int] = ()
@@ -86,7 +88,7 @@ class PlannedBatches:
     Manifests are read once and kept in memory.
 
     Raises:
-        Broken: from any method that reads a manifest: it is missing or damaged.
+        Broken: a manifest is missing or damaged; raised by every method that reads manifests.
     """
 
     def __init__(self, store: Store, table_key: str, *, prefix: str) -> None:
@@ -118,7 +120,7 @@ class PlannedBatches:
         return [*self._read_segment(listing.segment).batches, *batches]
 
     def batch(self, number: int) -> Batch:
-        """The batch that was planned with this number, in order to repeat it.
+        """The batch that was planned with this number, so that it can be repeated.
 
         Raises:
             Broken: files of this batch, or of a later one, are forgotten.
@@ -133,8 +135,8 @@ class PlannedBatches:
             raise Broken(
                 f"load of {self._table}: batch {number} is not in the table, and loaded files of "
                 f"the batches up to {segment.forgotten_batch} are gone from {self._prefix} and "
-                "forgotten. Either restore the table from a copy, or declare it under a new key, "
-                "which loads what the landing area holds now"
+                "forgotten. Either restore the table from a copy, or declare it under a new key: "
+                "this loads all files that are in the landing area now"
             )
         return next(
             (batch for batch in segment.batches if batch.number == number),
@@ -145,20 +147,22 @@ class PlannedBatches:
         """Writes a batch's manifest, before its rows are written.
 
         Raises:
-            Transient: another process planned a batch since the ledger was read.
+            Transient: another process planned a batch after the ledger was read.
             Broken: the batch's number leaves a gap.
         """
         newest = self._list().newest
         subject = f"ingest of {self._table}: batch {batch.number}"
         if batch.number > newest + 1:
             raise Broken(
-                f"{subject} was to be planned, but the newest manifest is {newest}: those between "
-                "are lost. Restore them from a copy of the lake"
+                f"{subject} was to be planned, but the newest manifest is {newest}: the manifests "
+                f"between them are missing. Copy them back to {self._folder}/ from a backup of the "
+                "lake"
             )
         name = self._name(batch.number)
         if batch.number <= newest or not self._store.put_if_absent(name, encode_manifest(batch)):
             raise Transient(
-                f"{subject} was planned by another process meanwhile ({name}); try again"
+                f"{subject} was planned by another process in the meantime ({name}). Use the same "
+                "command again"
             )
         self._manifests[batch.number] = batch
 
@@ -168,38 +172,42 @@ class PlannedBatches:
         The caller holds the table's lock.
 
         Raises:
-            Broken: the manifest is folded; or it names other files; or no file would be left, and
-                newer batches exist, so that this batch would be skipped.
+            Broken: the manifest is folded; or the batch names other files than before; or it has no
+                files, although newer batches exist, so that it would be skipped.
         """
         listing = self._list()
         subject = f"ingest of {self._table}: batch {batch.number} was to be planned"
         if batch.number not in listing.manifests or batch.number <= listing.segment:
             raise Broken(
                 f"{subject} with fewer files, but its manifest is folded into segment "
-                f"{listing.segment}. Use a declaration, or constraints of the table, with which "
-                "all of its rows can be written"
+                f"{listing.segment}. Change the declaration, or the table's constraints, so that "
+                "all rows of the batch can be written"
             )
         before = self._read_manifests([batch.number])[0]
-        named = {file.name for file in batch.files}
-        files = {file.name for file in before.files}
-        taken_out = {name for names in batch.isolated for name in names}
-        aside = {each.name for each in batch.quarantined}
-        is_skipped = not named and batch.number != listing.newest
-        if is_skipped or not named < files or not files - named <= taken_out & aside:
-            counts = f"{len(named)} of its {len(files)} file(s) and {len(taken_out)} taken out"
-            raise Broken(f"{subject} again with {counts}; its manifest stays as it is")
+        names = {file.name for file in batch.files}
+        names_before = {file.name for file in before.files}
+        isolated = {name for group in batch.isolated for name in group}
+        set_aside = {each.name for each in batch.quarantined}
+        is_skipped = not names and batch.number != listing.newest
+        is_explained = names_before - names <= isolated & set_aside
+        if is_skipped or not names < names_before or not is_explained:
+            files = f"{len(names)} of its {count_of(len(names_before), 'file')}"
+            raise Broken(
+                f"{subject} again with {files}, and {len(isolated)} set aside. The manifest was "
+                "not changed"
+            )
         self._store.put(self._name(batch.number), encode_manifest(batch))
         self._manifests[batch.number] = batch
 
     def fold(self, *, lying: Collection[str], arrived: int, now_ms: int) -> None:
         """Folds the manifests into a segment if the last listing found `FOLD_EVERY` or more.
 
-        The caller has held the table's lock since before that listing. `lying` are the paths of all
-        files below the prefix, `arrived` is the last batch in the table.
+        The caller must hold the table's lock from before that listing. `lying` are the paths of all
+        files below the prefix, and `arrived` is the number of the last batch in the table.
 
         Raises:
-            Broken: the segment, read back, is not what was written, or does not know every file.
-                Nothing was deleted.
+            Broken: the segment, read back, is not what was written, or lacks a file. Nothing was
+                deleted.
         """
         listing = self._listing
         if len(listing.manifests) < FOLD_EVERY:
@@ -229,7 +237,7 @@ class PlannedBatches:
         self._segment = decode_segment(read_back, name, number=newest)
         if lost := lost_files(older, self._segment, lying=lying):
             raise Broken(
-                f"journal: {name} does not know {len(lost)} file(s), the first is {lost[0]!r}; "
+                f"journal: {name} lacks {count_of(len(lost), 'file')}, for example {lost[0]!r}; "
                 "nothing was deleted"
             )
         segments = [self._name(number, "segment-") for number in folded]
@@ -278,8 +286,8 @@ class PlannedBatches:
 
     def _is_gone(self, error: FileNotFoundError) -> Broken:
         return Broken(
-            f"journal: a manifest of {self._table} is gone ({error}). Restore it from a copy of "
-            "the lake"
+            f"journal: a manifest of {self._table} is missing ({error}). Copy it back from a "
+            "backup of the lake"
         )
 
     def _name(self, number: int, kind: str = "") -> str:

@@ -11,7 +11,7 @@ from lakehouse.engine.store import Store
 if TYPE_CHECKING:
     from lakehouse.engine.journal.journal import JournalCache
 
-# Does not match files that a person put there.
+# Matches the journal's own records, but not files that a person adds.
 _RECORD_NAME = re.compile(r"/\d{15}-[0-9a-f]+\.json$")
 
 
@@ -33,9 +33,9 @@ def damaged(name: str, error: Exception) -> Broken:
 def append_record(
     store: Store, folder: str, name: str, content: Mapping[str, Any], *, kept_count: int
 ) -> None:
-    """Adds a record to a table's folder, like `_lakehouse/tries/gold/daily`.
+    """Adds a record to a table's folder, for example `_lakehouse/tries/gold/daily`.
 
-    Keeps the newest `kept_count` records there, and deletes the others.
+    Keeps the newest `kept_count` records in the folder, and deletes the others.
     """
     store.put(f"{folder}/{name}", encoded(content))
     kind, layer, table = folder.rsplit("/", 2)
@@ -47,7 +47,7 @@ def append_record(
 def names_by_table(
     store: "Store | JournalCache", kind: str, table_key: str = ""
 ) -> dict[str, list[str]]:
-    """Names of all records of one kind, by table and oldest first; optionally of one table."""
+    """The names of all records of one kind, or of one table only, by table and oldest first."""
     folder = f"{kind}/{table_key}".removesuffix("/")
     names = sorted(file.name for file in store.list(folder) if _RECORD_NAME.search(file.name))
     by_table = dict[str, list[str]]()

@@ -1,22 +1,22 @@
-"""Tags a table's dead files for a colder storage class, where that pays until the vacuum.
+"""Tags a table's dead files for a colder storage class if the move pays before the vacuum.
 
-1. The plan is made from the table's log and the newest inventory report, like a vacuum's.
+1. The plan is made from the table's log and the newest inventory report, as for a vacuum.
 2. The journal records the files of the plan, so that no tagged file is unknown.
-3. Files that carry the tag and are live again, or that another table borrows by now, lose it.
-4. Before each batch, it is checked whether other tables borrow its files, whether the files are as
-   they were listed, and last, in the table's own log, whether they are still removed. Then the
-   batch is tagged.
-5. After each batch, a newer version of the table is read. Files that it needs again lose the tag.
-6. The journal's record is replaced by one of what was done.
+3. The tag is removed from files that are live again, or that another table borrows.
+4. Before each batch, three checks follow one another: no other table borrows the files, the files
+   did not change after the listing, and the table's log still says that they are removed. Files
+   that pass all checks are tagged.
+5. After each batch, the log is read again. Files that a newer version needs lose the tag.
+6. The journal's record is replaced by a record of what was done.
 
-S3 moves a tagged file when a lifecycle rule on the tag applies, about once a day.
+S3 applies lifecycle rules about once a day. A rule for the tag moves the tagged files.
 
 **Safety properties** (tests in `engine/tiers/test_apply.py`)
-- Only files of the plan are tagged, and never one that the newest version needs. A file that a
-  RESTORE brought back during a batch loses the tag before the run ends. One that another table
-  borrows after its batch loses the tag in the next run.
-- By default, a class is chosen whose files can be read at once, so even a tagged file that comes
-  back stays readable.
+- Only files of the plan are tagged, and only if the newest version does not need them. If a RESTORE
+  brings a file back during a batch, its tag is removed before the run ends. If another table
+  borrows a file after its batch, the next run removes the tag.
+- The classes that are chosen by default can be read at once. So a tagged file that is brought back
+  stays readable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -86,10 +86,11 @@ class TierOutcome:
 def plan(
     run: LakeFacts, table: Table, prices: TierPrices, *, classes: Sequence[str] = READ_AT_ONCE
 ) -> TierPlan | None:
-    """The plan for a table's dead files; `None` if there is no table.
+    """Plans the tagging of a table's dead files; `None` if there is no table.
 
     Raises:
-        Refused: the table is not on S3, no report covers it, or its files cannot be judged.
+        Refused: the table is not on S3, no inventory report covers it, or the log does not show
+            which files it needs.
     """
     planned = _planned(run, table, prices, classes)
     return planned and planned[1]
@@ -98,9 +99,9 @@ def plan(
 def apply(
     run: LakeFacts, table: Table, prices: TierPrices, *, classes: Sequence[str] = READ_AT_ONCE
 ) -> TierOutcome | None:
-    """Tags the files of the plan, and untags needed ones; `None` if there is no table.
+    """Tags the files of the plan, and untags needed files; `None` if there is no table.
 
-    Raises as `plan`.
+    Raises the same errors as `plan`.
     """
     planned = _planned(run, table, prices, classes)
     if planned is None:
@@ -148,7 +149,7 @@ def apply(
 
 
 class _Tagging:
-    """One run on one table. `spared` maps files that are not tagged to the reason."""
+    """The tagging of one table in one run. `spared` maps each file without a tag to the reason."""
 
     def __init__(self, run: LakeFacts, inputs: VacuumInputs, planned: TierPlan) -> None:
         self._run = run
@@ -162,40 +163,43 @@ class _Tagging:
         self.spared: dict[str, str] = {}
 
     def tag(self, batch: Sequence[DeadFile]) -> None:
-        """Tags those files of a batch that are still dead. The log is read last."""
+        """Tags the files of a batch that are still dead. The table's log is read last."""
         self._run.ask_before_deletion(self._planned.table)
         self._facts = replace(self._facts, lent=self._run.lent, unplaced=self._run.unplaced)
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            are_same = [*pool.map(self._is_unchanged, batch)]
+            are_unchanged = [*pool.map(self._is_unchanged, batch)]
         self._read_log()
-        same = [each for each, is_same in zip(batch, are_same, strict=True) if is_same]
-        allowed, spared = still_dead(self._facts, same, now_ms=now_ms())
-        changed = [each.name for each in batch if each not in same]
+        unchanged = [each for each, is_kept in zip(batch, are_unchanged, strict=True) if is_kept]
+        allowed, spared = still_dead(self._facts, unchanged, now_ms=now_ms())
+        changed = [each.name for each in batch if each not in unchanged]
         self.spared |= spared
-        self.spared |= dict.fromkeys(changed, "it is gone, or was written again since the report")
+        self.spared |= dict.fromkeys(changed, "it is gone, or was written again after the report")
         storage_class = self._planned.storage_class
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            done = [*pool.map(lambda each: self._set(each.name, storage_class), allowed)]
-        for each, is_there in zip(allowed, done, strict=True):
-            if is_there:
+            are_tagged = [*pool.map(lambda each: self._set(each.name, storage_class), allowed)]
+        for each, is_tagged in zip(allowed, are_tagged, strict=True):
+            if is_tagged:
                 self.tagged[each.name] = each.size_bytes
             else:
                 self.spared[each.name] = "it is gone"
         if self._read_log():
             files = self._facts.table_files
-            back = [name for name in self.tagged if name in files.live or name in files.vectors]
-            self.untag(back)
-            for name in back:
+            live_again = [
+                name for name in self.tagged if name in files.live or name in files.vectors
+            ]
+            self.untag(live_again)
+            for name in live_again:
                 del self.tagged[name]
                 self.spared[name] = f"version {files.version} needs it again"
 
     def untag(self, names: Sequence[str]) -> None:
-        """Removes the tag from files that a table needs."""
+        """Removes the tag from files that this table or another one needs."""
         for name in names:
             self._set(name, None)
             self.untagged.append(name)
 
     def _set(self, name: str, value: str | None) -> bool:
+        """Sets the tag of a file, or removes it (`None`); returns whether the file exists."""
         with suppress(FileNotFoundError):
             set_tag(self._store, f"{self._folder}/{name}", TIER_TAG, value)
             return True
@@ -203,14 +207,14 @@ class _Tagging:
 
     def _is_unchanged(self, each: DeadFile) -> bool:
         table = self._planned.table
-        now = self._run.lake.store.stat(f"{table}/{each.name}")
-        if now is None or now.size_bytes != each.size_bytes:
+        stored = self._run.lake.store.stat(f"{table}/{each.name}")
+        if stored is None or stored.size_bytes != each.size_bytes:
             return False
-        apart_ms = abs(now.modified_ms - each.modified_ms)
-        return apart_ms <= self._run.lake.times_apart_ms(table)
+        difference_ms = abs(stored.modified_ms - each.modified_ms)
+        return difference_ms <= self._run.lake.times_apart_ms(table)
 
     def _read_log(self) -> bool:
-        """Reads the table's log again if it has a newer version; returns whether it has."""
+        """Reads the table's log if it has a newer version; returns whether it has one."""
         if not has_newer_version(self._run.lake, self._facts.log):
             return False
         log = self._run.log(self._planned.table)
@@ -243,8 +247,8 @@ def _planned(
         )
     if unknown := unknown_features(facts.log.snapshot.features):
         raise Refused(
-            f"tiers of {key}: the table feature {unknown[0]} is unknown, and so are the files that "
-            "it needs. Use a newer release of this program"
+            f"tiers of {key}: the table feature {unknown[0]} is unknown, so it is unknown which "
+            "files the table needs. Use a newer release of this program"
         )
     now = now_ms()
     objects = inputs.rows.below(f"{lake.store.prefix}{key}/")
@@ -258,5 +262,5 @@ def _planned(
 
     untag = [*tagged_yet_needed(lake.store, key, is_needed)]
     planned = plan_tiers(facts, dead, prices, classes=classes, untag=untag)
-    earlier = {*known.values(), *([planned.storage_class] if planned.files else [])}
-    return inputs, replace(planned, rule_classes=tuple(sorted(earlier)))
+    tagged_classes = {*known.values(), *([planned.storage_class] if planned.files else [])}
+    return inputs, replace(planned, rule_classes=tuple(sorted(tagged_classes)))

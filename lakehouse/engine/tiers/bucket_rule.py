@@ -1,9 +1,10 @@
-"""Installs the one lifecycle rule that moves tagged files into a storage class.
+"""Installs the lifecycle rule that moves tagged files into a storage class.
 
 **Safety properties** (tests in `engine/tiers/test_apply.py`)
 - All other rules stay as they are, and so does S3's minimum size for transitions.
-- The former configuration is recorded before it is replaced: `_lakehouse/lifecycle/<bucket>/rules/`
-  keeps the newest. Afterwards, the configuration is read again and compared.
+- The former configuration is recorded before it is replaced. The newest such records are kept below
+  `_lakehouse/lifecycle/<bucket>/rules/`.
+- Afterwards, the configuration is read again and compared.
 """
 
 import json
@@ -31,8 +32,8 @@ def rule_of(lake: Lake, storage_class: str) -> dict[str, Any]:
 def install_rule(lake: Lake, rule: Mapping[str, Any]) -> bool:
     """Adds a rule to the bucket's configuration; returns whether it was missing or different.
 
-    S3 replaces the whole configuration in one request, without a condition. So a change that
-    another program makes at the same moment is lost, and found by the comparison afterwards.
+    S3 replaces the whole configuration in one request, without a condition. If another program
+    changes it at the same moment, one change is lost. The comparison afterwards detects this.
 
     Raises:
         Refused: a permission is missing.
@@ -54,8 +55,8 @@ def install_rule(lake: Lake, rule: Mapping[str, Any]) -> bool:
     if not is_kept or parse_rule(rule) not in after.rules:
         raise Broken(
             f"tiers: the lifecycle rules of s3://{store.bucket} are not those that were written. "
-            "Another program may have changed them at the same moment. Compare them with "
-            f"{folder}/{name}, which has the rules from before"
+            "Another program may have changed them at the same moment. Compare the bucket's rules "
+            f"with {folder}/{name}, which has the former rules"
         )
     return True
 

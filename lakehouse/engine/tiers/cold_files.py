@@ -1,8 +1,8 @@
 """Records of live files in a colder storage class, and plans that take them into account.
 
 `_lakehouse/cold_files/<layer>/<name>.json` names a table's cold files. Each loaded inventory
-replaces the records of all tables, and a compaction adds the files that it moved. Without a record,
-no file of the table is known to be cold.
+replaces the records of all tables. A compaction adds the files that it moved. A table without a
+record counts as a table without cold files.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _FOLDER = "_lakehouse/cold_files"
 def recorded_classes(lake: Lake, table: str) -> dict[str, str]:
     """The table's files in a colder class, by decoded name, with the class.
 
-    A record that is damaged or cannot be read counts as none.
+    The result is empty if the record is damaged or cannot be read.
     """
     with contextlib.suppress(FileNotFoundError, LakehouseError, ValueError, AttributeError):
         recorded = json.loads(lake.store.read(record_name_of(table)))
@@ -38,7 +38,7 @@ def recorded_classes(lake: Lake, table: str) -> dict[str, str]:
 def plan_with_cold_files(
     lake: Lake, facts: TableFacts, plan: Callable[[Snapshot], CompactionPlan]
 ) -> CompactionPlan:
-    """The plan for the table's snapshot; on S3, its cold files are read if it would merge any."""
+    """The compaction plan for a snapshot. On S3, a plan that merges files considers cold files."""
     planned = plan(facts.snapshot)
     if not planned.bins or not lake.on_s3(planned.table):
         return planned
@@ -54,7 +54,7 @@ def plan_with_cold_files(
 
 
 def record_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
-    """Replaces the records by what an inventory shows, except for tables outside the lake."""
+    """Replaces the records with those of an inventory, except for tables outside the lake."""
     cold = {table.table: table.cold_files for table in reconciliation.tables if table.cold_files}
     records = {record_name_of(table): classes for table, classes in cold.items()}
     for name, classes in records.items():

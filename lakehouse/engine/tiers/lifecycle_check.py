@@ -28,9 +28,9 @@ def check_lifecycle(lake: Lake, table: Table, snapshot: Snapshot, *, now_ms: int
     try:
         lifecycle = read_lifecycle(store)
         sizes = live_sizes(snapshot)
-        is_lent = _is_lent(lake, table)
+        is_borrowed = _is_borrowed(lake, table)
         tagged = tagged_yet_needed(
-            lake.store, table.key, lambda name: name in sizes or is_lent(name)
+            lake.store, table.key, lambda name: name in sizes or is_borrowed(name)
         )
     except Refused as refused:
         return unknown_lifecycle(snapshot.table, str(refused))
@@ -48,11 +48,11 @@ def check_lifecycle(lake: Lake, table: Table, snapshot: Snapshot, *, now_ms: int
     return assess_lifecycle(lifecycle, live, uploads, now_ms=now_ms)
 
 
-def _is_lent(lake: Lake, table: Table) -> Callable[[str], bool]:
-    """Returns a function that says whether another table borrows a file.
+def _is_borrowed(lake: Lake, table: Table) -> Callable[[str], bool]:
+    """Returns a function that decides whether another table borrows a file.
 
-    The logs of the lake are read only if files were tagged for a class that must be restored. In
-    all other classes, a borrowed file stays readable.
+    The logs of the lake are read only if files were tagged for a class whose objects must be
+    restored before they can be read. In all other classes, a borrowed file stays readable.
 
     Raises:
         Refused: another table's log cannot be read.
@@ -60,10 +60,10 @@ def _is_lent(lake: Lake, table: Table) -> Callable[[str], bool]:
     records = tier_records(lake.store, table.key)
     if all(record.storage_class in READ_AT_ONCE for record in records):
         return lambda _: False
-    run = LakeFacts(lake, [table])
-    run.read(table)
-    log = run.log(table.key)
+    lake_facts = LakeFacts(lake, [table])
+    lake_facts.read(table)
+    log = lake_facts.log(table.key)
     if log is None:
         return lambda _: False
-    uses = OtherUses(lent=run.lent, unplaced=run.unplaced)
+    uses = OtherUses(lent=lake_facts.lent, unplaced=lake_facts.unplaced)
     return lambda name: uses.may_read(log.table_files, name)

@@ -1,14 +1,14 @@
 """Moves the files that a compaction wrote into a colder storage class.
 
-S3A sets a storage class for all files of a server at once, not for one statement. So OPTIMIZE
-writes into STANDARD, and the new files are copied onto themselves into their class afterwards.
-Source: Hadoop 3.5.0, S3A, `fs.s3a.create.storage.class`, read when a file system is created.
+S3A uses one storage class for all files that a server writes. So OPTIMIZE writes into STANDARD.
+Afterwards, each new file is copied onto itself with the colder class. Source: Hadoop 3.5.0, S3A,
+`fs.s3a.create.storage.class`, read when a file system is created.
 
 **Safety properties** (tests in `engine/tiers/test_cold_files.py`)
-- A move is one request of S3, which replaces an object by a copy of itself or leaves it as it is. A
-  file that was written again or is gone is not moved.
-- A file that cannot be moved stays in STANDARD, and the compaction is complete without it.
-- In a bucket that keeps versions, or may keep them, nothing is moved: the former copy would stay.
+- A move is one S3 request, which replaces an object with a copy of itself, or leaves it unchanged.
+  A file that was written again or deleted is not moved.
+- A file that cannot be moved stays in STANDARD. The compaction is complete without the move.
+- If the bucket keeps versions, or may keep them, nothing is moved: the former copies would stay.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from lakehouse.core.compaction.outcome import ColdMove
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError
+from lakehouse.core.text import count_of
 from lakehouse.core.tiers.lifecycle_rules import MINIMUM_BYTES
 from lakehouse.engine.journal.records import encoded
 from lakehouse.engine.lake import Lake
@@ -35,7 +36,7 @@ def move_added(
 ) -> ColdMove | None:
     """Moves the files that a compaction added; `None` if the table is on a disk.
 
-    Files below 128 KiB stay, since each class bills or treats them as if they had that size.
+    Files below 128 KiB stay in STANDARD: each class bills or treats them as if they had that size.
     """
     table = facts.snapshot.table
     place = s3_place(lake.store, table)
@@ -44,7 +45,7 @@ def move_added(
     store, folder = place
     try:
         is_unversioned = store.keeps_versions() is False
-    except LakehouseError as error:  # the compaction has committed, and must not fail any more
+    except LakehouseError as error:  # the compaction has committed, so it must not fail here
         return ColdMove(storage_class=storage_class, problem=str(error))
     if not is_unversioned:
         problem = "the bucket keeps versions, or may keep them, so the former copies would stay"
@@ -52,7 +53,7 @@ def move_added(
     names = [name for path in paths if (name := name_in_table(path))]
 
     def move(name: str) -> str:
-        """Why a file was not moved; empty if it was."""
+        """Moves a file; returns why it was not moved, or an empty text."""
         try:
             return _move(store, f"{folder}/{name}", storage_class)
         except FileNotFoundError:
@@ -70,7 +71,9 @@ def move_added(
         known |= dict.fromkeys(moved, storage_class)
         lake.store.put(record_name_of(table), encoded(known))
     stayed = [f"{name}: {why}" for name, why in problems.items() if why not in ("", _SMALL)]
-    problem = f"{len(stayed)} file(s) stay in STANDARD, like {stayed[0]}" if stayed else ""
+    problem = ""
+    if stayed:
+        problem = f"still in STANDARD: {count_of(len(stayed), 'file')}, for example {stayed[0]}"
     return ColdMove(storage_class=storage_class, names=moved, problem=problem)
 
 

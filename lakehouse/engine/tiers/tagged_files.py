@@ -1,8 +1,9 @@
-"""Tagged files: `_lakehouse/tiers/<layer>/<name>/<ms>-<id>.json`, one record per run of `apply`.
+"""Records of tagged files: `_lakehouse/tiers/<layer>/<name>/<ms>-<id>.json`, one per `apply` run.
 
 A record is written before its files are tagged, so that no tagged file is unknown. It also names
-the files that the run untagged. Each table keeps its newest 100 records. The tags of older runs are
-forgotten: if a RESTORE brings such a file back, only the check `readable` notices, after its move.
+the files that the run untagged. The newest 100 records of each table are kept, so the files that
+older runs tagged are unknown. If a RESTORE brings such a file back after its move, only the check
+`readable` detects it.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ def record_name(started_ms: int) -> str:
 
 
 def record_tiers(store: Store, table_key: str, name: str, record: TierRecord) -> None:
-    """Records the files of a run, or replaces its record."""
+    """Writes or replaces the record of a run."""
     append_record(store, f"{_FOLDER}/{table_key}", name, asdict(record), kept_count=_KEPT_COUNT)
 
 
@@ -42,7 +43,7 @@ def tier_records(store: Store, table_key: str) -> tuple[TierRecord, ...]:
 
 
 def tagged_before(store: Store, table_key: str) -> dict[str, str]:
-    """The files that complete runs tagged and no later run untagged, with their class."""
+    """The files that a complete run tagged and no later run untagged, with their class."""
     tagged = dict[str, str]()
     for record in tier_records(store, table_key):
         for name in record.untagged:
@@ -55,10 +56,10 @@ def tagged_before(store: Store, table_key: str) -> dict[str, str]:
 def tagged_yet_needed(
     store: Store, table_key: str, is_needed: Callable[[str], bool]
 ) -> dict[str, str]:
-    """The needed files that still carry our tag, by name, with its value.
+    """The needed files that still carry `TIER_TAG`, by name, with the tag's value.
 
-    A RESTORE of the table has brought them back, or a clone borrows them. Only files that a record
-    names are looked at.
+    Either a RESTORE of the table brought them back, or a clone borrows them. Only files that a
+    record names are checked.
 
     Raises:
         Refused: a permission is missing.

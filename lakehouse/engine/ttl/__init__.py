@@ -1,1 +1,1 @@
-"""Deletes rows that are past their time."""
+"""Deletes the expired rows of tables."""

@@ -1,19 +1,19 @@
-"""Deletes the rows of a table that are past their time.
+"""Deletes the expired rows of a table.
 
-1. The plan is made from the log. If no row is past its time, nothing follows.
+1. The plan is made from the log. If no row has expired, the run ends.
 2. The table's lock is taken. A compaction that was not verified is verified now. The plan is made
-   again, with the cutoff that all of its steps use.
-3. Each step is one DELETE, whose commit carries the plan's figures and the cutoff. After a step
-   that changes only the log, its commit is compared with the plan.
-4. Predicted rows are compared with those that the commits record.
+   again. All its steps use the cutoff of this plan.
+3. Each step is one DELETE, whose commit carries the plan's figures and the cutoff. If a step
+   removed whole partitions, its commit is compared with the plan.
+4. The predicted number of rows is compared with the number that the commits record.
 
 **Safety properties** (tests in `test_run.py`)
-- Every DELETE that reads rows has the condition on the time itself, so it deletes no other row,
+- Every DELETE that reads rows has a condition on the time column, so it deletes no other row,
   whatever is committed meanwhile.
 - A step that removes whole partitions is not started, and not repeated, if another writer added a
-  file to one of them. If Delta removed such a file all the same, since it was added in the last
-  moment, the run stops with `Broken`, which names the version to restore.
-- Each commit is complete by itself. If a run is killed after any of them, the next run continues.
+  file to one of them. Delta may still remove a file that was added at the last moment. In that
+  case, the run stops with `Broken`, which names the version to restore.
+- Each commit is complete by itself. If a run is killed after a commit, the next run continues.
 """
 
 import json
@@ -57,7 +57,7 @@ _TRIES = 4
 
 
 def plan(lake: Lake, table: Table) -> TtlPlan | None:
-    """The plan of a run now, made from the log alone; `None` if there is no table.
+    """Plans a run now, from the log alone; `None` if there is no table.
 
     Raises:
         Refused: the table has no TTL, or as `plan_ttl`.
@@ -74,29 +74,31 @@ def run(
     *,
     owner: str | None = None,
 ) -> TtlOutcome:
-    """Deletes the rows that are past their time; opens no Spark session if there are none.
+    """Deletes the expired rows. Opens a Spark session only if there are any.
 
     Raises:
         Refused: the table has no TTL or does not exist, does not allow deletions, a commit of
             another writer could be lost, or this machine's clock is off.
-        Transient: another process holds the table, a step lost against other writers, or the server
-            is gone. The next run continues.
+        Transient: another process holds the table, a step conflicted with other writers, or the
+            server is unavailable. The next run continues.
         Broken: a step removed a file that its plan does not name.
     """
-    what = f"TTL of {table.key}"
+    command = f"TTL of {table.key}"
     started = time.monotonic()
     planned = plan(lake, table)
     if planned is None:
-        raise Refused(f"{what}: there is no table yet. Use lakehouse materialize {table.key} first")
+        raise Refused(
+            f"{command}: there is no table yet. Use lakehouse materialize {table.key} first"
+        )
     if not planned.steps:
         return TtlOutcome(plan=planned, commits=(), seconds=0.0, prices=table.prices)
     check_clock(lake, table.key)
     spark = open_spark()
-    refuse_unsafe_commits(lake, spark, table, asked=what)
+    refuse_unsafe_commits(lake, spark, table, asked=command)
     session = TableSession(lake=lake, spark=spark, table=table)
     with (
         translated(table.key, operation="TTL"),
-        hold(lake, spark, table.key, owner=owner or what),
+        hold(lake, spark, table.key, owner=owner or command),
     ):
         verify_left(lake, spark, table.key)
         facts = lake.facts(table.key)
@@ -105,7 +107,8 @@ def run(
         mark = uuid4().hex
         with session_confs.session_confs(spark, session_confs.READ_WHOLE):
             for step in planned.steps:
-                # By metadata alone, a repetition could remove what the winner of the race added.
+                # Repeated after a conflict, a step that removes whole partitions could also remove
+                # the rows that the other writer added.
                 tries = 1 if _removes_partitions(step) else _TRIES
                 retry_conflicts(partial(_carry_out, session, planned, step, mark), tries=tries)
         commits = _commits_of(lake, facts.snapshot, mark)
@@ -120,8 +123,7 @@ def run(
 def _ttl_of(table: Table) -> Ttl:
     if table.ttl is None:
         raise Refused(
-            f"TTL of {table.key}: its declaration has none. Use ttl=Ttl(column=…, days=…) in its "
-            "declaration"
+            f"TTL of {table.key}: its declaration has none. Use Table(ttl=Ttl(column=…, days=…))"
         )
     return table.ttl
 
@@ -138,9 +140,9 @@ def _plan(lake: Lake, table: Table, declared: Ttl, facts: TableFacts) -> TtlPlan
 
 
 def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, TimeBounds]:
-    """The bounds of a column in each live file that the log has them for, by path.
+    """The bounds of a column by the path of each live file whose bounds the log has.
 
-    Under column mapping, statistics name columns in another way, and are not read.
+    Under column mapping, statistics are not read, because they have other column names.
     """
     if column.name in snapshot.partition_columns:
         return {file.path: bounds_of_partition(file, column) for file in snapshot.files}
@@ -169,7 +171,7 @@ def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str
     if not _removes_partitions(step):
         column = next(each for each in snapshot.columns if each.name == planned.column)
         conditions.append(statements.is_before(column, planned.cutoff_ms))
-    note = {
+    written = {
         ROWS_MOVED: "ttl",
         "mark": mark,
         "started_ms": now_ms(),
@@ -177,7 +179,7 @@ def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str
         "plan": planned.figures,
     }
     confs = {
-        session_confs.USER_METADATA: json.dumps(note, separators=(",", ":")),
+        session_confs.USER_METADATA: json.dumps(written, separators=(",", ":")),
         session_confs.ANSI: "false",
     }
     with session_confs.session_confs(session.spark, confs):
@@ -189,14 +191,15 @@ def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str
         if unplanned:
             raise Broken(
                 f"TTL of {key}: version {commit.version} removed {min(unplanned)}, which another "
-                f"writer added while the rows before the cutoff were deleted. To bring its rows "
-                f"back, use RESTORE TABLE {statements.path_table(snapshot.uri)} TO VERSION AS OF "
-                f"{commit.version - 1}, unless there are newer versions"
+                f"writer added while the rows before the cutoff were deleted. To bring back the "
+                f"rows of this file, use RESTORE TABLE {statements.path_table(snapshot.uri)} TO "
+                f"VERSION AS OF {commit.version - 1}, unless there are newer versions. In that "
+                f"case, append the file's rows from version {commit.version - 1}"
             )
 
 
 def _removes_partitions(step: TtlStep) -> bool:
-    """Whether the step removes whole partitions, without a condition on the time."""
+    """Whether the step removes whole partitions, without a condition on the time column."""
     return step.by_metadata and step.partitions is not None
 
 
@@ -207,13 +210,13 @@ def _check_unchanged(snapshot: Snapshot, step: TtlStep) -> None:
     for file in snapshot.files:
         if file.path not in step.files and typed_partition(file.partition, columns) in removed:
             raise Transient(
-                f"TTL of {snapshot.table}: another writer added {file.path} since the plan was "
+                f"TTL of {snapshot.table}: another writer added {file.path} after the plan was "
                 "made, so its partition was not removed. Run it again for a new plan"
             )
 
 
 def _commits_of(lake: Lake, before: Snapshot, mark: str) -> Commits:
-    """The commits since a version that carry a run's mark."""
+    """The commits after a version that carry a run's mark."""
     facts = lake.facts(before.table)
     assert facts is not None
     commits = history_since(lake.store, facts.history, before.version)

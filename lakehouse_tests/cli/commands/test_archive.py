@@ -83,8 +83,8 @@ def test_the_list_names_each_partition_and_a_restore_shows_what_it_would_read(
         (["restore", "--to", "/usr/lib"], "there is something at /usr/lib already"),
         (["restore", "--into-source", "--partition", "2013-01-01"], "Use COLUMN=VALUE"),
         (["expire"], "the table declares no archive. Use Table(archive=Archive(keep_days=…))"),
-        (["plan"], "it declares none. Use Table(archive=Archive(…))"),
-        (["run"], "it declares none. Use Table(archive=Archive(…))"),
+        (["plan"], "none is declared. Use Table(archive=Archive(…))"),
+        (["run"], "none is declared. Use Table(archive=Archive(…))"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_starts(
@@ -109,4 +109,4 @@ def test_files_that_could_not_be_deleted_fail_the_command(
     monkeypatch.setattr(command, "_through_dagster", lambda *_, **__: outcome.as_json())
     ended = terminal.run("archive", "expire", DAYS.key)
     assert (ended.exit_code, ended.stdout.strip()) == (1, f"{DAYS.key}: {outcome.sentence}")
-    assert "1 could not be deleted, like archive/bronze/days/" in ended.stderr
+    assert "1 file could not be deleted, for example archive/bronze/days/" in ended.stderr

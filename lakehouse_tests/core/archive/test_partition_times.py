@@ -136,7 +136,11 @@ def test_values_that_are_no_time_have_no_span(
         ({"region": "string"}, ("eu",), "none of them gives a time"),
         ({"bucket": "int"}, ("7",), "none of them gives a time"),
         ({"a": "date", "b": "date"}, ("2026-01-01", "2026-01-02"), "2 of them give a time"),
-        ({"a": "date", "x_hour": "int", "y_hour": "int"}, ("2026-01-01", "1", "2"), "two hours"),
+        (
+            {"a": "date", "x_hour": "int", "y_hour": "int"},
+            ("2026-01-01", "1", "2"),
+            "each of them counts as an hour",
+        ),
     ],
 )
 def test_partitions_without_one_time_are_refused(

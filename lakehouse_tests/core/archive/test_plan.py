@@ -108,7 +108,7 @@ def test_the_operation_of_a_killed_run_keeps_its_number_and_its_cutoff() -> None
     old = snapshot(file("2026-01-05"), file("2026-01-07"))
     found = planned(old, contents=ArchiveContents(unapplied=killed, last_number=4))
     assert (found.number, found.cutoff_ms, days(found)) == (4, killed.cutoff_ms, ["2026-01-05"])
-    assert found.notes[0] == "operation 4 (archive), which was killed, is finished first"
+    assert found.notes[0] == "operation 4 (archive) was interrupted: this run first finishes it"
     assert planned(old, contents=ArchiveContents(last_number=4)).number == 5
 
 
@@ -143,7 +143,9 @@ def test_a_run_moves_the_oldest_partitions_up_to_a_number_of_files(
     by_day = [file(f"2026-01-0{day}", f"f{number}") for day in (3, 1, 2) for number in range(2)]
     found = planned(snapshot(*by_day, file("2026-01-01", "more"), file("2026-01-01", "most")))
     assert (days(found), found.file_count) == (["2026-01-01"], 4)
-    assert found.notes[0] == "the next run moves 2 newer partitions, as one run moves 3 files"
+    assert found.notes[0] == (
+        "one run moves at most 3 files; the next run moves 2 newer partitions"
+    )
     assert days(planned(snapshot(*by_day))) == ["2026-01-01"]
 
 
@@ -181,7 +183,7 @@ def test_old_rows_that_cannot_leave_as_whole_files_are_refused() -> None:
     unpartitioned = snapshot(
         DataFile(path="part-0", size_bytes=1, modified_ms=0), partition_columns=()
     )
-    with pytest.raises(Refused, match="from before and after the cutoff, like part-0"):
+    with pytest.raises(Refused, match="from before and after the cutoff, for example part-0"):
         planned(unpartitioned)
     with pytest.raises(Refused, match=r"delta\.appendOnly is true"):
         planned(snapshot(file("2026-01-05"), properties={"delta.appendOnly": "true"}))

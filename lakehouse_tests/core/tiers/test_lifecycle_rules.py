@@ -149,7 +149,7 @@ def test_a_rule_on_our_tag_does_harm_only_to_live_files_that_carry_it() -> None:
     assert (found.names, found.touches_log) == (("day=1/b",), False)
     result = assess_lifecycle(lifecycle, tagged, [], now_ms=NOW)
     assert (result.ok, result.is_error, result.numbers["tagged_live_files"]) == (False, True, 2)
-    assert "`lakehouse tiers apply bronze/orders`, which removes it" in result.sentence
+    assert "`lakehouse tiers apply bronze/orders`, which removes the tag" in result.sentence
 
 
 def test_the_check_names_rule_prefix_table_and_the_way_out() -> None:
@@ -158,7 +158,7 @@ def test_the_check_names_rule_prefix_table_and_the_way_out() -> None:
     assert (result.ok, result.is_error) == (False, True)
     assert result.sentence == (
         "rule 'tidy' (prefix 'lake/bronze/') deletes 4 of 4 live files of bronze/orders (700 KiB, "
-        "like day=1/a) and the log of bronze/orders after 365 days. Use a prefix or a tag that "
+        "for example day=1/a) and the log of bronze/orders after 365 days. Use a prefix or a tag that "
         "excludes lake/bronze/orders/, or disable the rule"
     )
 

@@ -232,7 +232,7 @@ def test_a_derived_or_inferred_column_is_checked_when_a_run_is_planned() -> None
 def test_an_archive_and_a_ttl_are_two_ends() -> None:
     table = replace(TABLE, write=Append(partition_by=("d",)), archive=Archive())
     [*_, note] = planned({file("x"): PAST}, table).notes
-    assert note == "rows in the archive stay there until Archive.keep_days are over"
+    assert note == "archived rows stay in the archive until Archive.keep_days have passed"
 
 
 def test_a_merged_table_may_get_deleted_rows_again() -> None:

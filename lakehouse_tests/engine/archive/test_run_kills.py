@@ -68,7 +68,9 @@ def test_an_operation_that_was_killed_is_finished_as_it_was_recorded(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DiskStore, "copy", lambda *_: pytest.fail("a file is copied again"))
         outcome = run_archive(session_of(lake, spark))
-    assert outcome.plan.notes[0] == "operation 1 (archive), which was killed, is finished first"
+    assert outcome.plan.notes[0] == (
+        "operation 1 (archive) was interrupted: this run first finishes it"
+    )
     assert archive_rows(lake) == ROWS[:2]
     assert facts_now(lake).snapshot.transactions["lakehouse-archive"] == 1
     assert run_archive(session_of(lake, spark)).operation is not None

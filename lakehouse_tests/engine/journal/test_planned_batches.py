@@ -186,9 +186,7 @@ def test_a_manifest_is_replaced_only_by_one_of_the_same_files_while_it_lies_ther
         replace(smaller, isolated=()),
         replace(smaller, files=batch(1, "c").files),
     ):
-        with pytest.raises(
-            Broken, match=r"batch 1 was to be planned again with \d of its 2 file\(s\)"
-        ):
+        with pytest.raises(Broken, match=r"batch 1 was to be planned again with \d of its 2 files"):
             batches.replace(wrong)
     assert of(store).batch(1) == first
     batches.replace(smaller)
@@ -212,7 +210,7 @@ def test_a_batch_that_others_follow_keeps_a_file_so_that_its_quarantine_is_not_p
     first = replace(batch(1, "a"), record_count=1)
     batches.plan(first)
     batches.plan(batch(2, "b"))
-    with pytest.raises(Broken, match=r"batch 1 was to be planned again with 0 of its 1 file\(s\)"):
+    with pytest.raises(Broken, match="batch 1 was to be planned again with 0 of its 1 file, and"):
         batches.replace(isolated(first, "a"))
     assert batches.batch(1) == first
 

@@ -118,7 +118,7 @@ def test_a_file_that_changes_or_comes_back_before_its_tag_is_spared(
         {},
         {
             "old": "version 3 needs it, or a vacuum deleted it",
-            "older": "it is gone, or was written again since the report",
+            "older": "it is gone, or was written again after the report",
         },
     )
     assert tags(lake, "old", "older") == {"old": None, "older": None}
@@ -178,7 +178,10 @@ def test_a_tagged_file_that_a_clone_borrows_afterwards_is_found_and_untagged(
     install_rule(lake, rule_of(lake, "GLACIER"))
     result = check_lifecycle(lake, TABLE, story.snapshot(), now_ms=now_ms())
     assert (result.ok, result.is_error, result.numbers["tagged_live_files"]) == (False, True, 1)
-    assert "1 needed file of bronze/t carry the tag of dead files, like old" in result.sentence
+    assert (
+        "the tag of dead files is set on 1 needed file of bronze/t, for example old"
+        in result.sentence
+    )
     assert applied(lake, classes=["GLACIER"]).untagged == ("old",)
     assert tags(lake, "old", "older") == {"old": None, "older": "GLACIER"}
     assert check_lifecycle(lake, TABLE, story.snapshot(), now_ms=now_ms()).ok

@@ -130,7 +130,7 @@ ENVELOPED: Sequence[tuple[object, str | None]] = [
     (mysql("c", "mysql-bin.1", 1, after={"id": 4}), "required field v is missing"),
     (
         mysql("c", "mysql-bin.1", 1, after={"id": "four", "v": "a"}),
-        "field id is 'four', a text, and the line does not say that it is a number",
+        "field id is 'four', a text, and the line has no schema that makes it a number",
     ),
     (
         {"schema": {}, "payload": {"after": {"id": 4, "v": ""}, "source": {"ts_ms": 1}}, "op": "c"},
