@@ -120,7 +120,7 @@ def _scan(lake: Lake, tables: Sequence[Table]) -> int:
     assert facts is not None
     files = covered_files(lake, facts, now_ms=now_ms())
     sizes = {name: each.size_bytes or 0 for name, each in files.live.items()}
-    sizes |= dict.fromkeys((*files.vectors, *files.stones), 1)
+    sizes |= dict.fromkeys((*files.vectors, *files.tombstones), 1)
     store = GeneratedStore(Path(lake.settings.root), [each.key for each in tables], sizes)
     return scan(store, now_ms=now_ms()).object_count
 

@@ -1,1 +1,1 @@
-"""Does. Spark, Delta, S3 and disk: takes a plan, returns an outcome; knows no Dagster."""
+"""Carries out plans with Spark, Delta, S3 and disks, and returns outcomes. Imports no Dagster."""

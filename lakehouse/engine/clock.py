@@ -1,4 +1,4 @@
-"""The only module that reads the clock. Functions of core get the time as an argument."""
+"""The only module that reads the clock. Functions in core get the time as an argument."""
 
 import random
 import time
@@ -24,10 +24,10 @@ def pause_about(seconds: float) -> None:
 
 
 def check_clock(lake: "Lake", table_key: str) -> None:
-    """Refuses if this machine's clock and the storage's differ by more than five minutes.
+    """Refuses if this machine's clock and the storage's clock differ by more than five minutes.
 
-    A file may be past the retention by one clock and not by the other. For a table in a bucket
-    outside the lake, that bucket's time is checked, too: the date of a response.
+    By one clock, a file may be past the retention, but not by the other clock. For a table in a
+    bucket outside the lake, this bucket's clock (the date of a response) is checked, too.
     """
     lake.store.put(_CLOCK, b"")
     stored = lake.store.stat(_CLOCK)
@@ -35,6 +35,7 @@ def check_clock(lake: "Lake", table_key: str) -> None:
     off_ms = max((now_ms() - ms for ms in times_ms if ms is not None), key=abs, default=0)
     if abs(off_ms) > _CLOCK_OFF_MS:
         raise Refused(
-            f"{table_key}: this machine's clock is {off_ms / 1_000:.0f} s off the storage's (limit "
-            f"{_CLOCK_OFF_MS / 1_000:.0f} s). Synchronise it with a time server, then try again"
+            f"{table_key}: this machine's clock and the storage's clock differ by "
+            f"{abs(off_ms) / 1_000:.0f} s (limit {_CLOCK_OFF_MS / 1_000:.0f} s). Synchronize this "
+            "machine's clock with a time server, then try again"
         )

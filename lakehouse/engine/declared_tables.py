@@ -1,4 +1,4 @@
-"""The tables of a lake: those that its tables package declares, and adopted ones."""
+"""The tables of a lake: declared in the tables package, or adopted."""
 
 import importlib
 import pkgutil
@@ -41,17 +41,17 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
 
 
 def address_of(table: Table, settings: Settings) -> str:
-    """The address of a table: as adopted, or else the folder below the lake's root."""
+    """The address of a table: of an adopted table as declared, else a folder of the lake."""
     return table.write.uri if isinstance(table.write, Adopted) else f"{settings.root}/{table.key}"
 
 
 def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
-    """The same tables, after a check that no two of them share files, and that rows stay on S3.
+    """Returns `tables` after checking that no two tables share files and that rows stay on S3.
 
     Raises:
-        Refused: archived rows would leave S3 for this machine's disk; a table is in the folder of
-            another one, so that a vacuum of one would delete files of the other; or an adopted
-            table lies inside the lake, but not in the folder that its key names.
+        Refused: archived rows would leave S3 for this machine's disk; a table is in another table's
+            folder, so that a vacuum of the outer table would delete files of the inner table; or an
+            adopted table is inside the lake, but not in the folder that its key names.
     """
     places = {
         key: real_address(table.write.uri)
@@ -64,15 +64,15 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
     for key, place in places.items():
         if tables[key].archive is not None and place.startswith("s3:") and not settings.on_s3:
             raise Refused(
-                f"the archive of {key} would be on this machine's disk, in {settings.root}. Use"
-                " LAKEHOUSE_ROOT=s3://… for the upkeep's own files"
+                f"the archive of {key}, a table on S3, would be on this machine's disk, in"
+                f" {settings.root}. Set LAKEHOUSE_ROOT to an address on S3 (s3://…)"
             )
         if place != f"{root}/{key}" and (
             place == root or is_inside(place, root) or is_inside(root, place)
         ):
             raise Refused(
-                f"adopted table {key} is at {place}, in the lake {root}. Either use its path"
-                " below the lake as its key, or adopt a table outside the lake."
+                f"adopted table {key} is at {place}, in the lake {root}. Either use the table's"
+                " path below the lake as its key, or adopt a table outside the lake."
             )
     by_place = {place: key for key, place in places.items()}
     for key, place in places.items():
@@ -84,22 +84,22 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
         outer = [by_place[folder] for folder in folders_above(place) if folder in by_place]
         if outer:
             raise Refused(
-                f"adopted table {key} is at {place}, in the folder of {outer[0]}. Use tables that"
-                " are not in each other's folders."
+                f"adopted table {key} is at {place}, in the folder of the table {outer[0]}. Adopt"
+                " only one of the two tables, or move one of them to another folder."
             )
     return tables
 
 
 def adopted_tables(settings: Settings) -> dict[str, Table]:
-    """The tables of the adopted file, by key; empty if there is no file."""
+    """The tables in the file of adopted tables, by key; empty if there is no file."""
     try:
         text = settings.adopted.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(
-            f"{settings.adopted} cannot be read ({error}). Use a file in UTF-8 (LAKEHOUSE_ADOPTED"
-            " names it)."
+            f"{settings.adopted}, which LAKEHOUSE_ADOPTED names, cannot be read ({error}). Use a"
+            " file in UTF-8."
         ) from error
     return parse_adopted(text, name=str(settings.adopted))
 
@@ -107,11 +107,11 @@ def adopted_tables(settings: Settings) -> dict[str, Table]:
 def other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]:
     """The tables in the file of adopted tables that are not `known`.
 
-    A vacuum keeps the files that they borrow.
+    A vacuum needs these tables, because it keeps the files that they read.
 
     Raises:
-        Refused: the file cannot be read, or one of its tables has the key of a known table or
-            shares files with one.
+        Refused: the file cannot be read, or one of its tables has the same key as a known table or
+            shares files with a known table.
     """
     by_key = {table.key: table for table in known}
     places = {real_address(address_of(table, settings)) for table in by_key.values()}
@@ -135,10 +135,10 @@ def other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]
 def with_maintained(
     declared: Mapping[str, Table], maintained: Mapping[str, Table], settings: Settings
 ) -> dict[str, Table]:
-    """The declared tables, and those of `maintain`, whose declaration takes precedence.
+    """The declared tables and the tables of `maintain`. The latter take precedence.
 
     Raises:
-        Refused: a key is used by both for different tables, or two tables share files.
+        Refused: both use the same key for different tables, or two tables share files.
     """
     if not maintained:
         return {**declared}
@@ -152,7 +152,7 @@ def with_maintained(
         raise Refused(
             f"maintain already uses the key {both[0]}, for "
             f"{address_of(maintained[both[0]], settings)}; {settings.adopted} or {settings.tables} "
-            f"uses it for {address_of(others[both[0]], settings)}. Use another key"
+            f"uses the same key for {address_of(others[both[0]], settings)}. Use another key"
         )
     return checked({**others, **with_own_prices(dict(maintained), settings)}, settings)
 
@@ -172,22 +172,22 @@ def _import(name: str) -> ModuleType:
         package = name.partition(".")[0]
         if isinstance(error, ModuleNotFoundError) and error.name == package:
             raise Refused(
-                f"LAKEHOUSE_TABLES is {name}, and Python finds no package {package}. Run the"
-                f" command in the folder that contains {package}/, or add that folder to"
+                f"LAKEHOUSE_TABLES is {name}, but Python finds no package {package}. Either run"
+                f" the command in the folder that contains {package}/, or add that folder to"
                 " PYTHONPATH, or install the package"
             ) from error
         raise Refused(
             f"tables module {name} cannot be imported: {type(error).__name__}: {error}"
-            " (LAKEHOUSE_TABLES names its package)"
+            " (LAKEHOUSE_TABLES names the package of tables)"
         ) from error
 
 
 def module_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
-    """Every `Table` at the top level of the modules, by key, inputs before their readers.
+    """Every `Table` at the top level of the modules, by key, each after its inputs.
 
     Raises:
-        Refused: two tables have the same key, an input is in none of the modules, or the load of
-            one table deletes files that another one reads.
+        Refused: two tables have the same key, an input is in no module, or the load of one table
+            deletes files that another table reads.
     """
     tables: dict[str, Table] = {}
     for module in modules:
@@ -211,8 +211,9 @@ def _check_shared_landings(tables: dict[str, Table]) -> None:
         overlaps = source.prefix.startswith(other.prefix) or other.prefix.startswith(source.prefix)
         if overlaps and source.after_load != "keep":
             raise Refused(
-                f"Table {key}: after_load is {source.after_load!r}, but {other_key} also reads"
-                f" {other.prefix}. Either use 'keep', or prefixes that do not contain each other."
+                f"Table {key}: after_load is {source.after_load!r}, but {other_key} also loads from"
+                f" {other.prefix}. Either use after_load='keep', or prefixes that do not contain"
+                " each other."
             )
 
 

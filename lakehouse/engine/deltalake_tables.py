@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def open_with_deltalake(lake: Lake, key: str, *, version: int | None = None) -> "DeltaTable":
     """A table at its newest version, or at `version`, as deltalake reads it.
 
-    deltalake decodes an address twice, so it may find another table than the one at `key`, or none
-    (delta-rs 1.6.6: a folder `a%20b` is read as `a b`). Compare the table's id.
+    deltalake decodes an address twice (delta-rs 1.6.6: for the folder `a%20b`, it opens `a b`). So
+    it may open a wrong table or find no table: compare the table's id.
 
     Raises:
-        DeltaError: deltalake finds no table there, or cannot read it.
-        OSError: the storage does not answer (`storage_errors` translates it).
+        DeltaError: deltalake finds no table at the address, or cannot read the table.
+        OSError: the storage does not answer (`storage_errors` translates this error).
     """
     from deltalake import DeltaTable
 
@@ -35,19 +35,19 @@ def open_with_deltalake(lake: Lake, key: str, *, version: int | None = None) -> 
 
 
 def open_same_table(lake: Lake, snapshot: Snapshot, *, version: int) -> "DeltaTable":
-    """The table of a snapshot at `version`; `Broken` if deltalake finds another one there."""
+    """A snapshot's table at `version`; raises `Broken` if deltalake opens another table."""
     table = open_with_deltalake(lake, snapshot.table, version=version)
     table_id = str(table.metadata().id)
     if table_id != snapshot.table_id:
         raise Broken(
-            f"compaction of {snapshot.table}: deltalake opened another table at {snapshot.uri} "
+            f"compaction of {snapshot.table}: deltalake opened a wrong table for {snapshot.uri} "
             f'(id {table_id} instead of {snapshot.table_id}). Use engine="spark"'
         )
     return table
 
 
 def protocol_and_metadata(lake: Lake, snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The actions of a commit that creates a table like this one."""
+    """The protocol and metadata actions of a commit that creates a table like this table."""
     table = open_same_table(lake, snapshot, version=snapshot.version)
     metadata = table.metadata()
     protocol = table.protocol()
@@ -60,7 +60,7 @@ def protocol_and_metadata(lake: Lake, snapshot: Snapshot) -> list[dict[str, Any]
             "protocol": {
                 "minReaderVersion": protocol.min_reader_version,
                 "minWriterVersion": protocol.min_writer_version,
-                **{name: found for name, found in features.items() if found is not None},
+                **{name: value for name, value in features.items() if value is not None},
             }
         },
         {
@@ -77,10 +77,10 @@ def protocol_and_metadata(lake: Lake, snapshot: Snapshot) -> list[dict[str, Any]
 
 
 def with_due_checkpoint(lake: Lake, facts: TableFacts) -> TableFacts:
-    """Writes the checkpoint that Delta's interval asks for, and returns the facts after it.
+    """Writes a checkpoint if Delta's interval requires one; returns the table's current facts.
 
-    Spark and deltalake do that after a commit of their own. Without a checkpoint, the table stays
-    as it is, and its health shows the log's length.
+    After their own commits, Spark and deltalake write checkpoints themselves. If the checkpoint
+    fails, the table is unchanged, and the table's health shows the log's length.
     """
     snapshot = facts.snapshot
     if snapshot.log.commit_count < checkpoint_interval(snapshot.properties):
@@ -95,19 +95,19 @@ def with_due_checkpoint(lake: Lake, facts: TableFacts) -> TableFacts:
 def panics_translated(asked: str) -> Iterator[None]:
     """Raises `Broken` for a panic in deltalake; `asked` names the operation.
 
-    A panic is no `Exception`. Handlers of errors would not see it, and a compaction that has
-    committed would be reported as failed.
+    A panic is no `Exception`, so error handlers would not catch it: a compaction that has committed
+    would be reported as failed.
     """
     try:
         yield
     except BaseException as error:
-        # pyo3 makes the class when it first needs it; no module exports it.
+        # pyo3 creates this class at run time, and no module exports it.
         if type(error).__name__ != "PanicException":
             raise
         cause = str(error).partition("\n")[0]
         raise Broken(
-            f'{asked}: deltalake failed by a fault of its own: {cause}. Use engine="spark", and '
-            "report this with the version of deltalake"
+            f'{asked}: an internal error occurred in deltalake: {cause}. Use engine="spark", and '
+            "report this error with the version of deltalake"
         ) from error
 
 
@@ -120,12 +120,12 @@ def storage_errors(asked: str) -> Iterator[None]:
     except OSError as error:
         cause = str(error).partition("\n")[0]
         raise Transient(
-            f"{asked}: deltalake cannot reach the table: {cause}; try again later"
+            f"{asked}: deltalake cannot reach the table: {cause}. Try again later"
         ) from error
 
 
 def _s3_options() -> dict[str, str]:
-    """What deltalake does not read from the environment as boto3 does."""
+    """The S3 options that boto3 reads from the environment, but deltalake does not."""
     options = dict[str, str]()
     if endpoint := s3_endpoint(os.environ):
         options["AWS_ENDPOINT_URL"] = endpoint

@@ -1,4 +1,4 @@
-"""The result of an operation for each of several tables, or its error."""
+"""Calls an operation for several tables. A failure for one table does not stop the others."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ FoundValue = TypeVar("FoundValue")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found(Generic[FoundValue]):
-    """The result for one table, or its error; both are `None` if there is no table yet."""
+    """The result or the error for one table. Both are `None` if the table does not exist yet."""
 
     table: Table
     value: FoundValue | None = None
@@ -24,12 +24,12 @@ class Found(Generic[FoundValue]):
 
     @property
     def reason(self) -> str:
-        """Why there is no value, as a word for JSON documents."""
+        """Why there is no value, as one word for JSON documents."""
         return type(self.error).__name__.upper() if self.error else "NO_TABLE"
 
     @property
     def sentence(self) -> str:
-        """The reason as a sentence."""
+        """Why there is no value, as a sentence."""
         return str(self.error) if self.error else "the table is declared, but does not exist yet"
 
 

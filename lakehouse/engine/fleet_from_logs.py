@@ -1,8 +1,8 @@
-"""The fleet as the terminal and the metrics see it: facts from the Delta logs and the journal.
+"""Reads the fleet for the terminal and the metrics: only from Delta logs and the journal.
 
-Loading Dagster would take longer than everything else. So each commit of a downstream table counts
-as a read, and facts that only Dagster has are omitted: running compactions, earlier tries of a
-version, waiting times, money spent.
+Loading Dagster would take longer than all other work. Therefore each commit of a downstream table
+counts as a read, and facts that only Dagster has are omitted: running compactions, earlier attempts
+at a version, waiting times and money spent.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,10 +40,10 @@ from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableReading:
-    """One table as its log and the journal show it.
+    """One table, according to its log and the journal.
 
-    `known` are the facts by which the sensor decides. `written_ms` are the times at which rows
-    changed, as far as the log goes back.
+    `known` are the facts on which the sensor's decision is based. `written_ms` are the times at
+    which rows changed, as far back as the log goes.
     """
 
     health: Health
@@ -53,7 +53,7 @@ class TableReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetReading:
-    """The readings of the tables, in order, and a decision for each, the best first."""
+    """The tables' readings, in the given order, and one decision per table, the best first."""
 
     tables: tuple[Found[TableReading], ...]
     decisions: tuple[Decision, ...]
@@ -78,11 +78,11 @@ def read_fleet(
     *,
     on_facts: Callable[[Table, TableFacts], None] | None = None,
 ) -> FleetReading:
-    """Reads the tables and decides about them as the sensor would if no run were in progress.
+    """Reads the tables and decides as the sensor would if no run were in progress.
 
-    `declared` are all tables of the lake by key. Those derived from `tables` count as readers.
-    `on_facts` is called with the facts of each table, in any thread, so that a caller that needs
-    more of them reads no log again.
+    `declared` are all tables of the lake, by key. Tables derived from `tables` count as readers.
+    `on_facts` is called with the facts of each table, in any thread. A caller that needs further
+    facts can keep them, and does not have to read a log again.
     """
     now = now_ms()
     read_whole = {source.key for table in declared.values() for source in table.read_whole}
@@ -107,13 +107,13 @@ def read_fleet(
     bounds = Bounds(
         slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
     )
-    held = within_budgets(known, _left_usd(lake, declared, now))
-    fleet = decide_fleet(held, readers, RunState(), bounds=bounds, now_ms=now)
+    budgeted = within_budgets(known, _unspent_usd(lake, declared, now))
+    fleet = decide_fleet(budgeted, readers, RunState(), bounds=bounds, now_ms=now)
     return FleetReading(tables=tuple(readings), decisions=fleet.decisions)
 
 
-def _left_usd(lake: Lake, declared: Mapping[str, Table], now: int) -> Mapping[str, float]:
-    """What the forecast leaves of each monthly budget; empty if the ledger cannot be read."""
+def _unspent_usd(lake: Lake, declared: Mapping[str, Table], now: int) -> Mapping[str, float]:
+    """Each monthly budget minus its forecast; empty if the ledger cannot be read."""
     if not has_budgets(declared.values(), lake.settings.budgets):
         return {}
     from lakehouse.engine.costs.read_ledger import read_budgets
@@ -126,9 +126,9 @@ def _left_usd(lake: Lake, declared: Mapping[str, Table], now: int) -> Mapping[st
 def _readers(
     lake: Lake, declared: Mapping[str, Table], written_ms: Mapping[str, Sequence[int]], now: int
 ) -> Mapping[str, Readers]:
-    """How often the tables are read: each commit of a table derived from them is a read.
+    """How often each table is read. Each commit of a derived table counts as one read.
 
-    `written_ms` are the commit times of the tables.
+    `written_ms` are the tables' commit times.
     """
     unread = [
         table
@@ -154,7 +154,7 @@ def _readers(
 
 
 def _write_times(facts: TableFacts) -> tuple[int, ...]:
-    """The times (ms) at which a run wrote rows of a table, as far as the log goes back."""
+    """The times (ms) at which a run wrote rows of a table, as far back as the log goes."""
     writes = (each for each in facts.history.commits if each.changed_data and not moves_rows(each))
     return tuple(commit.committed_ms for commit in writes)
 
@@ -173,8 +173,8 @@ def _reading(
     journal = Journal(lake.store)
     failures = journal.tries(table.key)
     strategy = strategy_of(plan.policy, snapshot, history).strategy
-    # Without readers, small files cause no losses. Modelling the losses takes a second per million
-    # files.
+    # Without readers, small files cause no losses, so the history is not passed: modelling the
+    # losses takes a second per million files.
     has_readers = is_read_whole or plan.policy.reads_per_day is not None
     state = replace(
         state_of(snapshot, plan, history=history if has_readers else None),

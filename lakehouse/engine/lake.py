@@ -1,4 +1,4 @@
-"""`Lake`: settings, store and addresses of tables. `TableSession`: a table and its session."""
+"""A lake: its settings, its store and the addresses of its tables."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,10 +28,10 @@ from lakehouse.engine.store import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """The settings of a lake, and the store at its root. Names in the store are relative to it.
+    """A lake's settings, and the store at the lake's root. Names in the store begin at the root.
 
     `elsewhere` maps the keys of tables outside the root to their addresses, as Spark spells them
-    (`s3a://…`). In the store, these tables are found under their keys, like all others.
+    (`s3a://…`). In the store, these tables also have their keys as names.
     """
 
     settings: Settings
@@ -39,7 +39,7 @@ class Lake:
     elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def within(self, budget: TimeBudget) -> "Lake":
-        """The same lake, whose requests keep to the time budget of a sensor's tick."""
+        """The same lake, whose requests share the time budget of one sensor tick."""
         return replace(self, store=bounded(self.store, budget))
 
     def table_uri(self, key: str) -> str:
@@ -47,14 +47,14 @@ class Lake:
         return self.elsewhere.get(key) or self.settings.table_uri(key)
 
     def on_s3(self, key: str) -> bool:
-        """Whether a table lies on S3."""
+        """Whether a table is on S3."""
         return self.table_uri(key).startswith("s3")
 
     def clock_ms(self, key: str) -> int | None:
-        """The current time of a bucket outside the lake that holds the table.
+        """The current time of the bucket, for a table in a bucket outside the lake.
 
-        `None` for other tables. For these, the modification time of a new file shows the storage's
-        time (`check_clock`).
+        `None` for all other tables: for them, the modification time of a new file in the lake shows
+        the storage's time (`check_clock`).
         """
         mount = self.store.mounts.get(key) if isinstance(self.store, MountedStore) else None
         if mount is None or mount.store.bucket == LOCAL:
@@ -64,16 +64,16 @@ class Lake:
         return mount.store.clock_ms() if isinstance(mount.store, S3Store) else None
 
     def holds_files(self, key: str) -> bool:
-        """Whether the lake's root has files below `key`, even if the key's table lies elsewhere."""
+        """Whether the lake's root has files below `key`, even if the table `key` is elsewhere."""
         own = self.store.base if isinstance(self.store, MountedStore) else self.store
         return any(True for _ in own.walk(key))
 
     def storage_is_there(self, key: str) -> bool:
-        """Whether there is anything where a table outside the lake lies.
+        """Whether the storage of a table outside the lake contains anything.
 
-        On a disk, this looks into the table's folder or, if it does not exist, its parent folder.
-        In a bucket, it looks below the parent folder. If nothing is found, a disk may not be
-        mounted.
+        On a disk, this looks into the table's folder or, if the folder does not exist, into its
+        parent folder. In a bucket, it looks below the parent folder. If the result is false, a disk
+        may not be mounted.
         """
         assert isinstance(self.store, MountedStore)
         mount = self.store.mounts[key]
@@ -86,7 +86,7 @@ class Lake:
             return False
 
     def facts(self, key: str, *, version: int | None = None) -> TableFacts | None:
-        """The facts in a table's log, now or at `version`; `None` if there is no table."""
+        """The facts in a table's log, at the newest version or at `version`; `None`: no table."""
         try:
             return read_facts(self.store, key, uri=self.table_uri(key), version=version)
         except (Broken, Refused) as error:
@@ -97,13 +97,13 @@ class Lake:
             ) from error
 
     def has_moved_on(self, key: str, newest: LogFile | None) -> bool:
-        """Whether a log has a newer version than its last known file, or that file was replaced."""
+        """Whether a log has a newer version than its file `newest`, or that file has changed."""
         if newest is not None and self.changed(key, newest):
             return True
         return self.has_version(key, 0 if newest is None else newest.version + 1)
 
     def changed(self, key: str, known: LogFile) -> str:
-        """How a file of a log has changed since it was listed; an empty string if it has not."""
+        """How a log file has changed since it was listed; an empty string if unchanged."""
         now = self.store.stat(known.name)
         if now is None:
             return "is gone"
@@ -118,9 +118,9 @@ class Lake:
         return self.store.stat(f"{key}/_delta_log/{version:020}.json") is not None
 
     def times_apart_ms(self, key: str) -> int:
-        """By how much the times of an unchanged file in a listing and in a HEAD may differ.
+        """How much an unchanged file's times may differ between a listing and a HEAD request.
 
-        On S3 this is one second, because some servers round one of the two to whole seconds.
+        One second on S3, because some servers round one of the two times to whole seconds.
         """
         return 1_000 if self.on_s3(key) else 0
 
@@ -131,10 +131,10 @@ def open_lake(
     *,
     tables: Iterable[Table] = (),
 ) -> Lake:
-    """The lake that the settings name. Creates nothing and sends no request to S3 yet.
+    """The lake that the settings name. Creates nothing, and sends no request to S3 yet.
 
-    `make_client` is passed on to `store_at`. Adopted tables among `tables` are found at their own
-    addresses.
+    `make_client` is passed on to `store_at`. In the lake's store, adopted tables in `tables` are
+    mounted from their own addresses.
     """
     store = store_at(settings.root, make_client)
     adopted = {table.key: table.write.uri for table in tables if isinstance(table.write, Adopted)}
@@ -172,5 +172,5 @@ class TableSession:
 
     @property
     def key(self) -> str:
-        """The table's key, like `bronze/flight_events`."""
+        """The table's key, for example `bronze/flight_events`."""
         return self.table.key

@@ -1,26 +1,28 @@
-"""Refuses writes that could lose a commit: from a second Spark driver, or next to other writers.
+"""Refuses writes that could lose a commit, of a second Spark driver or of another program.
 
-Where Spark's commits are conditional, no writer can overwrite another one's commit, so any number
-of drivers and homes may write to a lake. Elsewhere, one driver writes:
+Conditional commits never overwrite another commit. If Spark's commits are conditional, any number
+of drivers and homes may write to a lake. Otherwise, only one driver may write:
 
-1. The first driver that writes to a lake records itself: its home, or the address of the Spark
-   Connect server that its settings name, and whether its commits are conditional.
-2. Each writing process compares itself with that record once, before its first statement. Reading
-   needs no record.
-3. If an exclusive owner has moved or is gone for good, `lakehouse server take-over` replaces the
+1. The first driver that writes to a lake records itself as the owner. The record contains the home,
+   or the address of the Spark Connect server in the settings, and whether the driver's commits are
+   conditional.
+2. Each writing process compares its own driver with this record once, before its first statement.
+   Reading a table needs no record.
+3. If an exclusive owner has moved or stopped for good, `lakehouse server take-over` replaces the
    record.
-4. A table that other programs write to is checked before each operation: it must not belong to
-   another lake, and our commits must not be able to overwrite those of other programs.
+4. A table that other programs write is checked before each operation: the table must not belong to
+   another lake, and our commits must not be able to overwrite commits of the other programs.
 
 **Safety properties** (tests in `test_lake_owner.py`, `test_foreign_tables.py`)
-- If several drivers claim a new lake at once, one gets it: the record is written only if absent.
-- A driver without conditional commits is refused wherever another driver may write, and the other
-  way round.
-- A copy of a home counts as a different home, even at the same path on another machine, because
-  both could start a server.
+- If several drivers claim a new lake at the same time, only one succeeds, because the record is
+  written only if there is none.
+- A driver without conditional commits is refused if another driver may write. A driver with
+  conditional commits is refused if the owner's commits are not conditional.
+- A copy of a home on another machine counts as a different home, even at the same path, because
+  both homes could start a server.
 - While the record cannot be read, no driver may write.
-- A table in another lake is maintained by that lake only.
-- Nothing is committed to a table if that could overwrite a commit of its other writers.
+- Only one lake maintains a table: the lake that contains the table.
+- Nothing is committed to a table if the commit could overwrite a commit of another writer.
 
 Source: Delta's log stores for disk and S3A are safe within one JVM. Two JVMs can lose acknowledged
 commits (docs/internals/decisions/0001).
@@ -59,11 +61,11 @@ if TYPE_CHECKING:
 
 RECORD = "_lakehouse/owner.json"
 _IDENTITY = "identity"
-# Absent or empty in many containers; the identity of the home distinguishes these. The content is
-# confidential, so only its hash is shown. Source: machine-id(5)
+# In many containers, this file is absent or empty; there, the home's identity makes the difference.
+# The content is confidential, so only a hash of it is shown. Source: machine-id(5)
 _MACHINE_ID = Path("/etc/machine-id")
 _LOOPBACK = ("localhost", "::1", "0.0.0.0")  # noqa: S104  # nothing is bound here
-# A lake's tables lie two folders below its root, its quarantine tables three.
+# Tables are two folders below the lake's root, quarantine tables are three folders below it.
 _TABLE_DEPTHS = (2, 3)
 # Pairs of lake root and driver whose ownership this process has already checked.
 _claimed: set[tuple[str, str]] = set()
@@ -71,10 +73,10 @@ _claimed: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The Spark driver that owns a lake, or the first of those that share it.
+    """The Spark driver that owns a lake, or the first of several drivers that share the lake.
 
-    `driver` alone identifies it; `home`, `machine` and `host` help to find it. Drivers share a lake
-    if the commits of all are `conditional`.
+    Only `driver` identifies the owner; `home`, `machine` and `host` help people to find it. Drivers
+    share a lake if all of them make `conditional` commits.
     """
 
     driver: str
@@ -86,15 +88,15 @@ class Owner:
 
     @property
     def sentence(self) -> str:
-        """Like `the home /srv/lake (id 1f0c…, machine 9d2e…), used from host web1 since …`."""
+        """For example `the home /srv/lake (id 1f0…, machine 9d2…), used from host web1 since …`."""
         sharing = " and other drivers with conditional commits" if self.conditional else ""
         return f"{self.driver}{sharing}, used from host {self.host} since {utc_text(self.since_ms)}"
 
 
 def claim(lake: Lake, *, asked: str) -> None:
-    """Makes the driver of these settings the lake's owner, or one of those that share it.
+    """Makes the settings' driver the lake's owner, or one of several drivers that share the lake.
 
-    `asked` names the operation in a refusal.
+    `asked` names the operation in error messages.
 
     Raises:
         Refused: another driver owns the lake; nothing was changed.
@@ -112,9 +114,9 @@ def claim(lake: Lake, *, asked: str) -> None:
         holder = owner.sentence if owner else "another driver, which has removed its record"
         raise Refused(
             f"{asked}: the lake {lake.settings.root} belongs to {holder}; this is {mine.driver}"
-            f"{'' if mine.conditional else ', whose commits are not conditional'}. "
-            "Two such Spark drivers on one table lose commits. Stop the other one for good, then "
-            "run: lakehouse server take-over"
+            f"{'' if mine.conditional else ', whose commits are not conditional'}. If both "
+            "wrote to a table, commits could be lost. To write with this driver, first stop the "
+            "other driver for good, then run: lakehouse server take-over"
         )
     if mine.conditional and not owner.conditional:
         lake.store.put(RECORD, _encoded(mine))
@@ -134,16 +136,16 @@ def owner_of(lake: Lake) -> Owner | None:
         return None
     except (ValueError, TypeError) as error:
         raise Broken(
-            f"the lake {lake.settings.root}: {RECORD}, which names its Spark driver, cannot be "
-            f"read ({type(error).__name__}). Make sure that no other driver writes to this lake, "
-            "then run: lakehouse server take-over"
+            f"the lake {lake.settings.root}: {RECORD}, which names the Spark driver, cannot be "
+            f"read ({type(error).__name__}). First make sure that no other driver writes to "
+            "this lake, then run: lakehouse server take-over"
         ) from error
 
 
 def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
-    """Makes the driver of these settings the owner; returns the new and the previous owner.
+    """Makes the settings' driver the owner; returns the new and the previous owner.
 
-    The previous owner is `None` if there was no record, or an unreadable one.
+    The previous owner is `None` if there was no record, or if it could not be read.
 
     Raises:
         Refused: the Spark Connect server of the previous owner runs on this machine.
@@ -164,18 +166,19 @@ def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
         if pid is not None:
             raise Refused(
                 f"take-over of {lake.settings.root}: the Spark Connect server of {before.driver} "
-                f"runs here as process {pid}. Stop it first: press Ctrl-C where lakehouse up "
-                "runs, or use lakehouse server stop with its LAKEHOUSE_HOME"
+                f"runs on this machine as process {pid}. First stop that server: press Ctrl-C "
+                "where lakehouse up runs, or use "
+                f"LAKEHOUSE_HOME={before.home} lakehouse server stop"
             )
     lake.store.put(RECORD, _encoded(mine))
     return mine, before
 
 
 def spark_commits_conditionally(lake: Lake, table_key: str | None = None) -> bool:
-    """Whether Spark's commits can never overwrite another one: to a table, or to the lake's root.
+    """Whether Spark's commits to a table (or to the lake's root) never overwrite other commits.
 
-    True if the driver's log store writes conditionally and the storage honours this. Starts and
-    asks no Spark, so a sensor may call it. False means that it is not known.
+    True if the driver's log store writes conditionally, and the storage honours conditions. False
+    if not, or if unknown. Neither starts nor calls Spark, so a sensor may call this function.
     """
     address = lake.settings.root if table_key is None else lake.table_uri(table_key)
     scheme = "s3a" if address.startswith("s3") else "file"
@@ -185,7 +188,7 @@ def spark_commits_conditionally(lake: Lake, table_key: str | None = None) -> boo
 
 
 def commits_sentence(lake: Lake) -> str:
-    """How Spark commits to the lake, and who may therefore write."""
+    """Whether Spark's commits to the lake are conditional, and who may therefore write."""
     settings = lake.settings
     if spark_commits_conditionally(lake):
         return "conditional: any number of Spark drivers and other conditional writers may write"
@@ -194,12 +197,12 @@ def commits_sentence(lake: Lake) -> str:
     elif settings.spark.startswith("sc://"):
         why = "no conditional log store was seen on the Connect server"
     else:
-        why = "an earlier version started the Spark server; restart it"
+        why = "an earlier version of this program started the Spark server; restart the server"
     return f"not conditional ({why}): one Spark driver may write"
 
 
 def refuse_table_of_another_lake(lake: Lake, address: str, *, asked: str) -> None:
-    """Refuses the table at `address` if it lies in another lake; `asked` names the operation."""
+    """Refuses the table at `address` if it is in another lake; `asked` names the operation."""
     for depth in _TABLE_DEPTHS:
         root, *below = real_address(address).rsplit("/", depth)
         is_no_lake = root in ("", "s3:", "s3:/")
@@ -207,14 +210,14 @@ def refuse_table_of_another_lake(lake: Lake, address: str, *, asked: str) -> Non
             continue
         if store_at(root).stat(RECORD) is not None:
             raise Refused(
-                f"{asked}: {address} belongs to the lake {root}, which maintains it "
-                f"({root}/{RECORD}). Either choose a table that is in no lake, or maintain this "
-                f"one with LAKEHOUSE_ROOT={root}"
+                f"{asked}: {address} belongs to the lake {root} ({root}/{RECORD} exists), and only "
+                "that lake may maintain the table. Either choose a table that is in no lake, or "
+                f"maintain this table with LAKEHOUSE_ROOT={root}"
             )
 
 
 def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table: Table, *, asked: str) -> None:
-    """Refuses an adopted table if a commit of ours could overwrite one of its other writers."""
+    """Refuses an adopted table if our commits could overwrite commits of its other writers."""
     if not isinstance(table.write, Adopted):
         return
     refuse_table_of_another_lake(lake, table.write.uri, asked=asked)
@@ -222,7 +225,7 @@ def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table: Table, *, as
         return
     _check_conditions(lake, table.write.uri)
     if spark_commits_conditionally(lake, table.key):
-        # A Connect server may have been started again, with other settings, since we asked it.
+        # A Connect server may have been restarted with other settings since the last connection.
         setting = log_store_setting("s3a" if table.write.on_s3 else "file")
         if commits_conditionally(spark.conf.get(setting, "") or ""):
             return
@@ -231,13 +234,13 @@ def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table: Table, *, as
         raise Refused(f"{asked}: {risk.sentence}")
     raise Refused(
         f'{asked}: writers = "conditional", but Spark\'s commits to {table.write.uri} are not '
-        "conditional (lakehouse config says why). Either restart the Spark server, if it was "
-        'started by an earlier version, or use writers = "none"'
+        "conditional (lakehouse config shows the reason). If an earlier version of this program "
+        'started the Spark server, restart the server. Otherwise, use writers = "none"'
     )
 
 
 def _check_conditions(lake: Lake, uri: str) -> None:
-    """Asks a bucket, once per home, whether it honours conditional writes."""
+    """Tests, once per home and bucket, whether the bucket honours conditional writes."""
     if not uri.startswith("s3://") or known_conditions(lake.settings, uri) is not None:
         return
     from lakehouse.engine.store.s3 import TAKEN, S3Store
@@ -255,7 +258,7 @@ def _check_conditions(lake: Lake, uri: str) -> None:
 
 
 def _new_record(lake: Lake) -> Owner:
-    """A new record of the driver that the lake's settings name."""
+    """A new record of the driver in the lake's settings."""
     _check_conditions(lake, lake.settings.root)
     return Owner(
         driver=_driver_of(lake.settings),
@@ -268,7 +271,7 @@ def _new_record(lake: Lake) -> Owner:
 
 
 def _driver_of(settings: Settings) -> str:
-    """The driver that the settings name: a Connect server, or a home for all drivers it starts."""
+    """The driver in the settings: a Connect server, or a home, for all drivers that it starts."""
     if not settings.spark.startswith("sc://"):
         home = os.path.realpath(settings.home)
         return f"the home {home} (id {_identity(settings)}, machine {_machine()})"
@@ -284,7 +287,7 @@ def _machine() -> str:
 
 
 def _identity(settings: Settings) -> str:
-    """The random id of this home, written once; a new home at the same path gets another."""
+    """This home's random id, which is written once. A new home at the same path gets a new id."""
     store = DiskStore(settings.home)
     try:
         return store.read(_IDENTITY).decode()

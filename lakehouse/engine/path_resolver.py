@@ -11,8 +11,8 @@ from lakehouse.engine.lake import Lake
 class PathResolver:
     """Maps a decoded URI to the name of its object, relative to the lake.
 
-    Each folder is resolved once. A path counts as outside the lake if only another machine or the
-    kernel (for a bind mount) could resolve it; `TableFiles.unplaced` covers these paths.
+    Each folder is resolved once. A path that only another machine, or the kernel (a bind mount),
+    could resolve counts as outside the lake; `TableFiles.unplaced` covers such paths.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -24,9 +24,9 @@ class PathResolver:
         self._real_folders: dict[str, str] = {}
 
     def __call__(self, uri: str) -> str | None:
-        """The object's name in the lake; `None` if this machine locates it outside the lake.
+        """The object's name in the lake; `None` if the object seems to be outside the lake.
 
-        In a table outside the lake's root, names begin with the table's key, as in the lake's
+        For a table outside the lake's root, names begin with the table's key, as in the lake's
         store.
         """
         bare = bare_uri(uri)
@@ -39,7 +39,7 @@ class PathResolver:
         return self._name_of(os.path.realpath(path) if os.path.islink(path) else path)
 
     def _name_of(self, address: str) -> str | None:
-        """The name relative to the deepest known root: a table may lie inside another root."""
+        """The name relative to the deepest known root, because roots may be nested."""
         bare = root = bare_uri(address)
         while root not in self._names:
             root, slash, _ = root.rpartition("/")

@@ -1,4 +1,4 @@
-"""Repeats an operation that lost the race for a commit against another writer."""
+"""Repeats an operation whose commit conflicted with the commit of another writer."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
-    """The result of `work`, which is called again after each lost race for a commit.
+    """The result of `work`, which is called again after each conflict, at most `tries` times.
 
     Each call must read its facts again. The last conflict is raised unchanged; `translated` gives
-    it a message.
+    this error a message.
     """
     for seconds in _BACKOFF_SECONDS[: tries - 1]:
         try:
@@ -23,5 +23,5 @@ def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
         except Exception as error:
             if not is_conflict(error):
                 raise
-        pause_about(seconds)  # lets the winner of the race finish
+        pause_about(seconds)  # lets the other writer finish
     return work()

@@ -34,7 +34,7 @@ class Assessment:
 
 
 def health_of(lake: Lake, table: Table, facts: TableFacts) -> Health:
-    """The table's health under its current policy, based on what a compaction would do now."""
+    """The table's health under its current policy, based on the plan of a compaction now."""
 
     def plan(snapshot: Snapshot) -> CompactionPlan:
         return plan_or_refusal(table, snapshot, facts.history, now_ms=now_ms())
@@ -43,13 +43,13 @@ def health_of(lake: Lake, table: Table, facts: TableFacts) -> Health:
 
 
 def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | None) -> int | None:
-    """The time of our newest compaction that was not undone; `None` if none is known."""
+    """The time of our newest compaction that was not undone; `None` if there is none."""
     tries = () if failures is None else tries_of(history, failures)
     return max((each.ended_ms for each in tries if each.result == "succeeded"), default=None)
 
 
 def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
-    """Assesses a table from these facts and the journal."""
+    """Assesses a table, based on these facts and the journal."""
     failures = None
     # An unreadable journal must not hide what the log shows.
     with contextlib.suppress(LakehouseError):
@@ -73,7 +73,7 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
 
 
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
-    """The outcome with the cost account up to its commit; unchanged if it made no commit."""
+    """The outcome with the cost account up to its commit; unchanged without a commit."""
     newest = outcome.version_after
     facts = outcome.facts
     if newest is None or facts is None:

@@ -1,22 +1,22 @@
-"""One maintainer per table.
+"""Locks a table, so that only one process maintains it at a time.
 
 0. The lake must belong to this driver (`lake_owner.py`). Each process checks this once.
-1. A lock on this machine is taken. The kernel frees it when the process dies, for any reason.
-2. If an earlier holder died, its session may still run a statement on the server. We interrupt
-   that session, record the interrupted operations, and wait until they have ended. Because of the
-   record, our successor waits for them, too, if we die. A driver in this process cannot interrupt
-   sessions of a server, so such a driver is refused while the server runs, unless commits are
-   conditional.
-3. Our own session, if there is one, is recorded for our successor.
-4. The operation runs. After a lost race for a commit, it is repeated (`retry_conflicts`).
-5. The record is removed. After a failure our own session is interrupted first; if that fails, the
-   record is kept.
+1. A lock on this machine is taken. If the process dies, for any reason, the kernel frees the lock.
+2. If an earlier holder died, its session may still run a statement on the server. We interrupt this
+   session, record the interrupted operations, and wait until the operations have ended. If we die,
+   too, the next holder finds the record and waits for the same operations. A driver in this process
+   cannot interrupt a server's sessions. So such a driver is refused while the server runs, unless
+   commits are conditional.
+3. Our own session, if there is one, is recorded for the next holder.
+4. The operation runs. After a conflict with another commit, it is repeated (`retry_conflicts`).
+5. The record is removed. After a failure, our own session is interrupted first; if the interruption
+   fails, the record is kept.
 
 **Safety properties** (tests in `test_races.py`, `test_kills.py`)
-- Between steps 2 and 5, only our process has statements that write to the table. Every other
-  process that ever took this lock on this driver, dead or alive, has none.
-- A statement of another driver cannot overwrite our commit. Its own commit conflicts with ours, or
-  finds its transaction id in the log, as after any lost race.
+- Between steps 2 and 5, only our process has statements that write to the table. No other process
+  that ever took this lock on this driver, dead or alive, has such a statement.
+- A statement of another driver cannot overwrite our commit. The other driver's commit conflicts
+  with ours, or finds its own transaction id in the log.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAIT_SECONDS = 60.0
-# Each table has one session record, `<layer>/<name>.json`. Each holder of the lock replaces it.
+# Each table has one session record, `<layer>/<name>.json`, which each holder of the lock replaces.
 _SESSIONS = "_lakehouse/sessions"
 
 
@@ -69,7 +69,7 @@ def hold(
     Raises:
         Refused: the lake belongs to another driver, or a dead process may have left a statement
             running that this driver cannot end.
-        Transient: another process holds the table longer than `wait_seconds`, or the session of a
+        Transient: another process holds the lock longer than `wait_seconds`, or the session of a
             dead process cannot be ended now.
     """
     with hold_without_session(lake, table_key, owner=owner, wait_seconds=wait_seconds):
@@ -94,7 +94,7 @@ def hold_without_session(
 ) -> Iterator[None]:
     """Holds the table's lock without a Spark session, for writes without Spark.
 
-    No statement of a process that died runs any more. Raises as `hold`.
+    In the block, no statement of a dead process is still running. Raises as `hold`.
     """
     with hold_alone(lake, table_key, owner=owner, wait_seconds=wait_seconds):
         before = session_of(lake.store, table_key)
@@ -116,11 +116,11 @@ def hold_alone(
 ) -> Iterator[None]:
     """Holds the table's lock without a Spark session, for work that sends no statement.
 
-    A statement of a process that died may still run.
+    In the block, a statement of a dead process may still be running.
 
     Raises:
         Refused: the lake belongs to another driver.
-        Transient: another process holds the table longer than `wait_seconds`.
+        Transient: another process holds the lock longer than `wait_seconds`.
     """
     claim(lake, asked=owner)
     path = lake.settings.home / "locks" / f"{table_key.replace('/', '.')}.lock"
@@ -130,8 +130,8 @@ def hold_alone(
         except BlockingIOError as error:
             holder = path.read_text(encoding="utf-8").strip() or "an unknown process"
             raise Transient(
-                f"{owner}: {table_key} has been held for more than {wait_seconds:.0f} s by "
-                f"{holder}; try again later"
+                f"{owner}: {table_key} has been locked for more than {wait_seconds:.0f} s by "
+                f"{holder}. Try again when that process has ended"
             ) from error
         file.truncate(0)
         file.write(f"process {os.getpid()} ({owner})")
@@ -141,10 +141,10 @@ def hold_alone(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """The Spark session that writes to a table, or that did when its process died.
+    """The Spark session that writes to a table, or that wrote to it when its process died.
 
-    `owner` names its operation. `operations` are Spark operations that a successor interrupted
-    without observing their end.
+    `owner` names the session's operation. `operations` are Spark operations that a later holder of
+    the lock interrupted without observing their end.
     """
 
     session_id: str
@@ -156,7 +156,7 @@ class SessionRecord:
 def record_session(
     store: Store, table_key: str, session_id: str, owner: str, operations: Sequence[str] = ()
 ) -> None:
-    """Records the session that is about to write to a table; replaces an earlier record."""
+    """Records the session that is about to write to a table. Replaces an earlier record."""
     record = SessionRecord(
         session_id=session_id, owner=owner, started_ms=now_ms(), operations=tuple(operations)
     )
@@ -183,8 +183,8 @@ def session_of(store: Store, table_key: str) -> SessionRecord | None:
     except (ValueError, TypeError, KeyError) as error:
         raise Broken(
             f"{name}, which names the Spark session that writes {table_key}, cannot be read "
-            f"({type(error).__name__}). Stop the Spark server (lakehouse server stop, or Ctrl-C "
-            "where lakehouse up runs), then delete this record"
+            f"({type(error).__name__}). First stop the Spark server (lakehouse server stop, or "
+            "Ctrl-C where lakehouse up runs), then delete this record"
         ) from error
 
 
@@ -202,8 +202,8 @@ def _record_name(table_key: str) -> str:
 def _may_run(record: SessionRecord, settings: Settings) -> bool:
     """Whether a statement of the session may still run on a Connect server.
 
-    Sessions of a server have UUIDs as ids. A session with another id belonged to a driver that died
-    with its process. The sessions of this home's server end with it.
+    The ids of a server's sessions are UUIDs. A session with another id belonged to a driver that
+    died with its process. The sessions of this home's server end when the server ends.
     """
     try:
         UUID(record.session_id)
@@ -215,26 +215,26 @@ def _may_run(record: SessionRecord, settings: Settings) -> bool:
 def _check_it_can_be_ended(settings: Settings, *, asked: str) -> None:
     """Refuses a driver in this process while the home's Spark Connect server runs.
 
-    The server may still run a statement of a dead process, and such a driver cannot interrupt the
-    server's sessions.
+    The server may still run a statement of a dead process, and a driver in this process cannot
+    interrupt the server's sessions.
     """
     pid = None if over_connect(settings) else status(settings).pid
     if pid is not None:
         raise Refused(
-            f"{asked}: a statement of a process that died may still write this table in this "
-            f"home's Spark Connect server (process {pid}), "
-            f"and LAKEHOUSE_SPARK={settings.spark} cannot end it; use that server "
-            "(LAKEHOUSE_SPARK=server), or stop it first "
+            f"{asked}: in this home's Spark Connect server (process {pid}), a statement of a "
+            "process that died may still write this table, and a driver with "
+            f"LAKEHOUSE_SPARK={settings.spark} cannot end that statement. Either use the server "
+            "(LAKEHOUSE_SPARK=server), or stop the server first "
             "(lakehouse server stop, or Ctrl-C where lakehouse up runs)"
         )
 
 
 def _interrupted(spark: "SparkSession") -> bool:
-    """Interrupts our own session; true if certainly none of its statements is still running."""
+    """Interrupts our own session; true if it is certain that no statement is still running."""
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     if not isinstance(spark, ConnectSession):
-        return True  # a statement of a driver in this process has ended with its exception
+        return True  # in a driver in this process, an exception ends the statement
     try:
         return not spark.interruptAll()
     except Exception:

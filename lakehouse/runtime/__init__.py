@@ -1,1 +1,1 @@
-"""Java, jars, the Spark Connect server, and the processes of `make run`. Imports core only."""
+"""Java, jars, the Spark Connect server, and the processes of `make run`. Imports only core."""

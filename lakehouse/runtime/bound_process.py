@@ -4,7 +4,7 @@
    so that Ctrl-C in the terminal does not reach it.
 2. The guard starts the command and prints its process id. The command writes to standard error.
 3. The guard's standard input is a pipe from this process. When the pipe closes, the guard
-   interrupts the command as Ctrl-C does, waits, and finally kills every process of its group.
+   interrupts the command as Ctrl-C does, waits, and finally kills every process of its own group.
 4. On Linux, the command also dies if the guard is killed.
 """
 
@@ -36,11 +36,11 @@ class BoundProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the command runs, or is being ended."""
+        """Whether the command is running, or its guard is still ending it."""
         return self._guard.poll() is None
 
     def end(self) -> None:
-        """Ends the command and all of its processes, and waits until they have ended."""
+        """Ends the command and all of its child processes, and waits for their end."""
         with self._guard as guard:  # closes its pipes
             assert guard.stdin is not None
             guard.stdin.close()
@@ -97,7 +97,7 @@ def main(command: list[str]) -> int:
 
 
 def _log(sentence: str) -> None:
-    """Writes to the command's own log, where people look for the reason why it ended."""
+    """Writes to the command's log, where people look for the reason why the command ended."""
     print(f"guard: {sentence}", file=sys.stderr, flush=True)
 
 

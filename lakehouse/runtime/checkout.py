@@ -1,4 +1,4 @@
-"""The project's folder: the checkout, or the working folder if the package was installed."""
+"""The project's folder: the checkout or, for an installed package, the working folder."""
 
 from pathlib import Path
 
@@ -6,5 +6,5 @@ import lakehouse
 
 _HOME = Path(lakehouse.__file__).resolve().parents[1]
 ROOT = _HOME if (_HOME / "pyproject.toml").is_file() else Path.cwd()
-# Shared by all lakes of this checkout: the jars, and Java from the wheel.
+# The jars, and the Java from the wheel, are shared by all lakes of this checkout.
 STATE = ROOT / ".lakehouse"

@@ -1,19 +1,20 @@
-"""Starts the Spark Connect server for a plain `dagster dev`, and ends it with `dagster dev`.
+"""Starts the Spark Connect server for a plain `dagster dev`, and ends both together.
 
-1. A run finds the `dagster dev` process among its ancestors and records it in
+1. A run finds the `dagster dev` process among its ancestors and records this process in
    `<home>/server/dagster_dev/`.
 2. If no server runs, the run starts a companion (`python -m lakehouse.runtime.dagster_dev`) in a
    separate session, and waits.
 3. The companion holds a lock, so each home has at most one. It supervises the server while a
    recorded `dagster dev` is alive.
-4. When `dagster dev` has ended, the companion ends its remaining processes, then the server.
+4. When `dagster dev` has ended, the companion ends the descendants of `dagster dev`, then the
+   server.
 
 **Safety properties** (tests in `runtime/test_dagster_dev.py`)
-- A process is identified by its pid and start time: another process with the same pid neither keeps
-  the server alive nor is ended.
-- Only descendants of a recorded `dagster dev` are ended, and only after it has ended itself. They
-  end before the server, so the statements of their runs are interrupted and recorded.
-- If the companion is killed, the server ends, too (`bound_process.py`).
+- A process is identified by its pid and start time. Another process that gets the same pid later
+  does not keep the server alive, and is not ended.
+- Only descendants of a recorded `dagster dev` are ended, and only after `dagster dev` itself has
+  ended. Descendants end before the server, so the statements of runs are interrupted and recorded.
+- If the companion is killed, the server also ends (`bound_process.py`).
 """
 
 import contextlib
@@ -43,9 +44,9 @@ _ERRORS = {kind.exit_code: kind for kind in (Broken, Refused, Transient)}
 
 
 def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
-    """Waits until the server answers; starts it if this process runs below a `dagster dev`.
+    """Waits until the server answers. Starts it if this process descends from a `dagster dev`.
 
-    Returns without a server if nothing will start one. `say` gets a line every few seconds.
+    Returns without a server if nothing will start one. `say` receives a line every few seconds.
 
     Raises:
         Refused, Broken, Transient: the server could not be started, or did not answer in time.
@@ -59,7 +60,7 @@ def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
         if waited > _WAIT_SECONDS:
             raise Transient(
                 f"the Spark Connect server did not answer at port {settings.spark_port} within "
-                f"{_WAIT_SECONDS:.0f} s (log: {state.log})"
+                f"{_WAIT_SECONDS:.0f} s. See its log: {state.log}"
             )
         if started is not None and started.poll():
             kind = _ERRORS.get(started.returncode, Broken)
@@ -101,7 +102,7 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
 
 
 def server_sentence(settings: Settings) -> str | None:
-    """A sentence, for runs that wait for the server; `None` unless the server is starting."""
+    """Explains why runs wait for the server; `None` unless the server is starting."""
     if settings.spark != "server" or status(settings).is_running or not _is_expected(settings):
         return None
     log = folder(settings) / "server.log"
@@ -109,7 +110,7 @@ def server_sentence(settings: Settings) -> str | None:
 
 
 def find_dagster_dev() -> Process | None:
-    """The `dagster dev` that this process descends from."""
+    """The `dagster dev` process that this process descends from; `None` if there is none."""
     for ancestor in psutil.Process().parents():
         with contextlib.suppress(psutil.Error):
             if is_dagster_dev(ancestor.cmdline()):
@@ -126,7 +127,9 @@ def is_dagster_dev(command_line: list[str]) -> bool:
 
 
 def accompany(settings: Settings, say: Callable[[str], None]) -> None:
-    """Supervises the server while a recorded `dagster dev` is alive, unless another companion does.
+    """Supervises the server while a recorded `dagster dev` is alive.
+
+    Returns at once if another companion supervises the server.
 
     Raises:
         Refused, Broken, Transient: the server cannot be started.
@@ -134,7 +137,7 @@ def accompany(settings: Settings, say: Callable[[str], None]) -> None:
     with contextlib.suppress(BlockingIOError), hold_lock(_lock(settings), seconds=0):
         while _noted(settings):
             if status(settings).supervisor is not None:
-                time.sleep(0.5)  # the server belongs to a command, which ends it
+                time.sleep(0.5)  # a command supervises the server and will end it
                 continue
             with supervised(settings, say, waits=False) as restarter:
                 descendants = _descendants_while_starting(settings)
@@ -143,13 +146,13 @@ def accompany(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def _descendants_while_starting(settings: Settings) -> dict[Process, set[Process]]:
-    """Waits until the server answers, and returns the descendants of each `dagster dev` by then.
+    """Waits until the server answers, and collects the descendants of each `dagster dev` meanwhile.
 
-    A run may see the server before this process does, and lose its `dagster dev` right away.
+    Otherwise, if a `dagster dev` ended while the server starts, its descendants would be unknown.
     """
     descendants: dict[Process, set[Process]] = {}
 
-    def is_abandoned() -> bool:  # asked again and again while the server starts
+    def is_abandoned() -> bool:  # called repeatedly while the server starts
         descendants.update(_living_descendants(settings))
         return False
 
@@ -160,7 +163,7 @@ def _descendants_while_starting(settings: Settings) -> dict[Process, set[Process
 def _wait_for_the_end(
     settings: Settings, restarter: threading.Thread, descendants: dict[Process, set[Process]]
 ) -> None:
-    """Returns when all recorded `dagster dev` processes and their descendants have ended."""
+    """Waits until all recorded `dagster dev` have ended, and ends the descendants of each."""
     while restarter.is_alive():
         living = _living_descendants(settings)
         for ended in descendants.keys() - living.keys():
@@ -177,7 +180,7 @@ def _living_descendants(settings: Settings) -> dict[Process, set[Process]]:
 
 
 def _is_expected(settings: Settings) -> bool:
-    """Whether the server will be started: by its supervisor, or for the `dagster dev` above us."""
+    """Whether the server will start, by its supervisor or by our `dagster dev`'s companion."""
     return status(settings).supervisor is not None or find_dagster_dev() is not None
 
 
@@ -194,7 +197,10 @@ def _noted(settings: Settings) -> list[Process]:
 
 
 def _descendants(process: Process) -> set[Process]:
-    """The web server, daemon, code servers and runs, without this process and its children."""
+    """The descendants of a process, without this process and its children.
+
+    For `dagster dev`, these are the web server, the daemon, the code servers and the runs.
+    """
     processes: set[Process] = set()
     with contextlib.suppress(psutil.Error):
         mine = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
@@ -204,7 +210,7 @@ def _descendants(process: Process) -> set[Process]:
 
 
 def _end(processes: set[Process]) -> None:
-    """Terminates all processes, and kills any that do not end in time."""
+    """Terminates all processes, and kills the processes that do not end in time."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
             if process.is_alive:

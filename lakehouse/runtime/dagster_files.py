@@ -11,15 +11,16 @@ from pathlib import Path
 
 from lakehouse.core.metrics.facts import DagsterRecords
 
-# A writer of Dagster holds its lock for milliseconds. Nothing waits for these figures.
+# Dagster's writers hold their lock for milliseconds. Longer waits are not worth it: no other work
+# depends on these figures.
 _BUSY_SECONDS = 1
-# A result that is still PLANNED says nothing.
+# A check that is still PLANNED has no result.
 NEWEST_CHECKS = """
     SELECT asset_key, check_name, execution_status FROM asset_check_executions WHERE id IN (
         SELECT max(id) FROM asset_check_executions
         WHERE execution_status IN ('SUCCEEDED', 'FAILED') GROUP BY asset_key, check_name)
 """
-# A queued run is not open: the next daemon starts it.
+# A queued run does not count as open, because the next daemon will start it.
 _OPEN_RUNS = """
     SELECT EXISTS (SELECT 1 FROM runs
         WHERE status NOT IN ('QUEUED', 'SUCCESS', 'FAILURE', 'CANCELED'))
@@ -27,7 +28,7 @@ _OPEN_RUNS = """
 
 
 def read_dagster_records(home: Path) -> DagsterRecords | None:
-    """The records below a DAGSTER_HOME; `None` if they are not in SQLite files there.
+    """Dagster's records below a DAGSTER_HOME; `None` if there are no SQLite files.
 
     Raises:
         OSError, sqlite3.Error: a file cannot be read.
@@ -36,7 +37,9 @@ def read_dagster_records(home: Path) -> DagsterRecords | None:
     index = home / "history" / "runs" / "index.db"
     if not runs.exists():
         return None
-    size_bytes = folder_bytes(home)  # first, since a reader adds files of its own
+    size_bytes = folder_bytes(
+        home
+    )  # measured first, because opening the files creates further files
     checks = dict[tuple[str, str], bool]()
     with _opened(runs) as records:
         [run_count] = records.execute("SELECT count(*) FROM runs").fetchone()
@@ -48,12 +51,12 @@ def read_dagster_records(home: Path) -> DagsterRecords | None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The bytes of all files in a folder."""
+    """The total size of all files in a folder."""
     return sum(_size(file) for file in folder.rglob("*"))
 
 
 def has_open_runs(home: Path) -> bool:
-    """Whether a run below a DAGSTER_HOME has begun and not ended; also if that is unknown."""
+    """Whether a run below a DAGSTER_HOME has begun but not ended; also true if unknown."""
     runs = home / "history" / "runs.db"
     if not runs.exists():
         return False
@@ -66,7 +69,7 @@ def has_open_runs(home: Path) -> bool:
 
 
 def _size(file: Path) -> int:
-    """The size of a file; 0 of a folder, and of a file that has just been deleted."""
+    """The size of a file; 0 for a folder, and for a file that has just been deleted."""
     try:
         return file.stat().st_size if file.is_file() else 0
     except FileNotFoundError:

@@ -11,29 +11,29 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.s3_address import s3_endpoint
 from lakehouse.core.settings import Settings
 
-# The checkout's dagster.yaml is a link to it.
+# The checkout's dagster.yaml is a link to this file.
 _TEMPLATE = Path(__file__).with_name("dagster.yaml")
 
 
 def dagster_home(settings: Settings) -> Path:
-    """The DAGSTER_HOME of the lake. Writes the project's dagster.yaml there, completed for it.
+    """The lake's DAGSTER_HOME. Writes a dagster.yaml there: the project's, completed for the lake.
 
-    A folder that `LAKEHOUSE_DAGSTER_HOME` names is used as it is.
+    A folder that `LAKEHOUSE_DAGSTER_HOME` names is used unchanged.
 
     Raises:
-        Refused: such a folder has no dagster.yaml.
+        Refused: the folder in `LAKEHOUSE_DAGSTER_HOME` has no dagster.yaml.
     """
     home = settings.dagster_home
     if home != settings.home / "dagster":
         if not (home / "dagster.yaml").is_file():
             raise Refused(
-                f"LAKEHOUSE_DAGSTER_HOME is {home}, which has no dagster.yaml. Use a folder with "
-                "one (deploy/dagster.yaml is an example), or unset it"
+                f"LAKEHOUSE_DAGSTER_HOME is {home}, which has no dagster.yaml. Either add one "
+                "(deploy/dagster.yaml is an example), or unset LAKEHOUSE_DAGSTER_HOME"
             )
         return home
     home.mkdir(parents=True, exist_ok=True)
     config = yaml.safe_load(_TEMPLATE.read_text())
-    del config["instance_class"]  # that class only calls this function
+    del config["instance_class"]  # this class only calls this function
     config["storage"] = {"sqlite": {"base_dir": str(home)}}
     config["local_artifact_storage"] = {
         "module": "dagster._core.storage.root",
@@ -47,7 +47,7 @@ def dagster_home(settings: Settings) -> Path:
     }
     config["concurrency"]["runs"]["max_concurrent_runs"] = runs_at_once(settings)
     if settings.compute_logs == "lake":
-        # Output is uploaded every half minute and at the end of a step.
+        # Output is uploaded every 30 seconds and at the end of a step.
         bucket, prefix = split_bucket(settings.root)
         logs: dict[str, Any] = {
             "bucket": bucket,

@@ -1,4 +1,4 @@
-"""The extras of the package: what `pip install lakehouse` alone does not bring."""
+"""The package's extras: what `pip install lakehouse` alone does not install."""
 
 from importlib.util import find_spec
 
@@ -6,15 +6,15 @@ from lakehouse.core.errors import Refused
 
 
 def is_installed(module: str) -> bool:
-    """Whether Python finds a top-level module; it is not imported."""
+    """Whether Python finds a top-level module. The module is not imported."""
     return find_spec(module) is not None
 
 
 def require(module: str, *, extra: str, purpose: str) -> None:
-    """Refuses a `purpose` (like `a lake on S3`) whose module is not installed.
+    """Refuses a `purpose` (for example `a lake on S3`) if its module is not installed.
 
     Raises:
-        Refused: with the command that installs the extra.
+        Refused: the module is not installed. The message contains the command that installs it.
     """
     if not is_installed(module):
         raise Refused(

@@ -1,10 +1,11 @@
 """Runs the Spark Connect server, Dagster's UI and its daemon in the foreground, until Ctrl-C.
 
-Dagster starts while the server does. A run that begins before the server answers waits for it.
+Dagster and the server start at the same time. A run that begins before the server answers waits for
+the server.
 
 **Safety properties** (tests in `test_foreground.py`)
-- Every started process ends with this one, even if this one is killed: each child holds a pipe that
-  the kernel then closes.
+- Every started process ends with this process, even if this process is killed: each child's guard
+  has a pipe that the kernel then closes (`bound_process.py`).
 - Dagster ends first, so its runs are interrupted and recorded while the server still answers. The
   server ends last.
 """
@@ -47,24 +48,26 @@ def run_all(
     check: Callable[[], None] = lambda: None,
     prepare: Callable[[Path], None] = lambda _home: None,
 ) -> int:
-    """Runs everything until a signal (returns 0), or until one of the processes ends (returns 1).
+    """Runs everything until a signal (returns 0), or until Dagster or the server ends (returns 1).
 
     `say` is called with events and with the error lines of Dagster's log. `check` is called first
     and may refuse. `prepare` is called with Dagster's folder right before Dagster starts.
 
     Raises:
-        Refused: a port is taken, this lake is up already, or `check` refuses; nothing was started.
-        Broken, Transient: the server or Dagster's UI did not start; nothing is left running.
+        Refused: a port is in use, this lake is already running, or `check` refuses. Nothing was
+            started.
+        Broken, Transient: the server or Dagster's UI did not start. All started processes have
+            ended.
     """
     is_up = Refused(
-        f"this lake is up already: its home is {settings.home}. Use another LAKEHOUSE_HOME for "
-        "another lake"
+        f"this lake is already running: lakehouse up runs with the home {settings.home}. For "
+        "another lake, use another LAKEHOUSE_HOME"
     )
     with hold_lock(settings.home / "up.lock", seconds=0, refusal=is_up):
         if not port_is_free(settings.port):
             raise Refused(
-                f"port {settings.port} is taken by another program. Use LAKEHOUSE_PORT to name a "
-                "free one for the page"
+                f"port {settings.port}, for Dagster's page, is in use by another program. Set "
+                "LAKEHOUSE_PORT to a free port"
             )
         if settings.spark == "server" and server.status(settings).pid is None:
             server.check_port_is_free(settings)
@@ -92,22 +95,22 @@ def run_all(
 
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[Callable[[], None]]:
-    """Ends the block at the first signal, and ignores later ones.
+    """Ends the block at the first signal, and ignores later signals.
 
-    The signal's exception may be lost if it is raised inside a destructor or an import. The yielded
-    function raises it again.
+    The signal's exception may be lost if it is raised inside a destructor or an import. Therefore
+    the block has to call the yielded function regularly, which raises the exception again.
     """
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    asked = threading.Event()
+    has_signal = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        asked.set()
+        has_signal.set()
         for each in numbers:
             signal.signal(each, signal.SIG_IGN)
         raise _Stopped
 
     def check_stop() -> None:
-        if asked.is_set():
+        if has_signal.is_set():
             raise _Stopped
 
     before = {number: signal.signal(number, stop) for number in numbers}
@@ -147,9 +150,9 @@ def _dagster(settings: Settings, home: Path) -> Iterator[BoundProcess]:
 
 @contextlib.contextmanager
 def _metrics(settings: Settings, home: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Serves the metrics in a process of their own, since a reading takes memory and may fail.
+    """Serves the metrics in a separate process, because computing them takes memory and may fail.
 
-    Nothing else depends on it: a port that is taken is only reported.
+    No other process depends on the metrics, so a port in use is only reported.
     """
     port = settings.metrics_port
     if port == 0:
@@ -157,8 +160,8 @@ def _metrics(settings: Settings, home: Path, say: Callable[[str], None]) -> Iter
         return
     if not port_is_free(port):
         say(
-            f"no metrics: port {port} is taken by another program. Use LAKEHOUSE_METRICS_PORT to "
-            "name a free one, or 0 for no metrics"
+            f"no metrics: port {port} is in use by another program. Set LAKEHOUSE_METRICS_PORT to "
+            "a free port, or to 0 for no metrics"
         )
         yield
         return

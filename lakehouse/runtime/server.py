@@ -1,17 +1,17 @@
 """Starts, stops and restarts the lake's Spark Connect server: one JVM on loopback.
 
-1. Starts and stops hold a lock, so two concurrent starts give one server.
+1. Starting and stopping take a lock, so two concurrent starts result in one server.
 2. A start creates a token, in a file that only this user can read. Server and clients receive the
    token in the environment, never on a command line.
 3. A start returns when the port answers. A JVM that does not answer in time is ended, and the error
-   contains the end of its log.
+   contains the end of the JVM's log.
 4. `supervised` restarts the server when it dies. `bound_process.py` ends the server together with
-   its supervising process, even if that process is killed.
+   its supervising process, even if the supervising process is killed.
 
 **Safety properties** (tests in `runtime/test_server.py`)
-- Another process that reuses the server's pid is never mistaken for the server or signalled.
-- A server that another process supervises is not stopped: its supervisor would start it again at
-  once.
+- A process that reuses the server's pid is neither mistaken for the server nor signalled.
+- A server that another process supervises is not stopped, because its supervisor would restart it
+  at once.
 """
 
 import contextlib
@@ -52,16 +52,16 @@ _START_SECONDS = 120
 _END_SECONDS = 15
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
-# After a server ran this long, the next restart waits only for the first pause again.
+# If a server ran longer than this, the pause before its restart is the first pause again.
 _STEADY_SECONDS = 60.0
 _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def start(settings: Settings) -> ServerState:
-    """Starts the server of this lake unless it is running. It runs until `stop` is called.
+    """Starts the lake's server, unless it is running. The server runs until `stop` is called.
 
     Raises:
-        Refused: the port is taken, the running server has another port or storage, or there is no
+        Refused: the port is in use, the running server has another port or storage, or there is no
             Java.
         Broken: the JVM ended, or did not answer in time.
     """
@@ -75,7 +75,7 @@ def start(settings: Settings) -> ServerState:
 
 
 def stop(settings: Settings) -> bool:
-    """Ends the server; returns whether one was running.
+    """Ends the server; returns whether the server was running.
 
     Raises:
         Refused: another process supervises the server.
@@ -84,8 +84,9 @@ def stop(settings: Settings) -> bool:
         state = status(settings)
         if state.supervisor is not None:
             raise Refused(
-                "the Spark Connect server belongs to a running `make run`, `dagster dev` or "
-                f"command (process {state.supervisor.pid}). Use Ctrl-C there (log: {state.log})"
+                f"process {state.supervisor.pid} (`make run`, `dagster dev` or a command) "
+                "supervises the Spark Connect server and would restart it. Press Ctrl-C where that "
+                f"process runs (log: {state.log})"
             )
         clear(settings)
         return state.pid is not None
@@ -95,11 +96,12 @@ def stop(settings: Settings) -> bool:
 def supervised(
     settings: Settings, tell: Callable[[str], None] = lambda _line: None, *, waits: bool = True
 ) -> Iterator[threading.Thread]:
-    """Keeps a server running during the block, and restarts it with the same token when it dies.
+    """Keeps a server running during the block. If the server dies, it is restarted.
 
-    Yields the thread that restarts it; this thread calls `tell` with a sentence for each event. A
-    server that `start` started earlier is used and left running. With `waits=False` the block
-    begins while the server still starts; call `wait_until_running` in it.
+    A restarted server has the same token. Yields the thread that restarts the server; this thread
+    calls `tell` with a sentence for each event. A server that is already running is used, and not
+    ended after the block. With `waits=False`, the block begins while the server is still starting;
+    call `wait_until_running` in the block.
 
     Raises:
         Refused, Broken: as for `start`.
@@ -113,8 +115,8 @@ def supervised(
             state = status(settings)
             if state.supervisor is not None:
                 raise Transient(
-                    f"this lake is up already: process {state.supervisor.pid} supervises its Spark "
-                    f"Connect server (log: {state.log}). Try again"
+                    f"process {state.supervisor.pid} already supervises this lake's Spark Connect "
+                    f"server (log: {state.log}). Try again when that process has ended"
                 )
             if state.pid is not None:
                 check_serves(settings, state)
@@ -127,14 +129,14 @@ def supervised(
         server.ended.set()
         if restarter.is_alive():
             restarter.join()
-        if server.launched is not None:  # otherwise it was running before
+        if server.launched is not None:  # otherwise, the server was running before
             with hold_lock(lock):
                 clear(settings)
             server.launched.end()
 
 
 class _SupervisedServer:
-    """The server that this process supervises; `launched` is `None` if it was running before."""
+    """The server that this process supervises; `launched` is `None` if it ran before."""
 
     def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
         self._settings = settings
@@ -156,9 +158,7 @@ class _SupervisedServer:
             if time.monotonic() - since > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
             log = folder(self._settings) / "server.log"
-            self._tell(
-                f"the Spark Connect server died; it is restarted in {pause:.0f} s (log: {log})"
-            )
+            self._tell(f"the Spark Connect server died and restarts in {pause:.0f} s (log: {log})")
             if self.ended.wait(pause):
                 return
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -173,7 +173,7 @@ class _SupervisedServer:
                 self._tell(f"the Spark Connect server is up again at localhost:{port}")
 
     def launch(self, token: str | None = None, *, waits: bool = True) -> None:
-        """Launches a server, and ends the server that was launched here before."""
+        """Launches a server. Ends the server that this process launched before, if any."""
         if self.launched is not None:
             self.launched.end()
         self.launched = launch(self._settings, token=token, is_supervised=True)
@@ -188,7 +188,8 @@ def wait_until_running(
     """Waits until the launched server answers.
 
     Raises:
-        Broken: it ended, did not answer in time, or its start was abandoned. Its files are removed.
+        Broken: the server ended, did not answer in time, or the start was abandoned. The server's
+            files are removed.
     """
     deadline = time.monotonic() + _START_SECONDS
     while not (state := status(settings)).is_running:
@@ -218,7 +219,7 @@ def clear(settings: Settings) -> None:
 
 
 def read_token(settings: Settings) -> str | None:
-    """The token of the server that was started last, if any."""
+    """The token of the last started server, if any."""
     with contextlib.suppress(FileNotFoundError):
         return (folder(settings) / "token").read_text()
     return None
@@ -229,8 +230,8 @@ def launch(
 ) -> BoundProcess | None:
     """Starts the JVM, and writes its token to a file. Call `wait_until_running` afterwards.
 
-    A supervised server is returned, and ends with this process. If `token` is missing, a new token
-    is created, and the log of the previous server is renamed.
+    A supervised server is returned, and ends with this process. Without `token`, a new token is
+    created, and the previous server's log is renamed.
     """
     check_port_is_free(settings)
     here = folder(settings)
@@ -285,8 +286,8 @@ def check_port_is_free(settings: Settings) -> None:
     """Refuses a Spark port that another program uses."""
     if not port_is_free(settings.spark_port):
         raise Refused(
-            f"port {settings.spark_port} of the Spark Connect server is taken. Use "
-            "LAKEHOUSE_SPARK_PORT to name a free one"
+            f"port {settings.spark_port}, for the Spark Connect server, is in use by another "
+            "program. Set LAKEHOUSE_SPARK_PORT to a free port"
         )
 
 

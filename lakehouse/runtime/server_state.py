@@ -17,11 +17,12 @@ Condition = Literal["running", "starting", "died", "stopped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """The state of the lake's server. `died`: it ended unexpectedly; `stopped`: not needed now.
+    """The state of the lake's server.
 
-    `storage` describes the storage that the server was started for (see `storage_of`). `supervisor`
-    is the running process that restarts the server when it dies, if there is one. `log_stores` are
-    the settings of Delta's log stores that the server was started with.
+    - `condition`: `died` if the server ended unexpectedly, `stopped` if no process needs it.
+    - `storage`: the storage that the server was started for (see `storage_of`).
+    - `supervisor`: the running process, if any, that restarts the server when it dies.
+    - `log_stores`: the settings for Delta's log stores that the server was started with.
     """
 
     condition: Condition
@@ -51,7 +52,7 @@ def folder(settings: Settings) -> Path:
 
 
 def status(settings: Settings) -> ServerState:
-    """The current state of the server: checks its process and its port."""
+    """The server's current state, after checking its process and its port."""
     log = folder(settings) / "server.log"
     try:
         kept = json.loads((folder(settings) / "pid").read_text())
@@ -79,9 +80,9 @@ def status(settings: Settings) -> ServerState:
 
 
 def driver_log_stores(settings: Settings) -> Mapping[str, str]:
-    """The log stores of the Spark driver that the settings name, as far as this home knows.
+    """The log stores of the Spark driver in the settings, as far as this home knows.
 
-    A stopped server has those that it would be started with.
+    For a stopped server, these are the log stores that the next start would use.
     """
     if settings.spark.startswith("sc://"):
         return remembered_log_stores(settings)
@@ -91,18 +92,18 @@ def driver_log_stores(settings: Settings) -> Mapping[str, str]:
 
 
 def check_serves(settings: Settings, state: ServerState) -> None:
-    """Refuses a running server at another port, or one that was started for other storage."""
+    """Refuses a running server with another port or another storage than the settings."""
     if state.port != settings.spark_port:
         raise Refused(
             f"the Spark Connect server of this lake runs at port {state.port}, but "
-            f"LAKEHOUSE_SPARK_PORT is {settings.spark_port}. Either use port {state.port}, or run "
+            f"LAKEHOUSE_SPARK_PORT is {settings.spark_port}. Either set it to {state.port}, or run "
             "lakehouse server stop"
         )
     if settings.on_s3 and state.storage not in (None, wanted := storage_of(settings)):
         raise Refused(
             f"the Spark Connect server of this lake was started for {state.storage}, but the "
-            f"settings now name {wanted}. Stop it: use lakehouse server stop, or Ctrl-C where "
-            "lakehouse up runs"
+            f"settings now name {wanted}. Stop the server: use lakehouse server stop, or Ctrl-C "
+            "where lakehouse up runs"
         )
 
 
@@ -124,14 +125,14 @@ def remember(
 
 
 def note_compaction(settings: Settings) -> None:
-    """Records for `is_cold` that the lake's own server has compacted a table."""
+    """Records that the lake's own server has compacted a table, for `is_cold`."""
     process = _process_of(settings)
     if process is not None:
         write_private(folder(settings) / "compacted", json.dumps(process))
 
 
 def is_cold(settings: Settings) -> bool:
-    """Whether a compaction now would be the first on the lake's server, and take seconds longer."""
+    """Whether the next compaction is the first on the lake's server, and takes seconds longer."""
     if settings.spark != "server":
         return False
     process = _process_of(settings)
@@ -143,7 +144,7 @@ def is_cold(settings: Settings) -> bool:
 
 
 def _process_of(settings: Settings) -> object:
-    """The recorded process of the server that was launched last, or `None`."""
+    """The recorded process of the last launched server, or `None`."""
     try:
         kept = json.loads((folder(settings) / "pid").read_text())
     except (FileNotFoundError, ValueError):

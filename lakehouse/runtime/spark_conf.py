@@ -1,4 +1,8 @@
-"""Spark's configuration at its start: Delta, S3A, and sizes for one machine or a cluster."""
+"""Spark's configuration at its start: Delta, S3A, and parallelism on one machine.
+
+Other settings are elsewhere: the driver's memory in `core/settings.py` (LAKEHOUSE_SPARK_MEMORY),
+and the executors of a cluster in `deploy/`.
+"""
 
 import os
 import shutil
@@ -15,8 +19,9 @@ TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 CONNECT_PORT = 15002
 _DEFAULT_REGION = "us-east-1"
 _LEAST_CORES = 2
-# Set in every session, also on foreign servers. Arrow, deltalake and DuckDB read Spark's default
-# INT96 as nanoseconds, so one date outside of 1677 to 2262 would make a table unreadable for them.
+# Set in every session, even on servers that this program did not start. Arrow, deltalake and DuckDB
+# read Spark's default type INT96 as nanoseconds, so a single date outside of 1677 to 2262 would
+# make a table unreadable for these readers.
 # Source: Spark 4.2.0, SQLConf.scala, PARQUET_OUTPUT_TIMESTAMP_TYPE and PARQUET_REBASE_MODE_IN_WRITE
 STORED_TIMES = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -26,7 +31,7 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 
 
 def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    """The Connect server's configuration: loopback only, all files in the home, no secrets."""
+    """The Connect server's configuration: only loopback, all files in the home, no secrets."""
     scratch = scratch_folder(settings)
     return {
         "spark.master": f"local[{_cores()}]",
@@ -43,15 +48,15 @@ def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
 
 
 def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    """Configuration of a session with its own driver, for `local[N]` and `spark://…`."""
+    """The configuration of a session with its own driver, for `local[N]` and `spark://…`."""
     conf = {
         "spark.master": settings.spark,
         **_driver_conf(settings, jars),
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
     }
     if settings.spark.startswith("spark://"):
-        # Executors do not have the driver's class path. Sizes are Spark's defaults, which are for
-        # clusters, or those of spark-defaults.conf.
+        # Executors do not have the driver's class path. Parallelism is not set: Spark's defaults
+        # are for clusters, and spark-defaults.conf may change them.
         conf["spark.jars"] = ",".join(str(jar) for jar in (*jars, JAR))
     else:
         scratch = {"spark.local.dir": str(scratch_folder(settings))}
@@ -69,7 +74,8 @@ def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
             "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
         ),
         "fs.s3a.endpoint.region": s3_region(environ) or _DEFAULT_REGION,
-        # S3A's defaults: 200 s for an answer, five times. 15 s is its minimum for a connection.
+        # By default, S3A waits 200 s for an answer, five times. 15 s is S3A's minimum for
+        # establishing a connection.
         # Source: Hadoop 3.5.0, hadoop-aws, Constants.java, MINIMUM_NETWORK_OPERATION_DURATION
         "fs.s3a.connection.establish.timeout": "15s",
         "fs.s3a.connection.timeout": "60s",
@@ -85,7 +91,7 @@ def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def storage_of(settings: Settings) -> str:
-    """Describes the storage that a server is started for: disk, or an S3 endpoint and region."""
+    """A description of the storage in the settings: a disk, or an S3 endpoint and region."""
     if not settings.on_s3:
         return "a lake on disk"
     region = s3_region(os.environ) or _DEFAULT_REGION
@@ -117,7 +123,7 @@ def scratch_folder(settings: Settings) -> Path:
 
 
 def cores_of(settings: Settings) -> int | None:
-    """The cores of Spark on this machine; `None` on a cluster, which is asked (`task_slots`)."""
+    """Spark's cores on this machine; `None` for a cluster, which `task_slots` asks."""
     if settings.spark in ("server", "local[*]"):
         return _cores()
     if settings.spark.startswith("local["):
@@ -130,7 +136,7 @@ def _cores() -> int:
 
 
 def _sizes(cores: int) -> dict[str, str]:
-    """Sizes for one machine. The defaults (200, 10000, 50 and 15) would leave most tasks empty."""
+    """Parallelism on one machine. With the defaults (200, 10000, 50, 15), most tasks are empty."""
     return {
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores),
@@ -146,12 +152,13 @@ def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(settings.home / "server" / "warehouse"),
-        # In another time zone, Delta reconstructs the full state at each commit of a small table.
+        # In any other time zone, Delta reconstructs the full state at each commit of a small table.
         # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
         "spark.sql.session.timeZone": "UTC",
         **STORED_TIMES,
         **log_store_conf(settings, jars),
-        # Otherwise, a leftover transaction version would silently drop a session's later writes.
+        # Otherwise, a leftover transaction version in a session would make Delta silently skip the
+        # session's later writes.
         "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
         "spark.ui.enabled": "false",
         **s3a_conf(os.environ),  # adopted tables may be on S3, wherever the lake is

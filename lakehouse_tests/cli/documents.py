@@ -225,7 +225,7 @@ def _tiers() -> dict[str, Any]:
         retention_ms=100 * DAY_MS,
         live={},
         vectors={},
-        stones={},
+        tombstones={},
         removed_vectors={},
     )
     dead = [DeadFile(name="a", size_bytes=1024**3, modified_ms=0, days=100, age_days=0)]

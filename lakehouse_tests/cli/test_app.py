@@ -115,7 +115,7 @@ def test_a_setting_that_is_not_accepted_stops_every_command_that_reads_settings(
         )
     refused = terminal.run("tables", LAKEHOUSE_TABLES="no.such.package").stderr
     assert refused.startswith(
-        "Refused: LAKEHOUSE_TABLES is no.such.package, and Python finds no package no. Run the "
+        "Refused: LAKEHOUSE_TABLES is no.such.package, but Python finds no package no. Either run the "
     )
 
 

@@ -232,7 +232,7 @@ def test_a_lake_is_not_taken_over_from_a_server_that_runs_on_this_machine(
     (server.folder(old.settings) / "pid").write_text(
         json.dumps({"process": asdict(me), "keeper": None, "port": 1})
     )
-    with pytest.raises(Refused, match=f"runs here as process {getpid()}. Stop it first"):
+    with pytest.raises(Refused, match=f"runs on this machine as process {getpid()}. First stop"):
         take_over(new)
     (server.folder(old.settings) / "pid").unlink()
     assert take_over(new)[0].home == str(tmp_path / "b")
@@ -317,7 +317,11 @@ def test_a_lake_of_one_driver_is_shared_once_this_driver_commits_conditionally(
     [
         ("server", True, "conditional: any number of Spark drivers"),
         ("sc://host", False, "no conditional log store was seen on the Connect server"),
-        ("server", False, "an earlier version started the Spark server; restart it"),
+        (
+            "server",
+            False,
+            "an earlier version of this program started the Spark server; restart the server",
+        ),
     ],
 )
 def test_who_may_write_is_said(

@@ -68,7 +68,7 @@ def test_two_clients_of_ten_appends_each_lose_no_row(
 def test_a_table_that_is_held_makes_others_wait_and_names_its_holder(
     lake: Lake, spark: "SparkSession"
 ) -> None:
-    held = rf"compaction of bronze/t: bronze/t has been held for more than 0 s by process {os.getpid()} \(write of bronze/t\)"
+    held = rf"compaction of bronze/t: bronze/t has been locked for more than 0 s by process {os.getpid()} \(write of bronze/t\)"
     with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
         with (
             pytest.raises(Transient, match=held),

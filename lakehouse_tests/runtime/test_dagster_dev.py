@@ -83,7 +83,7 @@ def test_a_server_that_cannot_start_is_an_error_of_the_run_in_its_own_words(tmp_
             assert started.stdout is not None
             said = started.stdout.readline()
     assert f"Refused the Spark Connect server could not be started: port {port}" in said
-    assert "Use LAKEHOUSE_SPARK_PORT to name a free one" in said
+    assert "Set LAKEHOUSE_SPARK_PORT to a free port" in said
 
 
 def test_below_no_dagster_dev_nothing_is_started_nor_waited_for(tmp_path: Path) -> None:

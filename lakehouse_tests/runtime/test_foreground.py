@@ -65,14 +65,14 @@ def test_a_taken_port_is_refused_with_its_setting_before_anything_starts(
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         settings = replace(own_settings(tmp_path), **{"port": free_port(), name: port})
-        with pytest.raises(Refused, match=f"port {port}.* is taken.*{setting}"):
+        with pytest.raises(Refused, match=f"port {port}.* is in use.*{setting}"):
             run_all(settings, print)
     assert server.status(settings).condition == "stopped"
 
 
 def test_a_lake_is_up_once(tmp_path: Path) -> None:
     settings = replace(own_settings(tmp_path), port=free_port())
-    with hold_lock(settings.home / "up.lock"), pytest.raises(Refused, match="up already"):
+    with hold_lock(settings.home / "up.lock"), pytest.raises(Refused, match="already running"):
         run_all(settings, print)
 
 
@@ -114,7 +114,7 @@ def test_metrics_are_served_until_the_lake_stops_and_a_taken_port_only_costs_the
     monkeypatch.setattr(foreground, "_watch", lambda *_: None)
     with socket.create_server(("127.0.0.1", metrics_port)):
         assert run_all(settings, said.append) == 1
-    taken = f"no metrics: port {metrics_port} is taken by another program. "
+    taken = f"no metrics: port {metrics_port} is in use by another program. "
     assert [text for text in said if text.startswith(taken)]
 
 
@@ -158,7 +158,7 @@ def test_a_dagster_home_of_one_s_own_is_used_as_it_is(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     settings = own_settings(tmp_path / "home", LAKEHOUSE_DAGSTER_HOME=str(theirs))
     theirs.mkdir()
-    with pytest.raises(Refused, match=r"has no dagster\.yaml\. Use a folder with one"):
+    with pytest.raises(Refused, match=r"has no dagster\.yaml\. Either add one"):
         dagster_home(settings)
     (theirs / "dagster.yaml").write_text("storage: {}")
     assert dagster_home(settings) == theirs

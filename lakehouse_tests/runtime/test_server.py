@@ -112,7 +112,7 @@ def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     moved = replace(started, root="s3://bucket/lake")
-    words = r"was started for a lake on disk, .* name S3 at http://127.0.0.1:9, region eu-central-1. Stop it: use lakehouse server stop"
+    words = r"was started for a lake on disk, .* name S3 at http://127.0.0.1:9, region eu-central-1. Stop the server: use lakehouse server stop"
     for use in (server.start, open_session.connect):
         with pytest.raises(Refused, match=words):
             use(moved)
@@ -141,7 +141,8 @@ def test_a_port_of_somebody_else_is_refused_by_number_and_setting(tmp_path: Path
     with socket.create_server(("127.0.0.1", 0)) as other:
         settings = replace(own_settings(tmp_path), spark_port=other.getsockname()[1])
         with pytest.raises(
-            Refused, match=f"port {settings.spark_port} .* is taken. Use LAKEHOUSE_SPARK_PORT"
+            Refused,
+            match=f"port {settings.spark_port} .* is in use by another program. Set LAKEHOUSE_SPARK_PORT",
         ):
             server.start(settings)
     assert server.status(settings).condition == "stopped"
@@ -183,7 +184,8 @@ def test_a_server_that_another_process_supervises_is_not_stopped(tmp_path: Path)
             keeper=asdict(identify(os.getpid())),
         )  # type: ignore[arg-type]
         with pytest.raises(
-            Refused, match="belongs to a running `make run`, `dagster dev` or command"
+            Refused,
+            match=r"`make run`, `dagster dev` or a command\) supervises the Spark Connect server",
         ):
             server.stop(settings)
         assert jvm.poll() is None

@@ -1,4 +1,4 @@
-"""The five checks of an inventory, and the log's record of loaded reports."""
+"""The five checks of an inventory, and the record of loaded reports in the table's log."""
 
 import json
 import shlex
@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from lakehouse.core.checks import CheckResult
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.inventory.reconcile import Reconciliation
+from lakehouse.core.text import count_of
 from lakehouse.core.units import HOUR_MS
 
 CHECKS = {
@@ -17,7 +18,7 @@ CHECKS = {
     "missing": "Every file that a table's newest version reads is in storage.",
     "readable": "No such file is in an archive, from which it would have to be restored first.",
 }
-# In a smaller bucket, one deletion may well remove half of the objects: a test table, for example.
+# In a smaller bucket, a single deletion may remove half of the objects, for example a test table.
 FEW_OBJECTS = 100
 _NAMED = 5
 
@@ -37,7 +38,7 @@ class Load:
 
 
 def loads_of(history: Commits) -> Iterator[Load]:
-    """The loads that the log still records, newest first; foreign commits are skipped."""
+    """The loads that the log still records, newest first. Other commits are skipped."""
     for commit in reversed(history.commits):
         try:
             record = json.loads(commit.user_metadata or "{}")["inventory"]
@@ -52,14 +53,13 @@ def loads_of(history: Commits) -> Iterator[Load]:
 def assess_complete(load: Load, row_count: int | None) -> CheckResult:
     """Whether the inventory table holds all rows that were read from a report.
 
-    `row_count` is the number of rows by the table's log, or `None` if unknown.
+    `row_count` is the number of rows according to the table's log, or `None` if unknown.
     """
     sentence = f"report {load.report} was read to its end: {load.object_count:,} rows"
-    if row_count != load.object_count:
-        sentence += (
-            ", but the inventory table has "
-            f"{'an unknown number' if row_count is None else f'{row_count:,}'} of them"
-        )
+    if row_count is None:
+        sentence += ", but it is unknown how many of these rows the inventory table has"
+    elif row_count != load.object_count:
+        sentence += f", but the inventory table has {row_count:,} rows of this report"
     numbers = {"rows": load.object_count}
     return CheckResult(
         name="complete",
@@ -73,7 +73,7 @@ def assess_complete(load: Load, row_count: int | None) -> CheckResult:
 def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> CheckResult:
     """Whether a report is at most `allowed` hours old."""
     hours = (now_ms - load.created_ms) / HOUR_MS
-    sentence = f"report {load.report} began {hours:.1f} h ago, at most {allowed:g} h are allowed"
+    sentence = f"report {load.report} was begun {hours:.1f} h ago (limit {allowed:g} h)"
     numbers = {"age_hours": round(hours, 3), "allowed_hours": allowed}
     return CheckResult(name="fresh", ok=hours <= allowed, sentence=sentence, numbers=numbers)
 
@@ -89,15 +89,14 @@ def assess_plausible(load: Load, before: Load | None) -> CheckResult:
     objects = _share(load.object_count, before.object_count)
     size = _share(load.size_bytes, before.size_bytes)
     sentence = (
-        f"{load.object_count:,} objects of {load.size_bytes:,} bytes; report {before.report} had "
-        f"{before.object_count:,} "
-        f"of {before.size_bytes:,}"
+        f"{load.object_count:,} objects with {load.size_bytes:,} bytes; the previous report, "
+        f"{before.report}, had {before.object_count:,} objects with {before.size_bytes:,} bytes"
     )
     lost = before.object_count >= FEW_OBJECTS and min(objects, size) < 0.5
     if lost:
         sentence += (
-            "; at least half is gone. Was it deleted on purpose, or does the report cover another "
-            "prefix?"
+            "; more than half of the objects or bytes is gone. Check whether this was deleted on "
+            "purpose, and whether the report covers the same prefix as before"
         )
     numbers = {"objects_kept_share": round(objects, 4), "bytes_kept_share": round(size, 4)}
     return CheckResult(name="plausible", ok=not lost, sentence=sentence, numbers=numbers)
@@ -109,12 +108,14 @@ def assess_missing(found: Reconciliation) -> CheckResult:
     A table whose log cannot be read also fails this check.
     """
     missing = [f"{table.table}/{name}" for table in found.tables for name in table.missing]
-    sentence = f"{len(found.tables)} table(s): every live file is in storage"
+    sentence = f"{count_of(len(found.tables), 'table')}: every live file is in storage"
     if missing:
-        sentence = f"{len(missing)} live file(s) are not in the report: {_named(missing)}; "
-        sentence += "restore them from a backup, unless the report covers another prefix"
+        sentence = (
+            f"the report lacks {count_of(len(missing), 'live file')}: {_named(missing)}. Unless "
+            "the report covers another prefix, restore what is missing from a backup"
+        )
     if unread := [table.table for table in found.tables if table.problem]:
-        sentence += f"; unknown for {_named(unread)}, whose log cannot be read"
+        sentence += f"; not checked, because the log cannot be read: {_named(unread)}"
     numbers = {"missing_files": len(missing), "unread_tables": len(unread)}
     return CheckResult(
         name="missing",
@@ -128,13 +129,13 @@ def assess_missing(found: Reconciliation) -> CheckResult:
 def assess_readable(found: Reconciliation, *, address: str) -> CheckResult:
     """Whether every live file in the report can be read without a restore.
 
-    `address` is that of the lake, like `s3://bucket/lake`.
+    `address` is the lake's address, for example `s3://bucket/lake`.
     """
     archived = [f"{table.table}/{name}" for table in found.tables for name in table.archived]
-    sentence = f"{len(found.tables)} table(s): no live file is in an archive"
+    sentence = f"{count_of(len(found.tables), 'table')}: no live file is in an archive"
     if archived:
         sentence = (
-            f"{len(archived)} live file(s) are in an archive: {_named(archived)}. "
+            f"{count_of(len(archived), 'live file')} in an archive: {_named(archived)}. "
             f"{restore_advice(f'{address}/{archived[0]}')}"
         )
     return CheckResult(
@@ -147,14 +148,14 @@ def assess_readable(found: Reconciliation, *, address: str) -> CheckResult:
 
 
 def restore_advice(address: str) -> str:
-    """The command lines that make an archived object readable again, for `s3://bucket/key`."""
+    """The commands that make the archived object at `s3://bucket/key` readable again."""
     bucket, _, key = address.removeprefix("s3://").partition("/")
     quoted = shlex.quote(address)
     return (
-        f"For each, use: aws s3api restore-object --bucket {bucket} --key {shlex.quote(key)} "
-        f"--restore-request Days=7; hours later: aws s3 cp {quoted} {quoted} --storage-class "
-        "STANDARD --force-glacier-transfer. And disable the lifecycle rule or the archive "
-        "configuration that moved it"
+        "First disable the lifecycle rule or the archive configuration that moves files there. "
+        f"Then, for each file, use: aws s3api restore-object --bucket {bucket} --key "
+        f"{shlex.quote(key)} --restore-request Days=7; hours later, after the restore, use: "
+        f"aws s3 cp {quoted} {quoted} --storage-class STANDARD --force-glacier-transfer"
     )
 
 

@@ -1,4 +1,4 @@
-"""Classifies the objects in a table's folder. Counting and deletion share this classifier."""
+"""Classifies the objects in a table's folder. Inventories and vacuums share this classifier."""
 
 import re
 from collections.abc import Set
@@ -22,34 +22,39 @@ _LOG_PARTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherUses:
-    """Other uses of files in a table's folder.
+    """What other tables use in a table's folder.
 
-    Other tables read the files in `lent` (names relative to the lake). They may also read any file
-    whose base name is in `unplaced`. Declared tables load from the prefixes in `landed`.
+    - `borrowed`: files that other tables read (names relative to the lake).
+    - `unplaced`: base names of further files that other tables may read.
+    - `landed`: prefixes that declared tables load from.
     """
 
-    lent: Set[str] = frozenset()
+    borrowed: Set[str] = frozenset()
     unplaced: Set[str] = frozenset()
     landed: tuple[str, ...] = ()
 
     def may_read(self, table_files: TableFiles, name: str) -> bool:
-        """Whether another table reads a file of this table, or may read it."""
-        return table_files.place_of(name) in self.lent or name.rpartition("/")[2] in self.unplaced
+        """Whether another table reads, or may read, a file of this table."""
+        is_borrowed = table_files.name_in_lake(name) in self.borrowed
+        return is_borrowed or name.rpartition("/")[2] in self.unplaced
 
 
 def is_current(each: StoredObject) -> bool:
-    """Whether a read of the key returns this object; always true in a report without versions."""
+    """Whether reading the key returns this object; always true in a report without versions."""
     return each.is_latest is not False and not each.is_delete_marker
 
 
 def archived_table(name: str) -> str | None:
-    """The table whose archive a file is in; `None` for other files. `name` is below the lake."""
+    """The table whose archive a file is in; `None` for other files.
+
+    `name` is relative to the lake.
+    """
     top, *below = name.split("/", 3)
     return "/".join(below[:2]) if top == "archive" and len(below) == 3 else None
 
 
 def archived_part(each: StoredObject) -> Part:
-    """The part of an object in the archive of a table."""
+    """The part of an object in a table's archive."""
     if each.is_delete_marker:
         return Part.DELETE_MARKERS
     return Part.ARCHIVED if is_current(each) else Part.NONCURRENT
@@ -58,9 +63,9 @@ def archived_part(each: StoredObject) -> Part:
 class ObjectClassifier:
     """Assigns each object in a table's folder to a `Part`.
 
-    Files that were removed or modified before `horizon_ms` are past the retention. The horizon is
-    `now_ms` minus the retention, or the argument `horizon_ms` if that is earlier. If the retention
-    is unknown, the horizon is 0, and no file is past it.
+    Files that were removed or modified before the horizon are past the retention. The horizon is
+    `now_ms` minus the retention, or the argument `horizon_ms` if the argument is earlier. If the
+    retention is unknown, the horizon is 0, and no file is past the retention.
     """
 
     def __init__(
@@ -72,14 +77,15 @@ class ObjectClassifier:
         horizon_ms: int | None = None,
     ) -> None:
         self._table_files = table_files
-        self._lent = other_uses.lent
+        self._borrowed = other_uses.borrowed
         self._unplaced = other_uses.unplaced | table_files.unplaced
         self._landed = other_uses.landed
         kept_since_ms = 0 if table_files.retention_ms is None else now_ms - table_files.retention_ms
         self.horizon_ms = kept_since_ms if horizon_ms is None else min(kept_since_ms, horizon_ms)
-        # Hidden from Delta's own listing, or written by Apache XTable and UniForm for readers of
-        # Iceberg. Source: delta-io/delta v4.4.0, `DeltaTableUtils.isHiddenDirectory`. Delta also
-        # lists `_delta_index`, where Databricks keeps indexes of live files.
+        # Hidden files are the files that Delta's own listing omits, and `metadata/`, which Apache
+        # XTable and UniForm write for Iceberg readers. `_delta_index` also counts as hidden, though
+        # Delta lists it: Databricks stores indexes of live files there.
+        # Source: delta-io/delta v4.4.0, `DeltaTableUtils.isHiddenDirectory`
         partitions = [f"{re.escape(column)}=" for column in table_files.partition_columns]
         listed = "|".join(["_change_data(?:/|$)", *partitions])
         self._hidden = re.compile(rf"metadata/|(?:^|.*/)(?!{listed})[._]", re.DOTALL)
@@ -99,17 +105,18 @@ class ObjectClassifier:
             return next(parts, Part.LOG_OTHER)
         if each.is_dir:
             return Part.FOLDERS
-        place = self._table_files.place_of(name)
-        if place in self._lent or (self._unplaced and name.rpartition("/")[2] in self._unplaced):
+        lake_name = self._table_files.name_in_lake(name)
+        may_be_borrowed = bool(self._unplaced) and name.rpartition("/")[2] in self._unplaced
+        if lake_name in self._borrowed or may_be_borrowed:
             return Part.LENT
-        if place.startswith(self._landed):
+        if lake_name.startswith(self._landed):
             return Part.LANDED
         return self._not_read_now(name, each)
 
     def _not_read_now(self, name: str, each: StoredObject) -> Part:
         table_files = self._table_files
-        if name in table_files.stones:
-            is_kept = self._is_kept(table_files.stones[name])
+        if name in table_files.tombstones:
+            is_kept = self._is_kept(table_files.tombstones[name])
             return Part.TOMBSTONED_KEPT if is_kept else Part.TOMBSTONED_PAST
         if name in table_files.removed_vectors:
             is_kept = self._is_kept(table_files.removed_vectors[name])

@@ -1,12 +1,12 @@
-"""Selects the files of our own old scans that may be deleted.
+"""Selects the files of this program's old scans that may be deleted.
 
 **Safety properties** (tests in `core/inventory/test_checks.py`)
-- A file is selected only if it is in the folder of our own configuration, and only if its name is
-  one that our scan gives. A report of AWS is never selected.
-- A report is deleted when its own stamp is older than `KEPT_DAYS`. The newest complete report is
-  never deleted.
-- A data file, or the leftover of a killed write, is kept a day longer than reports of the same age.
-  After that day, every scan that was running when the file was written has ended.
+- A file is selected only if it is in the folder of our own configuration, and only if our scans
+  use such a name. A report by AWS is never selected.
+- A report is selected if its stamp is older than `KEPT_DAYS`. The newest complete report is never
+  selected.
+- A data file, or the leftover of a killed write, is kept a day longer than a report of the same
+  age. By then, every scan that was running when the file was written has ended.
 """
 
 import re
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from lakehouse.core.inventory.objects import UNFINISHED
 from lakehouse.core.units import DAY_MS
 
-# Two weeks of reports to look back at. The inventory table keeps the content of older ones.
+# Reports remain available for two weeks. The inventory table keeps the content of older reports.
 KEPT_DAYS = 14
 _STAMP = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d-\d\dZ)/manifest\.(?:json|checksum)"
@@ -31,29 +31,30 @@ def expired(
     """The names of the files that may be deleted, checksums first.
 
     `files` are names relative to the configuration's folder, with modification times. `newest` is
-    the stamp of the newest complete report. If it is missing or expired, nothing is deleted.
+    the stamp of the newest complete report. Without such a report, or if it has expired itself, no
+    file may be deleted.
     """
     reports_ms = now_ms - KEPT_DAYS * DAY_MS
     data_ms = now_ms - (KEPT_DAYS + 1) * DAY_MS
     kept_ms = stamp_ms(newest or "")
     if kept_ms is None or kept_ms < reports_ms:
         return ()
-    found: list[str] = []
+    names: list[str] = []
     for name, modified_ms in files:
         if match := _STAMP.fullmatch(name):
             began_ms = stamp_ms(match[1] or f"{match[2]}T{match[3]}Z")
             if began_ms is not None and began_ms < reports_ms:
-                found.append(name)
+                names.append(name)
         elif (
             _DATA.fullmatch(name) or UNFINISHED.fullmatch(name.rpartition("/")[2])
         ) and modified_ms < data_ms:
-            found.append(name)
-    # Readers ignore a report without its checksum, so they never use one that is partly deleted.
-    return tuple(sorted(found, key=lambda name: (not name.endswith("manifest.checksum"), name)))
+            names.append(name)
+    # Readers ignore a report without a checksum. So they never use a partly deleted report.
+    return tuple(sorted(names, key=lambda name: (not name.endswith("manifest.checksum"), name)))
 
 
 def stamp_ms(stamp: str) -> int | None:
-    """The time at which the report with this stamp began; `None` if it is not a stamp."""
+    """The time at which the report with this stamp began; `None` if the stamp is invalid."""
     try:
         return int(
             datetime.strptime(stamp, "%Y-%m-%dT%H-%MZ").replace(tzinfo=UTC).timestamp() * 1_000

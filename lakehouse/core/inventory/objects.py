@@ -7,7 +7,7 @@ from enum import Enum
 
 from lakehouse.core.units import DAY_MS
 
-# Amazon S3 opened in March 2006. An older time was written in another unit.
+# Amazon S3 opened in March 2006, so an earlier time must be in another unit.
 _FIRST_MS = 1_141_171_200_000
 
 # Objects in these storage classes must be restored before they can be read.
@@ -22,12 +22,12 @@ UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """One row of an inventory: an object, or a version of one.
+    """One row of an inventory: an object, or one version of an object.
 
-    Fields that the report does not contain are `None`. `key` is decoded. `modified_ms` is `None` if
-    the recorded time is implausible. `is_latest` and `is_delete_marker` are `None` in a report of
-    current versions only. `multipart`: the object was uploaded in parts. Unfinished uploads are in
-    no inventory.
+    Fields that the report lacks are `None`. `key` is decoded. `modified_ms` is `None` if the
+    recorded time is implausible. `is_latest` and `is_delete_marker` are `None` in a report that
+    shows only current versions. `multipart` is true if the object was uploaded in parts. No
+    inventory shows unfinished uploads.
     """
 
     bucket: str
@@ -47,7 +47,7 @@ class StoredObject:
 
     @property
     def is_cold(self) -> bool:
-        """Whether reading the object costs a retrieval, or moves it into a dearer tier."""
+        """Whether reading the object costs a retrieval fee, or moves it into a dearer tier."""
         is_warm_tier = self.archive_tier == "FREQUENT"
         return self.storage_class not in (None, "STANDARD", "EXPRESS_ONEZONE") and not is_warm_tier
 
@@ -55,8 +55,8 @@ class StoredObject:
     def is_archived(self) -> bool:
         """Whether the object must be restored before it can be read.
 
-        Source: Amazon S3 user guide, "S3 Intelligent-Tiering access tiers": all archive tiers
-        except the instant one.
+        Source: Amazon S3 user guide, "S3 Intelligent-Tiering access tiers": true for all archive
+        tiers except the instant access tier.
         """
         tier = self.archive_tier or ""
         is_in_tier = tier.startswith(("ARCHIVE", "DEEP_ARCHIVE")) and "INSTANT" not in tier
@@ -106,8 +106,7 @@ class Part(Enum):
 RECLAIMABLE = frozenset(
     {Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST}
 )
-# Groups of parts, which show people what takes the space. Objects outside all tables are in no
-# group.
+# Groups of parts, for summaries of the used space. Objects outside all tables are in no group.
 KINDS = {
     "live": (Part.LIVE, Part.LENT, Part.VECTORS_LIVE),
     "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),

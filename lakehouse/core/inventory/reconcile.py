@@ -1,7 +1,7 @@
 """Assigns every object of an inventory to one part of one table, or to no table.
 
-One pass over the objects suffices. The memory that it needs depends on the number of files in the
-tables' logs, but not on the number of objects.
+One pass over the objects suffices. The memory depends on the number of files in the tables' logs,
+but not on the number of objects.
 """
 
 from collections import defaultdict
@@ -16,10 +16,11 @@ from lakehouse.core.inventory.classify import (
     is_current,
 )
 from lakehouse.core.inventory.objects import PAGE_KEYS, Listing, Part, StoredObject
-from lakehouse.core.inventory.table_files import Owners, Reference, TableFiles
+from lakehouse.core.inventory.table_files import Reference, TableFiles
+from lakehouse.core.inventory.table_roots import Owners
 
-# The limit for a small file if no log is read: three quarters of 16 MiB, which is small for the
-# target size of every policy.
+# The limit for small files of a table whose log is not read: three quarters of 16 MiB, which is
+# small compared with the target size of every policy.
 _SMALL_BYTES = 12 * 1024 * 1024
 # The name for objects outside the lake's folder.
 _OUTSIDE = "(outside the lake)"
@@ -31,11 +32,12 @@ UsageCounts = defaultdict[tuple[str, Part | None, str | None], list[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageShare:
-    """Objects of one part and one storage class. `part` is `None` if they belong to no table.
+    """Objects of one part and one storage class.
 
-    `folder` is the table, or the top of the path. `small_count` is the number of small data files,
-    which is counted only if no log is read. `padding_bytes` are billed in addition to those stored,
-    since S3's infrequent-access classes bill a least size per object.
+    `part` is `None` if the objects belong to no table. `folder` is the table, or else the top of
+    the path. `small_count` is the number of small data files; it is counted only for objects whose
+    table's log is not read. `padding_bytes` are billed in addition to the stored bytes, because
+    S3's infrequent-access classes bill a minimum size per object.
     """
 
     part: Part | None
@@ -49,15 +51,15 @@ class UsageShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShares:
-    """All objects in one table's folder, and in that of its archive, by part.
+    """All objects in one table's folder and in its archive's folder, by part.
 
-    - `version` is `None` if the log cannot be read; `problem` then says why.
-    - `missing`: files that the newest version reads, but that are not in storage.
-    - `archived`: files that it reads, but that must be restored before they can be read.
-    - `cold_files`: files that it reads, in a class other than STANDARD, with the class.
-    - `resized`: files whose size differs from the log.
-    - `unsettled_count`: files that are not in the report, but may be too new for it.
-    - `outside_count`: files outside the lake, which the report does not cover.
+    - `version` is `None` if the log cannot be read. In this case, `problem` is the reason.
+    - `missing`: live files (files that the newest version reads) that are not in storage.
+    - `archived`: live files that must be restored before they can be read.
+    - `cold_files`: live files in another storage class than STANDARD, with the class.
+    - `resized`: live files whose size in storage differs from the log.
+    - `unsettled_count`: live files that the report lacks, but that may be too new for the report.
+    - `outside_count`: live files outside the lake, which the report does not cover.
     """
 
     table: str
@@ -119,7 +121,8 @@ class KnownTables:
 
     The lake's keys begin with `lake_prefix`, which is empty or ends in `/`. `unread` maps tables
     whose log cannot be read to the reason. Declared tables load from the prefixes in `landed`.
-    Smaller objects are billed as `least_billed_bytes` of their class, if padding is to be counted.
+    `least_billed_bytes` maps a storage class to the minimum size that S3 bills per object; it may
+    be empty if padding is not needed.
     """
 
     files: Sequence[TableFiles]
@@ -132,16 +135,16 @@ class KnownTables:
 def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconciliation:
     """Assigns each object of an inventory to one part of one table, or to none.
 
-    The tables must be read after the inventory was created. Then a file that a commit removed in
-    the meantime has a tombstone, and a file that it added is not an orphan.
+    The tables' logs must be read after the inventory was created. So for commits in the meantime,
+    removed files have a tombstone, and added files are not taken for orphans.
     """
     lake_prefix = tables.lake_prefix
     settled_ms = listing.settled_ms
     least_billed_bytes = tables.least_billed_bytes
     known = [*(each.table for each in tables.files), *tables.unread]
-    lent = {name for each in tables.files for name in each.borrowed(known)}
+    borrowed = {name for each in tables.files for name in each.borrowed(known)}
     unplaced = {last for each in tables.files for last in each.unplaced}
-    uses = OtherUses(lent=lent, unplaced=unplaced, landed=tables.landed)
+    uses = OtherUses(borrowed=borrowed, unplaced=unplaced, landed=tables.landed)
     by_key = {
         each.table: _Table(each, ObjectClassifier(each, uses, now_ms=now_ms))
         for each in tables.files
@@ -152,7 +155,7 @@ def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconcil
     for each in listing.objects:
         name = each.key.removeprefix(lake_prefix) if each.key.startswith(lake_prefix) else None
         owner = None if name is None else owners.table_of(name)
-        if name in lent and is_current(each):
+        if name in borrowed and is_current(each):
             seen.add(name)
         archived_of = None if name is None or owner is not None else archived_table(name)
         if name is not None and owner in by_key:
@@ -186,7 +189,7 @@ def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconcil
 
 
 class _Table:
-    """Tracks which files of a table's newest version are missing, or have another size."""
+    """Tracks which live files of a table are missing, archived, cold or have another size."""
 
     def __init__(self, table_files: TableFiles, classifier: ObjectClassifier) -> None:
         self._table_files = table_files
@@ -220,7 +223,7 @@ class _Table:
     ) -> TableShares:
         """The table's shares, after all objects were taken.
 
-        `seen` are those lent files, of all tables, that the inventory contains.
+        `seen` are the borrowed files, of all tables, that the inventory contains.
         """
         table_files = self._table_files
         unseen = {
@@ -248,7 +251,7 @@ class _Table:
 
 
 def _shares(cells: UsageCounts) -> Iterable[UsageShare]:
-    order = {part: place for place, part in enumerate([None, *Part])}
+    order = {part: index for index, part in enumerate([None, *Part])}
     for folder, part, kind in sorted(
         cells, key=lambda cell: (cell[0], order[cell[1]], cell[2] or "")
     ):
@@ -270,6 +273,6 @@ def _is_small_data(each: StoredObject) -> bool:
 
 
 def _top_folder(name: str) -> str:
-    """The top two folders of a name, like `landing/weather/`; at the root, the name itself."""
+    """The top two folders of a name, for example `landing/weather/`; at the root, the name."""
     *folders, last = name.split("/")
     return "".join(f"{folder}/" for folder in folders[:2]) or last

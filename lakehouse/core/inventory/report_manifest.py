@@ -1,4 +1,4 @@
-"""Reads an inventory report's manifest, and refuses one that is too old or cannot be trusted.
+"""Reads a report's manifest, and refuses reports that are too old or cannot be trusted.
 
 Source: Amazon S3 user guide, "Locating your inventory list" (manifest.json, manifest.checksum).
 """
@@ -12,19 +12,20 @@ from typing import Any, cast
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import plausible_ms
+from lakehouse.core.text import either
 from lakehouse.core.units import HOUR_MS
 
 _FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
-# The inventory runs once a day. Two more hours are for the listing, the queue and the load.
+# The inventory runs once a day. Listing, queueing and loading may take two more hours.
 MAX_REPORT_AGE_HOURS = 26.0
-# Source: Amazon S3 user guide, "Amazon S3 Inventory": reports are daily or weekly. One daily report
-# was complete only 23 hours after its listing began.
+# Source: Amazon S3 user guide, "Amazon S3 Inventory": reports are daily or weekly. We saw a daily
+# report that was complete only 23 hours after its listing began.
 _AWS_DELIVERY_HOURS = 26.0
 _DAY_HOURS = 24.0
 _WEEK_HOURS = 168.0
-# Clocks that are synchronized with a time server differ by seconds. A report that is dated tomorrow
-# would count as fresh for a day too long.
+# Clocks that are synchronized with a time server differ only by seconds. A report with tomorrow's
+# date would count as fresh for a day too long.
 _AHEAD_MS = 300_000
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -46,7 +47,7 @@ class Report:
     """A complete report.
 
     `columns` are in the report's order, spelled as in ORC and Parquet (`last_modified_date`).
-    `created_ms` is when the listing began. Objects written since then may be missing.
+    `created_ms` is the time at which the listing began. Objects written later may be missing.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Report:
 
     @property
     def configuration(self) -> str:
-        """The inventory configuration of the report; the rest of its name is its stamp."""
+        """The report's inventory configuration. A report is named `<configuration>/<stamp>`."""
         return self.name.partition("/")[0]
 
     def age_hours(self, now_ms: int) -> float:
@@ -68,7 +69,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSource:
-    """A report's name, the bucket that it lists, and the key below which its data files must be."""
+    """A report's name, the bucket that it lists, and the folder that its data files must be in."""
 
     name: str
     bucket: str
@@ -86,10 +87,10 @@ def parse_manifest(
     """The report that `manifest` describes.
 
     Raises:
-        Refused: the manifest's checksum is wrong, or the manifest is damaged. Or the report belongs
-            to another bucket or folder, lacks a needed column, has no data files, or is older than
-            `max_age_hours`. Or its time is in the future, or implausible (seconds instead of
-            milliseconds).
+        Refused: the manifest is damaged or its checksum is wrong; or the report belongs to another
+            bucket or folder, lacks a needed column, has no data files, or is older than
+            `max_age_hours`; or the report's time is in the future, or implausible (for example, in
+            seconds instead of milliseconds).
     """
     name = source.name
     bucket = source.bucket
@@ -99,37 +100,37 @@ def parse_manifest(
     actual = hashlib.md5(manifest, usedforsecurity=False).hexdigest()
     if recorded != actual:
         raise Refused(
-            f"{where}: manifest.checksum says {recorded[:40]!r}, but manifest.json has MD5 "
-            f"{actual}; wait for the next report"
+            f"{where}: manifest.checksum contains {recorded[:40]!r}, but manifest.json has MD5 "
+            f"{actual}. Wait for the next report, or run lakehouse inventory scan"
         )
     try:
         found = _report(cast("Mapping[str, Any]", json.loads(manifest)), name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused(
-            f"{where}: manifest.json cannot be understood ({type(error).__name__}: {error}); wait "
-            "for the next report"
+            f"{where}: manifest.json cannot be understood ({type(error).__name__}: {error}). Wait "
+            "for the next report, or run lakehouse inventory scan"
         ) from error
     if found.bucket != bucket:
         raise Refused(
-            f"{where}: it lists bucket {found.bucket!r}. Use a report of bucket {bucket!r}"
+            f"{where}: the report lists bucket {found.bucket!r}. Use a report of bucket {bucket!r}"
         )
     if plausible_ms(found.created_ms, now_ms=now_ms) is None:
         raise Refused(
             f"{where}: creationTimestamp {found.created_ms} is not a plausible time in "
-            f"milliseconds (now is {now_ms}). It may be in seconds or microseconds; wait for "
-            "the next report"
+            f"milliseconds (the current time is {now_ms}), but may be in seconds or microseconds. "
+            "Wait for the next report, or run lakehouse inventory scan"
         )
     if found.created_ms > now_ms + _AHEAD_MS:
         raise Refused(
-            f"{where}: it is dated {(found.created_ms - now_ms) / 60_000:.0f} min ahead of this "
-            f"machine's clock, at most {_AHEAD_MS // 60_000} min are accepted. Synchronize this "
-            "clock, and that of the program that writes the reports, with a time server"
+            f"{where}: the report's time is {(found.created_ms - now_ms) / 60_000:.0f} min ahead "
+            f"of this machine's clock (limit {_AHEAD_MS // 60_000} min). Synchronize this clock, "
+            "and the clock of the program that writes the reports, with a time server"
         )
     _check_content(found, folder, where)
     if max_age_hours is not None and found.age_hours(now_ms) > max_age_hours:
         raise Refused(
-            f"{where}: it is {found.age_hours(now_ms):.0f} h old, at most {max_age_hours:g} h "
-            "allowed; wait for the next report, or scan the storage"
+            f"{where}: the report is {found.age_hours(now_ms):.0f} h old (limit "
+            f"{max_age_hours:g} h). Wait for the next report, or run lakehouse inventory scan"
         )
     return found
 
@@ -137,8 +138,9 @@ def parse_manifest(
 def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
     """The age in hours up to which a report is fresh.
 
-    For one of our own scans (`own`), this is `MAX_REPORT_AGE_HOURS`. For a report from AWS, it is
-    the time since the report before (at least a day, at most a week), plus the time of delivery.
+    For our own scans (`own`), the limit is `MAX_REPORT_AGE_HOURS`. For a report from AWS, the limit
+    is the interval since the previous report (at least a day, at most a week), plus the time that
+    delivery may take.
     """
     if own:
         return MAX_REPORT_AGE_HOURS
@@ -174,27 +176,28 @@ def _columns(file_format: str, schema: str) -> tuple[str, ...]:
 
 def _check_content(found: Report, folder: str, where: str) -> None:
     if found.file_format not in _FORMATS:
-        raise Refused(f"{where}: its format is {found.file_format!r}. Use {', '.join(_FORMATS)}")
+        raise Refused(f"{where}: the format is {found.file_format!r}. Use {either(_FORMATS)}")
     lacking = [name for name in NEEDED_COLUMNS if name not in found.columns]
     if lacking:
         raise Refused(
-            f"{where}: it has no column {' and no '.join(lacking)}; add Size and LastModifiedDate "
-            "to the inventory configuration"
+            f"{where}: the report has no column {' and no '.join(lacking)}. Add Size and "
+            "LastModifiedDate to the inventory configuration"
         )
     if not found.files:
         raise Refused(
-            f"{where}: it names no data files, although the bucket has objects; wait for the next "
-            "report"
+            f"{where}: the manifest names no data files, although the bucket has objects. Wait for "
+            "the next report, or run lakehouse inventory scan"
         )
     for file in found.files:
         if not file.key.startswith(f"{folder}/") or {"", ".", ".."} & set(
             file.key.removeprefix(f"{folder}/").split("/")
         ):
             raise Refused(
-                f"{where}: its file {file.key!r} is of another report. Use keys below {folder}/"
+                f"{where}: the data file {file.key!r} belongs to another report. Use keys below "
+                f"{folder}/"
             )
         if not _MD5.fullmatch(file.md5):
             raise Refused(
-                f"{where}: MD5checksum {file.md5!r} of {file.key} is invalid. Use 32 "
+                f"{where}: the MD5checksum {file.md5!r} of {file.key} is invalid. Use 32 "
                 "hexadecimal digits"
             )

@@ -18,7 +18,7 @@ from typing import Any
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.classify import ObjectClassifier
 from lakehouse.core.inventory.objects import Part, StoredObject, plausible_ms
-from lakehouse.core.inventory.table_files import Owners
+from lakehouse.core.inventory.table_roots import Owners
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.tiers.lifecycle_rules import MINIMUM_BYTES
 from lakehouse.core.tiers.storage_class_costs import TierPrices, break_even_days, move_usd, stay_usd
@@ -159,7 +159,7 @@ def dead_files(
     for each in objects:
         name = each.key.removeprefix(folder)
         modified_ms = plausible_ms(each.modified_ms, now_ms=now_ms)
-        removed_ms = facts.table_files.stones.get(name)
+        removed_ms = facts.table_files.tombstones.get(name)
         is_own = owners.table_of(each.key.removeprefix(facts.lake_prefix)) == facts.table
         if modified_ms is None or removed_ms is None or not is_own:
             continue
@@ -240,12 +240,13 @@ def still_dead(
 def _dead_by(facts: VacuumFacts, *, now_ms: int) -> Callable[[str, StoredObject], bool]:
     """Returns a function that decides whether an object is a dead file that no reader needs."""
     classifier: ObjectClassifier = classifier_of(facts, now_ms=now_ms, horizon_ms=None)
-    stones = facts.table_files.stones
+    tombstones = facts.table_files.tombstones
     kept_for_versions = facts.kept_for_versions
 
     def is_dead(name: str, each: StoredObject) -> bool:
-        removed_ms = stones.get(name)
-        has_reader = facts.held_ms is not None and (removed_ms or 0) >= facts.held_ms
+        removed_ms = tombstones.get(name)
+        since_ms = facts.needed_since_ms
+        has_reader = since_ms is not None and (removed_ms or 0) >= since_ms
         has_reader = has_reader or name in kept_for_versions
         return classifier.part_of(name, each) is Part.TOMBSTONED_KEPT and not has_reader
 

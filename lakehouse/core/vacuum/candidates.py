@@ -10,7 +10,7 @@ from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.classify import ObjectClassifier
 from lakehouse.core.inventory.objects import RECLAIMABLE, Part, StoredObject, plausible_ms
-from lakehouse.core.inventory.table_files import Owners, table_roots
+from lakehouse.core.inventory.table_roots import Owners, table_roots
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.core.vacuum.logged_files import AddedByLog, RemovedSince
@@ -19,9 +19,9 @@ from lakehouse.core.vacuum.logged_files import AddedByLog, RemovedSince
 MOST_FILES = 1_000_000
 # Different time zones are at least half an hour apart.
 _ZONE_MS = 1_800_000
-# Names that Delta or S3 does not accept in a request. One of them would stop the whole vacuum.
+# Names that Delta or S3 rejects in a request. A single such name would stop the whole vacuum.
 # Source: Hadoop, Path(String): a colon before the first slash ends a scheme; W3C, XML 1.0, Char,
-# since DeleteObjects is XML.
+# because a DeleteObjects request is XML.
 _UNSUPPORTED_NAME = re.compile(
     r"[^/]*:|.*[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", re.DOTALL
 )
@@ -29,10 +29,10 @@ _UNSUPPORTED_NAME = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A file to delete, by its name relative to the table.
+    """A file to delete, with its name relative to the table.
 
-    `size_bytes` is 0 if the file is known from the log alone, and the log lacks its size. For a
-    Hadoop checksum, `goes_with` names the file that it belongs to; it is empty for all other files.
+    `size_bytes` is 0 if only the log names the file, and the log lacks the size. For a Hadoop
+    checksum, `goes_with` is the name of the data file; for all other files, `goes_with` is empty.
     """
 
     name: str
@@ -43,11 +43,12 @@ class Candidate:
 
 
 class Selection:
-    """Collects the objects of one table that may be deleted. Nested tables keep their own objects.
+    """Collects the objects of one table that may be deleted. Objects of nested tables are kept.
 
-    At most `MOST_FILES` are collected, which bounds memory; `left_count` counts the others. The
-    collected ones are a random sample, and the seed changes with each vacuum. Otherwise, if Delta
-    keeps some files, every vacuum could collect these same files and never reach the others.
+    At most `MOST_FILES` objects are collected, which bounds memory; `over_limit_count` counts the
+    remaining objects. The collected objects are a random sample, with another seed in each vacuum.
+    A fixed order could select the same files in every vacuum: if Delta refuses to delete these
+    files, no vacuum would ever reach the remaining objects.
     """
 
     def __init__(self, facts: VacuumFacts, classifier: ObjectClassifier) -> None:
@@ -58,27 +59,27 @@ class Selection:
         self._added = AddedByLog(facts)
         self._kept_for_versions = facts.kept_for_versions
         self._collected: dict[str, Candidate] = {}
-        self._drawn: list[str] = []  # the names in `_collected`, by place in the sample
+        self._drawn: list[str] = []  # the names in `_collected`, by index in the sample
         self._random = Random(facts.last.ended_ms if facts.last else 0)
         self._unsupported: set[str] = set()
         self._checksums: dict[str, StoredObject] = {}
         self._nested: set[str] = set()
         self._lead_ms: int | None = None
-        self.stray_counts: Counter[str] = Counter()
+        self.false_table_counts: Counter[str] = Counter()
         self.landed_counts: Counter[str] = Counter()
-        self.left_count = 0
-        self.lent: set[str] = set()
-        self.kept_bytes: dict[str, int] = {}  # of the files that only a kept version needs
+        self.over_limit_count = 0
+        self.borrowed: set[str] = set()
+        self.kept_bytes: dict[str, int] = {}  # the sizes of files that only a kept version needs
         self.unseen: set[str] = {*facts.table_files.live, *facts.table_files.vectors}
 
     def take(self, objects: Iterable[StoredObject]) -> None:
-        """Examines listed objects, and collects those that may be deleted.
+        """Examines listed objects, and collects the objects that may be deleted.
 
-        Live files count as seen, whatever folder they are in. Other files in another table's folder
-        are kept.
+        Live files of this table count as seen, even in another table's folder. All other files in
+        another table's folder are kept.
         """
         lake_prefix = self._facts.lake_prefix
-        strays = self._facts.strays
+        false_tables = self._facts.false_tables
         folder = f"{lake_prefix}{self._facts.table}/"
         for each in objects:
             if not each.key.startswith(folder):
@@ -93,16 +94,20 @@ class Selection:
             if owner == self._facts.table:
                 self._nested |= table_roots([name])
                 self._take_own(name, each, part)
-            elif owner is not None and owner in strays and self._may_be_deleted(name, each, part):
-                self.stray_counts[owner] += 1
+            elif (
+                owner is not None
+                and owner in false_tables
+                and self._may_be_deleted(name, each, part)
+            ):
+                self.false_table_counts[owner] += 1
 
     def _take_own(self, name: str, each: StoredObject, part: Part) -> None:
         if part is Part.LANDED:
-            place = self._facts.table_files.place_of(name)
-            prefix = next(prefix for prefix in self._facts.landed if place.startswith(prefix))
+            lake_name = self._facts.table_files.name_in_lake(name)
+            prefix = next(prefix for prefix in self._facts.landed if lake_name.startswith(prefix))
             self.landed_counts[prefix] += 1
         elif part is Part.LENT and self._facts.log_only:
-            self.lent.add(name)
+            self.borrowed.add(name)
         elif part is Part.HIDDEN and name.endswith(".crc"):
             self._checksums[name] = each
         elif not self._may_be_deleted(name, each, part):
@@ -118,24 +123,24 @@ class Selection:
             )
 
     def _draw(self, candidate: Candidate) -> None:
-        """Adds a candidate. If there are too many, it may replace another (reservoir sampling)."""
+        """Adds a candidate; at the limit, it may replace another one (reservoir sampling)."""
         is_new = candidate.name not in self._collected
         if is_new and len(self._collected) >= MOST_FILES:
-            self.left_count += 1
-            place = self._random.randrange(MOST_FILES + self.left_count)
-            if place >= MOST_FILES:
+            self.over_limit_count += 1
+            index = self._random.randrange(MOST_FILES + self.over_limit_count)
+            if index >= MOST_FILES:
                 return
-            del self._collected[self._drawn[place]]
-            self._drawn[place] = candidate.name
+            del self._collected[self._drawn[index]]
+            self._drawn[index] = candidate.name
         elif is_new:
             self._drawn.append(candidate.name)
         self._collected[candidate.name] = candidate
 
     def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates by name, each followed by its Hadoop checksum.
+        """The candidates, sorted by name, each followed by its Hadoop checksum.
 
-        Files of nested tables are excluded, even if the table was created after the lake's tables
-        were listed.
+        Files of nested tables are excluded, even if a nested table was created after the lake's
+        tables were listed.
         """
         candidates: list[Candidate] = []
         for name in self._without_nested(self._collected):
@@ -155,7 +160,7 @@ class Selection:
         return tuple(candidates)
 
     def unsupported_names(self) -> tuple[str, ...]:
-        """The files that are kept only because Delta or S3 does not support their names."""
+        """The files that are kept only because Delta or S3 rejects their names."""
         return tuple(self._without_nested(self._unsupported))
 
     def _without_nested(self, names: Iterable[str]) -> Iterable[str]:
@@ -169,14 +174,14 @@ class Selection:
             self._lead_ms = lead_ms if self._lead_ms is None else max(lead_ms, self._lead_ms)
 
     def refuse_local_times(self, report: str) -> None:
-        """Refuses a report in which every live file is older than in the log.
+        """Refuses a report that shows an earlier time than the log for every live file.
 
-        By such times, files would be past their retention too early.
+        With such times, files would count as older than the retention too early.
         """
         if self._lead_ms is not None and self._lead_ms <= -_ZONE_MS:
             raise Refused(
-                f"vacuum of {self._facts.table} by mode INVENTORY: in the report {report} every "
-                f"live file is older than in the log, by {-self._lead_ms / HOUR_MS:.1f} h or more. "
+                f"vacuum of {self._facts.table} by mode INVENTORY: in the report {report}, every "
+                f"live file is at least {-self._lead_ms / HOUR_MS:.1f} h older than in the log. "
                 "The report may have local times instead of UTC. Use a report in UTC, or mode FULL"
             )
 
@@ -184,10 +189,10 @@ class Selection:
         """Whether the object is reclaimable, older than the horizon, and validly named.
 
         An object is kept if its age is unknown, if a version within the retention reads it, or if a
-        commit that is still in the log added it and none removed it.
+        commit that is still in the log added it and no commit removed it.
 
         Raises:
-            Broken: the log contradicts itself about the file.
+            Broken: the log contradicts itself about the object.
         """
         horizon_ms = self._classifier.horizon_ms
         modified_ms = plausible_ms(each.modified_ms, now_ms=horizon_ms)
@@ -202,7 +207,7 @@ class Selection:
 class LastCheck:
     """Re-checks the candidates of a plan against fresh facts, right before deletion.
 
-    `horizon_ms` is the horizon of the plan, and `now_ms` is the time of this check.
+    `horizon_ms` is the plan's horizon, and `now_ms` is the time of this check.
     """
 
     def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
@@ -213,7 +218,7 @@ class LastCheck:
         self._allows_any = facts.table_files.retention_ms is not None and is_known
 
     def allow(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The files that may still be deleted; a Hadoop checksum is allowed only with its file."""
+        """The files that may still be deleted. A Hadoop checksum may go only with its data file."""
         return [each for each in candidates if self._allows_any and self._allows(each)]
 
     def _allows(self, each: Candidate) -> bool:

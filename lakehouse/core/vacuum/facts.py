@@ -15,10 +15,10 @@ from lakehouse.core.text import count_of, size_text, utc_text
 
 # Assumed duration of one page of a listing on S3.
 SECONDS_PER_PAGE = 0.15
-# The number of small requests that are sent at the same time: as many as the connections of a
-# client. At 10 ms each, they stay below the 5,500 a second that S3 answers below one prefix.
+# The number of small requests in flight: as many as the client has connections. If each request
+# takes 10 ms, the rate stays below the 5,500 per second that S3 answers below one prefix.
 ASKED_AT_ONCE = 32
-# Names with a UUID of one write attempt, which no writer uses twice.
+# Names with a UUID that is generated for each attempt to write, so that no name is used twice.
 # Source: delta-io/delta v4.4.0, DelayedCommitProtocol.getFileName, DeletionVectorStore;
 # delta-rs, PartitionWriter.
 _WRITTEN_ONCE = re.compile(
@@ -30,12 +30,12 @@ _WRITTEN_ONCE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptVersion:
-    """A version that a vacuum keeps, and the table's files that a reader of it needs.
+    """A version that a vacuum keeps, and the table's files that a read of this version needs.
 
-    - `why`: like `pinned by powerbi until 2026-12-01 00:00 UTC`.
+    - `why`: for example `pinned by powerbi until 2026-12-01 00:00 UTC`.
     - `files`: data files and deletion vectors, relative to the table.
-    - `log_until_ms`: when Delta may begin to delete the log files that the version needs. `None`
-      if it keeps them as long as the version is kept.
+    - `log_until_ms`: the time after which Delta may delete log files that the version needs.
+      `None` if Delta keeps these log files for as long as the version is kept.
     """
 
     version: int
@@ -44,15 +44,15 @@ class KeptVersion:
     log_until_ms: int | None = None
 
     def note(self, kept_bytes: Mapping[str, int]) -> str:
-        """Which of the unneeded files stay for this version, and until when its log is there."""
+        """A note on the files kept for this version only, and on the end of its log files."""
         sizes = [size for name, size in kept_bytes.items() if name in self.files]
         kept = f"{count_of(len(sizes), 'unneeded file')} ({size_text(sum(sizes))})"
-        sentence = f"{kept} stay for version {self.version}, {self.why}"
+        sentence = f"{kept} will stay for version {self.version}, {self.why}"
         return sentence if self.log_until_ms is None else f"{sentence}. {self.log_sentence}"
 
     @property
     def log_sentence(self) -> str:
-        """From when on Delta may delete the version's log files; empty if it may not."""
+        """When Delta may delete the version's log files; empty if Delta keeps them."""
         if self.log_until_ms is None:
             return ""
         return (
@@ -65,7 +65,8 @@ class KeptVersion:
 class Pin:
     """A reader's pin of a table's version, as the journal stores it.
 
-    A pin of a table that was created again since does not hold: its version is another one.
+    If the table was created again after it was pinned, the pin has no effect: the new table's
+    version with the same number has other files.
     """
 
     table: str
@@ -81,7 +82,7 @@ class Pin:
 
     @property
     def why(self) -> str:
-        """Like `pinned by powerbi until 2026-12-01 00:00 UTC`."""
+        """For example `pinned by powerbi until 2026-12-01 00:00 UTC`."""
         return f"pinned by {self.reader} until {utc_text(self.until_ms)}"
 
 
@@ -89,32 +90,35 @@ class Pin:
 class VacuumFacts:
     """The facts that are known before storage is listed.
 
-    - `lent`: files of any table, relative to the lake, that another table reads. `unplaced`: base
-      names of files that may or may not be in the lake. `landed`: prefixes that declared tables
-      load from.
-    - `tables`: all tables of the lake, which lies at `lake_prefix` in its bucket. `strays`: folders
-      that look like tables because of a key (the value) below `_delta_log`.
+    A table borrows a file if it reads the file from another table's folder, as shallow clones do.
+
+    - `borrowed`: all borrowed files of the lake, by names relative to the lake. `unplaced`: base
+      names of files that tables read at paths that may or may not lead into the lake.
+    - `landed`: prefixes that declared tables load from.
+    - `tables`: all tables of the lake, which is at `lake_prefix` in its bucket. `false_tables`:
+      folders that only look like tables, each with the key below `_delta_log` that is the cause.
     - `records`: past vacuums, oldest first. `report_problem`: why there is no usable `report`.
-    - `held_ms`: files removed since then are still needed, as the sentence `held` explains.
-    - `older_commits`: continues the history in `log` with older commits, newest first; `None` if
-      there are none.
-    - `versioned`: the bucket keeps versions; `None` if unknown.
-    - `adopted`: other programs write the table, perhaps outside of the lake. `log_only`: files that
-      the log never mentioned may belong to other programs, and are kept.
-    - `kept_versions`: the versions that are named in the declaration or pinned by a reader.
+    - `needed_since_ms`: files that were removed at this time or later are still needed.
+      `needed_because` is the sentence that explains this.
+    - `older_commits`: returns the history in `log`, continued with older commits, newest first;
+      `None` if there are no older commits.
+    - `versioned`: whether the bucket keeps old versions of objects; `None` if unknown.
+    - `adopted`: other programs write the table, perhaps outside the lake. `log_only`: files that
+      the log never named may belong to other programs, and are kept.
+    - `kept_versions`: versions that the declaration names or a reader has pinned.
     """
 
     table_files: TableFiles
     log: TableFacts
-    lent: frozenset[str] = frozenset()
+    borrowed: frozenset[str] = frozenset()
     unplaced: frozenset[str] = frozenset()
     landed: tuple[str, ...] = ()
-    strays: Mapping[str, str] = field(default_factory=dict[str, str])
+    false_tables: Mapping[str, str] = field(default_factory=dict[str, str])
     report: Report | None = None
     report_problem: str = ""
     records: tuple[VacuumRecord, ...] = ()
-    held_ms: int | None = None
-    held: str = ""
+    needed_since_ms: int | None = None
+    needed_because: str = ""
     on_s3: bool = False
     tables: frozenset[str] = frozenset()
     lake_prefix: str = ""
@@ -126,13 +130,13 @@ class VacuumFacts:
 
     @property
     def table(self) -> str:
-        """The table's key, like `bronze/flight_events`."""
+        """The table's key, for example `bronze/flight_events`."""
         return self.table_files.table
 
     @property
     def other_uses(self) -> OtherUses:
-        """The other uses of files in the table's folder."""
-        return OtherUses(lent=self.lent, unplaced=self.unplaced, landed=self.landed)
+        """What other tables use in this table's folder."""
+        return OtherUses(borrowed=self.borrowed, unplaced=self.unplaced, landed=self.landed)
 
     @property
     def kept_for_versions(self) -> frozenset[str]:
@@ -141,7 +145,7 @@ class VacuumFacts:
 
     @property
     def last(self) -> VacuumRecord | None:
-        """The newest vacuum, however it ended."""
+        """The newest vacuum, even if it failed."""
         return self.records[-1] if self.records else None
 
     @property
@@ -157,12 +161,12 @@ class VacuumFacts:
 
 
 def written_once(name: str) -> bool:
-    """Whether no writer uses this name twice, so that the file cannot have been replaced."""
+    """Whether no writer uses the name twice, so that the file cannot have been replaced."""
     return _WRITTEN_ONCE.fullmatch(name) is not None
 
 
 def folders_above(name: str) -> list[str]:
-    """The folders between a table and its file, where another table may have been created."""
+    """The folders between a table and a file in it. Each may have become a table of its own."""
     parts = name.split("/")[:-1]
     return ["/".join(parts[: end + 1]) for end in range(len(parts))]
 
@@ -170,10 +174,11 @@ def folders_above(name: str) -> list[str]:
 def folders_to_ask(facts: VacuumFacts, mode: VacuumMode, names: Iterable[str]) -> dict[str, bool]:
     """The folders above these files, and whether a HEAD request suffices to find a table there.
 
-    A HEAD of the first commit finds a new table. It suffices for partitions, which are many, and
-    costs a twelfth of a LIST. In other folders, a LIST request searches for a log. In LITE mode,
-    this includes partitions of an adopted table: no listing of the lake covers such a table, so a
-    folder may hold an old table whose first commits are gone.
+    A HEAD request for the first commit finds a new table, and costs a twelfth of a LIST request.
+    It suffices for partition folders, of which there may be many. In all other folders, a LIST
+    request searches for a log. In LITE mode, partition folders of an adopted table need a LIST
+    request, too: no listing of the lake covers an adopted table, so a folder may contain an old
+    table whose first commits are gone.
     """
     is_unseen = mode == "LITE" and facts.adopted
     columns = () if is_unseen else facts.table_files.partition_columns

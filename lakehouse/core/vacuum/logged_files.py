@@ -1,9 +1,9 @@
-"""Finds out from the log when files were removed, and which files were never removed.
+"""Reads from the log when files were removed, and which files were never removed.
 
 **Safety properties** (tests in `core/vacuum/test_plan.py`)
 - A file that a commit within the retention removed is kept, even if its tombstone is gone.
 - A file is kept if a commit that is still in the log added it and no later commit removed it,
-  whatever a checkpoint says.
+  even if a checkpoint lacks the file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,19 +32,20 @@ def log_covers(facts: VacuumFacts) -> bool:
 
 
 def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
-    """The files removed since the last complete vacuum: name relative to the table -> time.
+    """Maps files removed since the last complete vacuum to the time of removal.
 
-    Files that the last vacuum kept or failed to delete are included. An orphan that could not be
-    deleted is left to the next search for orphans: its name may have been written again, which no
-    log shows. If the log alone decides, the whole remaining log is read, since no listing finds the
-    files that a short history omits.
+    Names are relative to the table. Files that the last vacuum kept or failed to delete are
+    included. An orphan that could not be deleted is omitted, because a writer may have used its
+    name again, which the log does not show; the next search for orphans finds it. If the log alone
+    decides, the whole remaining log is read, because no listing finds the files that a short
+    history omits.
     """
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
-    removed = {} if last is None else _left_by(last, facts.table_files)
+    removed = {} if last is None else _not_deleted_by(last, facts.table_files)
     commits: Iterable[Commit] = facts.log.history.commits
     if facts.log_only and facts.older_commits and not log_covers(facts):
-        removed |= _since(facts.table_files.stones, since_ms)
+        removed |= _since(facts.table_files.tombstones, since_ms)
         older = takewhile(
             lambda commit: commit.committed_ms >= since_ms - DAY_MS,
             facts.older_commits(facts.log.history),
@@ -63,22 +64,24 @@ def _since(removed: Mapping[str, int | None], since_ms: int) -> dict[str, int]:
     return {name: ms for name, ms in removed.items() if ms is not None and ms >= since_ms}
 
 
-def _left_by(last: VacuumRecord, table_files: TableFiles) -> dict[str, int]:
-    """The files that a vacuum failed to delete or had to keep, with the time of their removal."""
-    left = dict[str, int]()
+def _not_deleted_by(last: VacuumRecord, table_files: TableFiles) -> dict[str, int]:
+    """The files that a vacuum failed to delete or had to keep, with the time of removal."""
+    remaining = dict[str, int]()
     for name in (*last.failed, *last.kept):
-        if name not in table_files.stones and not written_once(name):
+        # The log does not show whether a name without a tombstone was written again.
+        if name not in table_files.tombstones and not written_once(name):
             continue
-        # Its name may have been written again, unless a UUID makes it unique.
-        removed_ms = table_files.stones.get(name, table_files.removed_vectors.get(name))
-        left[name] = removed_ms or (last.horizon_ms if written_once(name) else 0)
-    return left
+        removed_ms = table_files.tombstones.get(name, table_files.removed_vectors.get(name))
+        # If the time is unknown, the last horizon is late enough for a name that is never used
+        # twice. For all other names, 0 stands for an unknown time.
+        remaining[name] = removed_ms or (last.horizon_ms if written_once(name) else 0)
+    return remaining
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:
-    """The removed files that, by the log, should still be stored. A size of 0 means unknown.
+    """The removed files that should still be in storage, according to the log.
 
-    `modified_ms` is the time of removal. The file cannot be younger.
+    A size of 0 means unknown. `modified_ms` is the time of removal: the file was written earlier.
     """
     sizes = {name_in_table(stone.path): stone.size_bytes for stone in facts.log.snapshot.tombstones}
     for name, removed_ms in removed_by_log(facts).items():
@@ -91,12 +94,13 @@ def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]
 
 
 class RemovedSince:
-    """The files that versions within the retention need: removed at the horizon or later.
+    """The files that commits at the horizon or later removed, which retained versions still read.
 
-    Removed deletion vectors and the change data of these commits are included. Tombstones may be
-    gone: a checkpoint drops them by the retention of its time, which may have been shorter. Commits
-    before the known history are read only for a file without a tombstone. An absolute path, or one
-    that begins with `..`, may lead into the table, so every file with the same base name is kept.
+    Deletion vectors that these commits removed, and their change data, are included. Tombstones do
+    not suffice: a checkpoint drops expired tombstones, and the retention may have been shorter when
+    the checkpoint was written. Commits before the known history are read only for files without a
+    tombstone. An absolute path, or a path that begins with `..`, may lead into the table, so every
+    file with the same base name is kept.
     """
 
     def __init__(self, facts: VacuumFacts, horizon_ms: int) -> None:
@@ -110,14 +114,14 @@ class RemovedSince:
         names = {name, f"/{name.rpartition('/')[2]}"}
         if not names.isdisjoint(self._known):
             return True
-        has_tombstone = name in table_files.stones or name in table_files.removed_vectors
+        has_tombstone = name in table_files.tombstones or name in table_files.removed_vectors
         return not has_tombstone and not names.isdisjoint(self._older)
 
     @cached_property
     def _older(self) -> frozenset[str]:
         history = self._facts.log.history
         older_commits = self._facts.older_commits
-        # Commit times may go back a little, since the clocks of machines differ.
+        # Commit times are not strictly ascending, because the clocks of machines differ.
         since_ms = self._horizon_ms - DAY_MS
         if older_commits is None:
             return frozenset()
@@ -144,10 +148,10 @@ class RemovedSince:
 
 
 class AddedByLog:
-    """The files that commits still in the log added and that no later commit removed.
+    """The files that a commit still in the log added, and that no later commit removed.
 
-    They are live, whatever a checkpoint says. Commits before the known history are read only for a
-    file without a tombstone.
+    These files are live, even if a checkpoint lacks them. Commits before the known history are read
+    only for files without a tombstone.
     """
 
     def __init__(self, facts: VacuumFacts) -> None:
@@ -155,14 +159,14 @@ class AddedByLog:
         self._known = _last_additions(facts.log.history.commits[::-1])
 
     def must_stay(self, name: str) -> bool:
-        """Whether the file must be kept, because a missing commit may or may not have removed it.
+        """Whether the file must be kept, because it is unknown whether a missing commit removed it.
 
         Raises:
-            Broken: no commit is missing, so the newest checkpoint lacks this file and perhaps
-                others that no commit mentions.
+            Broken: no commit is missing, so the newest checkpoint lacks this file. It may also lack
+                files that no commit names.
         """
         table_files = self._facts.table_files
-        has_tombstone = name in table_files.stones or name in table_files.removed_vectors
+        has_tombstone = name in table_files.tombstones or name in table_files.removed_vectors
         version = (self._known if has_tombstone else self._all).get(name)
         if version is None:
             return False
@@ -171,10 +175,10 @@ class AddedByLog:
         checkpoint = self._facts.log.snapshot.log.checkpoint_version
         of_version = "" if checkpoint is None else f" of version {checkpoint}"
         raise Broken(
-            f"vacuum of {table_files.table}: version {version} added {name}, and no commit up to "
-            f"{table_files.version} removed it, but the table was read without it: its checkpoint"
-            f"{of_version} lacks files. Restore that checkpoint; or, if no commit since version 0 "
-            "is missing, remove the checkpoint and _last_checkpoint"
+            f"vacuum of {table_files.table}: the checkpoint{of_version} lacks the file {name}. "
+            f"Version {version} added the file, and no commit up to version {table_files.version} "
+            "removed it. Nothing was deleted. Restore the checkpoint from a backup. If all commits "
+            "since version 0 are in the log, delete the checkpoint and _last_checkpoint instead"
         )
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Chooses the cheapest valid mode of a vacuum, based on a quote for each mode."""
+"""Chooses the cheapest valid mode for a vacuum, based on a quote for each mode."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,18 +26,18 @@ from lakehouse.core.vacuum.logged_files import log_covers, removed_by_log
 DELETE_KEYS = 1_000
 # Storage is searched for orphans once a day.
 SWEEP_HOURS = 24
-# Assumed seconds: for the log and deltalake's reading of it, for each file in them, and for each
-# DELETE request.
+# Assumed durations: of reading the log twice (by this program and by deltalake), of handling one
+# file in the log, and of one DELETE request.
 _SECONDS_FIXED = 0.5
 _SECONDS_PER_FILE = 40e-6
 _SECONDS_PER_DELETE = 0.15
-# A daily vacuum searches for orphans even if it begins a little earlier than the day before.
+# A daily vacuum also searches for orphans if it begins a little earlier than on the day before.
 _EARLY = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """The expected cost of a vacuum by `mode`; `why_not` is empty if the mode is valid."""
+    """The expected cost of a vacuum by `mode`. If the mode is invalid, `why_not` is the reason."""
 
     mode: VacuumMode
     why_not: str
@@ -70,7 +70,7 @@ def choose_mode(
     """The `wanted` mode, or else the cheapest valid mode (of equally cheap modes, the fastest).
 
     Raises:
-        Refused: no mode is valid, or the wanted mode is not.
+        Refused: no mode is valid, or the wanted mode is not valid.
     """
     quotes = tuple(_quote(mode, facts, prices, now_ms) for mode in VACUUM_MODES)
     where = f"vacuum of {facts.table}"
@@ -92,7 +92,7 @@ def choose_mode(
 
 
 def _may_be_wanted(quote: Quote, facts: VacuumFacts) -> bool:
-    """Whether a person may choose the mode. LITE may be chosen even if a search is due."""
+    """Whether a person may choose the mode. LITE is allowed even if a search for orphans is due."""
     if quote.mode == "LITE":
         return not _why_not_lite(facts, len(removed_by_log(facts)))
     return not quote.why_not
@@ -101,19 +101,20 @@ def _may_be_wanted(quote: Quote, facts: VacuumFacts) -> bool:
 def _why_not_lite(facts: VacuumFacts, removed_count: int) -> str:
     if not log_covers(facts) and not facts.log_only:
         return "the log no longer names all files that were removed since the last vacuum"
-    # The next vacuum by mode LITE would begin with the same files: no log shows which are deleted.
+    # A log does not show which removed files have been deleted. So the next vacuum by mode LITE
+    # would begin with the same files again.
     if removed_count > MOST_FILES:
         return (
-            f"the log names {removed_count:,} removed files; one vacuum deletes at most "
-            f"{MOST_FILES:,}"
+            f"the log names {removed_count:,} removed files, and one vacuum deletes at most "
+            f"{MOST_FILES:,} files"
         )
     return ""
 
 
 def _quote(mode: VacuumMode, facts: VacuumFacts, prices: Prices, now_ms: int) -> Quote:
     table_files = facts.table_files
-    known_count = len(table_files.live) + len(table_files.stones) + len(table_files.vectors)
-    removed_count = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.stones)
+    known_count = len(table_files.live) + len(table_files.tombstones) + len(table_files.vectors)
+    removed_count = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.tombstones)
     lists = ceil(known_count / PAGE_KEYS) if mode == "FULL" else 0
     gets = len(facts.report.files) + 2 if mode == "INVENTORY" and facts.report else 0
     deletes = ceil(removed_count / DELETE_KEYS)
@@ -177,14 +178,16 @@ def _why_not_report(facts: VacuumFacts, now_ms: int) -> str:
             f"(limit {MAX_REPORT_AGE_HOURS:g} h)"
         )
     if last is not None and report.created_ms <= last.ended_ms:
-        return f"the report {report.name} is older than the last vacuum, and lists deleted files"
+        return (
+            f"the report {report.name} is older than the last vacuum, so it may list deleted files"
+        )
     return ""
 
 
 def cost_of(
     facts: VacuumFacts, candidates: Sequence[Candidate], choice: ModeChoice, prices: Prices
 ) -> dict[str, Any]:
-    """The requests, seconds and cost of a plan, by the number of its files."""
+    """The predicted requests, seconds and cost of deleting these candidates."""
     quote = choice.quote_of(choice.mode)
     lists = quote.list_requests
     heads = 0
@@ -193,8 +196,8 @@ def cost_of(
         for start in range(0, len(candidates), DELETE_KEYS):
             names = [each.name for each in candidates[start : start + DELETE_KEYS]]
             by_head = [*folders_to_ask(facts, choice.mode, names).values()]
-            # Checked before each batch: a log in each folder, the newest commit and the next one,
-            # and each name that a writer may use again.
+            # Requests before each batch: one per folder, which searches for a new table; two for
+            # the newest commit and the next one; and one per name that a writer may use again.
             lists += by_head.count(False)
             heads += by_head.count(True) + 2 + sum(not written_once(name) for name in names)
             deletes += 1

@@ -1,4 +1,4 @@
-"""The outcome of a vacuum, next to its plan."""
+"""The outcome of a vacuum, compared with its plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOutcome:
-    """A vacuum's record in the journal, next to its plan.
+    """A vacuum's plan, and its record in the journal.
 
-    `spared` and `failed` map planned files that were not deleted to the reason.
+    `spared` and `failed` contain the planned files that were not deleted, each with the reason.
     """
 
     plan: VacuumPlan

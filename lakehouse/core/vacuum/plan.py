@@ -5,15 +5,15 @@
   reclaimable part, and if it was last modified before the horizon.
 - A file of unknown age is kept. Nothing is deleted if the retention is unknown, or if the listing
   lacks live files.
-- No plan contains a file of the log's folder, a hidden file, or a file that another table of the
-  lake reads. The one exception is a Hadoop checksum, which is deleted with its file.
+- No plan contains a file in the log's folder or a file that another table of the lake reads. No
+  plan contains a hidden file, except Hadoop checksums, which are deleted with their data files.
 - A file is never in a plan if a commit that is still in the log added it and no commit removed it,
-  whatever a checkpoint says.
+  even if a checkpoint lacks the file.
 - A plan never contains a file below a prefix that a declared table loads from, or in a folder that
-  looks like another table's.
+  looks like another table.
 - A plan never contains a file that a kept version needs.
 - The last check keeps a file that a newer version, a longer retention, a new pin or another table
-  needs. The horizon only moves back.
+  needs. It never moves the horizon to a later time.
 """
 
 from collections import Counter
@@ -43,16 +43,17 @@ from lakehouse.core.vacuum.mode_choice import ModeChoice, Quote, cost_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumPlan(Explained):
-    """The files that a vacuum of `table` at `version` deletes. Without files, `reason` says why.
+    """The files that a vacuum of `table` at `version` deletes. `reason` explains an empty plan.
 
     - `horizon_ms`: files removed before this time are past the retention.
     - `requests`, `seconds`, `usd`: predictions for this mode. `quotes`: the predictions for all
-      modes, made before storage was read. `lists_saved`: the LIST requests that a FULL vacuum would
-      have needed in addition.
+      modes, made before storage was read. `lists_saved`: how many more LIST requests a FULL vacuum
+      would need.
     - `notes`: sentences to read before confirming.
-    - `left_count`: files that could also be deleted, but exceed the limit of one vacuum.
-    - `log_only`: the log alone decides what is deleted. `remembered`: kept files that no listing
-      would find again, because another table or a kept version reads them.
+    - `over_limit_count`: files that could also be deleted, but exceed the limit of one vacuum.
+    - `log_only`: only the log decides which files are deleted. `remembered`: kept files that later
+      vacuums must consider again, although no listing finds them. They are kept because another
+      table or a kept version reads them.
     """
 
     table: str
@@ -68,7 +69,7 @@ class VacuumPlan(Explained):
     usd: float
     notes: tuple[str, ...] = ()
     lists_saved: int = 0
-    left_count: int = 0
+    over_limit_count: int = 0
     remembered: frozenset[str] = frozenset()
     log_only: bool = False
 
@@ -107,7 +108,7 @@ class VacuumPlan(Explained):
             "seconds": round(self.seconds, 3),
             "usd": round(self.usd, 9),
             "notes": list(self.notes),
-            "files_left": self.left_count,
+            "files_left": self.over_limit_count,
             "modes": [quote.as_json() for quote in self.quotes],
             "paths": [each.name for each in self.candidates],
         }
@@ -126,7 +127,7 @@ def plan_vacuum(
     _refuse_unsafe(facts, table.vacuum)
     mode = choice.mode
     report = facts.report.name if mode == "INVENTORY" and facts.report else ""
-    classifier = classifier_of(facts, now_ms=now_ms, horizon_ms=facts.held_ms)
+    classifier = classifier_of(facts, now_ms=now_ms, horizon_ms=facts.needed_since_ms)
     selection = Selection(facts, classifier)
     selection.take(listing.objects)
     if mode != "LITE":
@@ -138,7 +139,7 @@ def plan_vacuum(
     explanation = _explanation(facts, candidates, mode, horizon_ms)
     if not candidates and selection.kept_bytes:
         count = count_of(len(selection.kept_bytes), "file")
-        more = f"{explanation.more}; {count} past it stay for kept versions"
+        more = f"{explanation.more}; {count} past the retention will stay for kept versions"
         explanation = replace(explanation, more=more)
     kept_for_versions = frozenset(selection.kept_bytes) if mode == "LITE" else frozenset[str]()
     return VacuumPlan(
@@ -152,8 +153,8 @@ def plan_vacuum(
         candidates=candidates,
         quotes=choice.quotes,
         notes=tuple(_notes(facts, selection, candidates, mode)),
-        left_count=selection.left_count if candidates else 0,
-        remembered=kept_for_versions | selection.lent,
+        over_limit_count=selection.over_limit_count if candidates else 0,
+        remembered=kept_for_versions | selection.borrowed,
         log_only=facts.log_only,
         **cost_of(facts, candidates, choice, table.prices),
     )
@@ -166,12 +167,13 @@ def plan_rest(
     candidates: Sequence[Candidate],
     spared: Mapping[str, str],
 ) -> VacuumPlan:
-    """The plan reduced to these candidates, with a note for each reason in `spared`."""
+    """The plan, reduced to `candidates`, with a note for each reason in `spared`."""
     reasons = dict.fromkeys(spared.values())
     notes = list(planned.notes)
     for why in reasons:
         names = [name for name, reason in spared.items() if reason == why]
-        notes.append(f"{len(names)} file(s) of the plan stay, like {min(names)}: {why}")
+        count = count_of(len(names), "file")
+        notes.append(f"{count} of the plan will stay, for example {min(names)}: {why}")
     explanation = Reason.ALL_STAY.explain(files=len(planned.candidates))
     if candidates:
         explanation = _explanation(facts, candidates, planned.mode, planned.horizon_ms)
@@ -190,19 +192,20 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
     retention_ms = facts.table_files.retention_ms
     if unknown := unknown_features(facts.log.snapshot.features):
         raise Refused(
-            f"{where}: the table feature {unknown[0]} is unknown, and so are the files that it "
-            "needs. Use a newer release of this program, or a table without the feature"
+            f"{where}: the table feature {unknown[0]} is unknown, so this program cannot know "
+            "which files the table needs. Use a newer release of this program, or a table without "
+            "the feature"
         )
     if retention_ms is None:
         value = facts.log.snapshot.properties.get(RETENTION)
         raise Refused(
-            f"{where}: {RETENTION} is {value!r}, which cannot be understood. Use a value like "
+            f"{where}: {RETENTION} is {value!r}, which cannot be understood. Use, for example, "
             "'interval 7 days'"
         )
     if retention_ms < SAFE_RETENTION_HOURS * HOUR_MS and not policy.accepts_short_retention:
         raise Refused(
-            f"{where}: its retention is {retention_ms / HOUR_MS:g} h, under a week. Use a longer "
-            "one, or accept the risk in its declaration with "
+            f"{where}: the table's retention of {retention_ms / HOUR_MS:g} h is shorter than a "
+            "week. Either set a longer retention, or accept the risk in the declaration with "
             f"Vacuum(accepts_short_retention={SHORT_RETENTION_RISK!r})"
         )
 
@@ -215,20 +218,23 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: VacuumMode, settled
         for name, each in needed.items()
         if each.written_ms is not None and each.written_ms < settled_ms
     ]
-    lacking = [name for name in settled if name in unseen]
-    if not lacking:
+    missing = [name for name in settled if name in unseen]
+    if not missing:
         return
     where = f"vacuum of {facts.table} by mode {mode}"
-    what = f"{len(lacking)} of {len(settled)} files that the newest version reads"
+    what = (
+        f"{len(missing)} of the {len(settled)} files that the newest version reads, for example "
+        f"{min(missing)}"
+    )
     if mode == "INVENTORY" and facts.report:
         raise Refused(
-            f"{where}: {what} are not in the report {facts.report.name}, like {min(lacking)}. The "
-            "report is incomplete, covers another prefix, or spells its keys differently. Use a "
-            "complete report, or mode FULL"
+            f"{where}: the report {facts.report.name} lacks {what}. The report is incomplete, "
+            "covers another prefix, or spells its keys differently. Use a complete report, or mode "
+            "FULL"
         )
     raise Broken(
-        f"{where}: {what} are not in storage, like {min(lacking)}. Restore them from a backup, or "
-        "restore the table to a version that does not need them"
+        f"{where}: storage lacks {what}. Nothing was deleted. Either restore the missing files "
+        "from a backup, or restore the table to a version that does not need them"
     )
 
 
@@ -236,7 +242,7 @@ def _explanation(
     facts: VacuumFacts, candidates: Sequence[Candidate], mode: VacuumMode, horizon_ms: int
 ) -> Explanation:
     removed = facts.table_files.removed_vectors
-    times_ms = [*facts.table_files.stones.values(), *removed.values()]
+    times_ms = [*facts.table_files.tombstones.values(), *removed.values()]
     numbers = {
         "files": len(candidates),
         "bytes": sum(each.size_bytes for each in candidates),
@@ -245,42 +251,46 @@ def _explanation(
         "waiting": sum(ms is None or ms >= horizon_ms for ms in times_ms),
         "mode": mode,
     }
-    held = f"; {facts.held}" if facts.held_ms is not None and facts.held else ""
-    return Explanation(Reason.VACUUM_DUE if candidates else Reason.NOTHING_PAST, numbers, held)
+    more = ""
+    if facts.needed_since_ms is not None and facts.needed_because:
+        more = f"; {facts.needed_because}"
+    return Explanation(Reason.VACUUM_DUE if candidates else Reason.NOTHING_PAST, numbers, more)
 
 
 def _notes(
     facts: VacuumFacts, selection: Selection, candidates: Sequence[Candidate], mode: VacuumMode
 ) -> Iterable[str]:
-    """Notes on unneeded files that are kept, on the cost of deleting, and on a damaged log."""
+    """Notes on a damaged log, on unneeded files that are kept, and on what deletion leaves."""
     if facts.log.snapshot.log.note:
         yield facts.log.snapshot.log.note
-    for root, count in sorted(selection.stray_counts.items()):
+    for root, count in sorted(selection.false_table_counts.items()):
         yield (
-            f"{count} unneeded file(s) below {root}/ stay, because {facts.strays[root]} makes the "
-            "folder look like another table. If it is not a table, delete that key"
+            f"{count_of(count, 'unneeded file')} below {root}/ will stay, because the folder looks "
+            f"like another table. If it is not a table, delete {facts.false_tables[root]}"
         )
     for kept in facts.kept_versions:
         yield kept.note(selection.kept_bytes)
     for prefix, count in sorted(selection.landed_counts.items()):
-        yield f"{count} file(s) below {prefix} stay: a declared table loads from there"
-    if selection.left_count:
+        files = count_of(count, "file")
+        yield f"{files} below {prefix} will stay, because a declared table loads from there"
+    if selection.over_limit_count:
         yield (
-            f"{selection.left_count} more file(s) are left to the next vacuum: one deletes at most "
-            f"{MOST_FILES:,}, which bounds its memory"
+            f"{count_of(selection.over_limit_count, 'more file')} must wait for the next vacuum: "
+            f"to bound memory, one vacuum deletes at most {MOST_FILES:,} files"
         )
     if names := selection.unsupported_names():
         yield (
-            f"{len(names)} unneeded file(s) stay, like {names[0]!r}: Delta takes a colon in the "
-            "first part of a name for the end of a scheme, and a request to S3 cannot contain a "
-            "control character. Rename them, or delete them by hand"
+            f"{count_of(len(names), 'unneeded file')} with unsupported names will stay, for "
+            f"example {names[0]!r}. Delta reads a colon in the first part of a name as the end of "
+            "a scheme, and a request to S3 cannot contain control characters. Rename or delete "
+            "such files by hand"
         )
     if candidates and facts.versioned is not False:
         keeps = "keeps" if facts.versioned else "may keep"
         yield (
-            f"the bucket {keeps} versions: each delete adds a delete marker, and the bytes stay as "
-            "a noncurrent version. Use a lifecycle rule with NoncurrentVersionExpiration and "
-            "ExpiredObjectDeleteMarker to remove them"
+            f"the bucket {keeps} versions, so a deletion frees no space by itself: it adds a "
+            "delete marker, and the object stays as a noncurrent version. Use a lifecycle rule "
+            "with NoncurrentVersionExpiration and ExpiredObjectDeleteMarker to remove both"
         )
     if mode == "LITE" and any(not each.size_bytes for each in candidates):
-        yield "the bytes are a minimum: the log lacks the sizes of some removed files"
+        yield "more bytes may be deleted than shown: the log lacks the sizes of some removed files"

@@ -9,7 +9,8 @@ from lakehouse.core.delta.protocol import CATALOG_FEATURES
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.evolution.move import MovePlan, plan_of_move
 from lakehouse.core.evolution.move_facts import MovedFiles, MoveFacts
-from lakehouse.core.inventory.table_files import TableFiles, fold_table_files, table_roots
+from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
+from lakehouse.core.inventory.table_roots import table_roots
 from lakehouse.core.text import first_names
 from lakehouse.engine.archive.records import why_archived
 from lakehouse.engine.delta_log import TableFacts
@@ -101,7 +102,7 @@ def _why_bound(lake: Lake, key: str, facts: TableFacts) -> str:
         return f"{why}, under this key"
     if resolver(snapshot.uri) != key:
         return f"the folder {key} is a link. Use a real folder for the table"
-    files = fold_table_files(snapshot, place=resolver, commits=facts.history.commits)
+    files = fold_table_files(snapshot, resolve=resolver, commits=facts.history.commits)
     elsewhere = sorted({*files.elsewhere, *files.kept_elsewhere, *files.outside, *files.unplaced})
     if elsewhere:
         return (
@@ -175,7 +176,7 @@ def _borrowers(lake: Lake, table: Table, files: Sequence[MovingFile]) -> tuple[s
             if facts is None:
                 continue
             table_files = fold_table_files(
-                facts.snapshot, place=resolver, commits=facts.history.commits
+                facts.snapshot, resolve=resolver, commits=facts.history.commits
             )
         except LakehouseError:
             borrowers.append(key)

@@ -1,7 +1,7 @@
-"""Inventories of a lake's storage: makes our own by a scan, and reads ours and those of AWS.
+"""Inventories of a lake's storage: scans storage, and reads reports of our scans and of AWS.
 
-The layout is that of AWS S3 Inventory. Below `<folder>/<source bucket>/<configuration>/` there are
-`<stamp>/manifest.json` and `manifest.checksum`, `data/<uuid>.parquet`, and
+Reports have the layout of AWS S3 Inventory. Below `<folder>/<source bucket>/<configuration>/` there
+are `<stamp>/manifest.json`, `<stamp>/manifest.checksum`, `data/<uuid>.parquet` and
 `hive/dt=<stamp>/symlink.txt`.
 Source: Amazon S3 user guide, "Locating your inventory list".
 """

@@ -27,7 +27,7 @@ class RowFiles:
         self._begin()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Appends rows; a full file is put into the store."""
+        """Appends rows, and puts the current file into the store when it is full."""
         self._writer.write_batch(batch)
         self._rows += batch.num_rows
         if self._rows >= FILE_ROWS:
@@ -35,7 +35,7 @@ class RowFiles:
             self._begin()
 
     def finish(self) -> tuple[DataPart, ...]:
-        """Puts the last file into the store. Returns all files: at least one, even without rows."""
+        """Puts the last file into the store, and returns all files: one or more, perhaps empty."""
         if self._rows or not self._done:
             self._end()
         return tuple(self._done)

@@ -1,7 +1,7 @@
 """Reconciles an inventory report with the logs of all tables that it shows, declared or not.
 
 The logs are read after the report was made, as `reconcile` requires. Nothing is written, except
-that `fresh_report` scans a lake that has only reports of its own.
+that `fresh_report` may scan a lake that has only our own reports.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,8 @@ from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory.objects import Listing, StoredObject
 from lakehouse.core.inventory.reconcile import KnownTables, Reconciliation, reconcile
 from lakehouse.core.inventory.report_manifest import Report
-from lakehouse.core.inventory.table_files import Owners, TableFiles, fold_table_files, table_roots
+from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
+from lakehouse.core.inventory.table_roots import Owners, table_roots
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.inventory.stored_reports import (
     SCAN,
@@ -29,7 +30,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver, landing_prefixes
 from lakehouse.engine.store import Store
 
-# A run that is repeated, or that soon follows a scan from the terminal, uses the existing report.
+# If a run is repeated, or soon follows a scan from the terminal, it uses the existing report.
 _SCAN_AGAIN_HOURS = 1.0
 
 FindOwner = Callable[[StoredObject], str | None]
@@ -51,15 +52,15 @@ def known_report(
         of_configuration = "" if configuration is None else f" of configuration {configuration!r}"
         raise Refused(
             f"inventory of {lake.store.bucket}: there is no complete report{of_configuration} "
-            "yet; make one with: lakehouse inventory scan"
+            "yet. Use lakehouse inventory scan to write one"
         )
     return report
 
 
 def fresh_report(lake: Lake, *, now_ms: int, configuration: str | None = None) -> Report:
-    """The newest complete report; scans first if our own report is more than an hour old.
+    """The newest complete report; scans first if our own newest report is more than an hour old.
 
-    A lake with reports of another configuration is scanned only if `configuration` is our own.
+    A lake with reports of another configuration is scanned only if `configuration` is `SCAN`.
     """
     if configuration == SCAN or (configuration is None and _has_only_own_reports(lake.store)):
         recent = None
@@ -80,7 +81,7 @@ def reconcile_report(
     now_ms: int,
     through: PassThrough | None = None,
 ) -> Reconciliation:
-    """Compares one report with the logs of the tables that it shows, and of those in `declared`.
+    """Compares a report with the logs of the tables in the report and of the tables in `declared`.
 
     `through` is as in `reconcile_rows`.
     """
@@ -91,7 +92,7 @@ def reconcile_report(
 
 
 def tables_to_read(lake: Lake, declared: Iterable[Table], report: Report) -> list[str]:
-    """The keys of the tables whose logs a reconciliation needs: those shown, and those declared."""
+    """The keys of the tables whose logs a reconciliation needs: in the report, or declared."""
     store = lake.store
     names = (
         key.removeprefix(store.prefix)
@@ -110,9 +111,9 @@ def reconcile_rows(
     now_ms: int,
     through: PassThrough | None = None,
 ) -> Reconciliation:
-    """Compares a report with tables whose logs were read after it was made.
+    """Compares a report with tables whose logs were read after the report was made.
 
-    `through` receives all rows, and a function that returns the table of a row or `None`. It must
+    `through` receives all rows, and a function that returns a row's table or `None`. `through` must
     yield every row again, unchanged.
     """
     store = lake.store
@@ -132,14 +133,14 @@ def reconcile_rows(
 
 
 def _has_only_own_reports(store: Store) -> bool:
-    """Whether the lake has no complete report of another configuration than our own."""
+    """Whether all complete reports of the lake are our own."""
     return all(checksum_of(store, *each) is None for each in stamps_of(store) if each[0] != SCAN)
 
 
 def read_table_files(
     lake: Lake, declared: Iterable[Table], keys: Iterable[str], *, now_ms: int
 ) -> KnownTables:
-    """The files of the tables `keys`, and the reason for each table whose log cannot be read."""
+    """The files of the tables `keys`. A table whose log cannot be read has a reason instead."""
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
     for table in keys:
@@ -160,6 +161,6 @@ def read_table_files(
 
 def covered_files(lake: Lake, facts: TableFacts, *, now_ms: int) -> TableFiles:
     """The files of a table in the lake. A report does not cover tables outside the lake."""
-    places = PathResolver(replace(lake, elsewhere={}))
+    resolve = PathResolver(replace(lake, elsewhere={}))
     commits = facts.history.commits
-    return fold_table_files(facts.snapshot, place=places, commits=commits, now_ms=now_ms)
+    return fold_table_files(facts.snapshot, resolve=resolve, commits=commits, now_ms=now_ms)

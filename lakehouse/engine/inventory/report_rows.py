@@ -16,6 +16,7 @@ from lakehouse.core.delta.file_columns import made_of_columns
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import StoredObject, is_folder_marker, plausible_ms
 from lakehouse.core.inventory.report_manifest import NEEDED_COLUMNS, Report
+from lakehouse.core.text import count_of
 
 _BATCH_ROWS = 65_536
 # StoredObject's field -> the report's column, for columns that a report may lack.
@@ -38,10 +39,10 @@ def stored_objects(
 ) -> Iterator[StoredObject]:
     """Every row of a data file; `where` names the file in messages, and `below` is a key prefix.
 
-    Rows whose key does not begin with `below` may be missing (`_may_hold`).
+    Rows whose key does not begin with `below` may be omitted (`_may_contain`).
 
     Raises:
-        Refused: the file or a row cannot be read, a row is of another bucket, or no row has a
+        Refused: the file or a row cannot be read, a row belongs to another bucket, or no row has a
             plausible time.
     """
     row_count = plausible_count = 0
@@ -59,18 +60,18 @@ def stored_objects(
         yield from _objects(columns, times, where=where)
     if row_count and not plausible_count:
         raise Refused(
-            f"{where}: none of its {row_count} modification times is between 2006 and the report's "
-            "own time. They may be seconds; use milliseconds"
+            f"{where}: none of the file's {count_of(row_count, 'modification time')} is between "
+            "2006 and the report's own time. Times may be in seconds; use milliseconds"
         )
 
 
 def column_batches(
     report: Report, data: bytes, *, where: str, only: Sequence[str], below: str = ""
 ) -> Iterator[Mapping[str, Sequence[Any]]]:
-    """The columns of `only` that the report has, in batches of some ten thousand rows.
+    """The report's columns that are in `only`, in batches of some ten thousand rows.
 
-    Values are Python values, and keys are decoded. Row groups of Parquet without a key that begins
-    with `below` are not decoded.
+    Values are Python values, and keys are decoded. Parquet row groups that contain no key with the
+    prefix `below` may be skipped.
     """
     read = {"CSV": _csv, "ORC": _orc, "Parquet": partial(_parquet, below=below)}[report.file_format]
     wanted = [name for name in report.columns if name in only]
@@ -83,19 +84,18 @@ def column_batches(
             if missing := [name for name in NEEDED_COLUMNS if name in only and name not in columns]:
                 raise Refused(
                     f"{where} has no column {' and no '.join(missing)}, although the manifest "
-                    "names it. Wait for the next report"
+                    "names such a column. Wait for the next report, or run lakehouse inventory scan"
                 )
-            if (
-                report.file_format == "CSV"
-            ):  # decode exactly once: any escapes that remain belong to the object's name
+            if report.file_format == "CSV":
+                # Decoded exactly once: remaining escapes belong to the object's name.
                 columns["key"] = [
                     key and unquote_plus(key, errors="strict") for key in columns["key"]
                 ]
             yield columns
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise Refused(
-            f"{where} cannot be read as {report.file_format} ({type(error).__name__}: {error}); "
-            "wait for the next report"
+            f"{where} cannot be read as {report.file_format} ({type(error).__name__}: {error}). "
+            "Wait for the next report, or run lakehouse inventory scan"
         ) from error
 
 
@@ -104,9 +104,9 @@ def _parquet(
 ) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         groups = [
-            place
-            for place in range(file.num_row_groups)
-            if not below or _may_hold(file.metadata.row_group(place), below)
+            index
+            for index in range(file.num_row_groups)
+            if not below or _may_contain(file.metadata.row_group(index), below)
         ]
         yield from file.iter_batches(
             _BATCH_ROWS,
@@ -115,21 +115,22 @@ def _parquet(
         )
 
 
-def _may_hold(group: pq.RowGroupMetaData, below: str) -> bool:
-    """Whether a row group may hold keys that begin with `below`, by its statistics.
+def _may_contain(group: pq.RowGroupMetaData, below: str) -> bool:
+    """Whether a row group may contain keys that begin with `below`, according to its statistics.
 
-    Only bounds in ASCII count. Writers of old versions compare bytes as signed numbers, and a bound
-    that was cut off inside a character cannot be decoded. Missing bounds and null keys are unknown.
+    Only bounds in ASCII are used: old writers compare bytes as signed numbers, and a bound that was
+    cut off inside a character cannot be decoded. The answer is also true if the row group has null
+    keys, or no bounds.
     """
-    for place in range(group.num_columns):
-        column = group.column(place)
+    for index in range(group.num_columns):
+        column = group.column(index)
         if column.path_in_schema.lower() != "key":
             continue
-        found = column.statistics
-        if found is None or not found.has_min_max or found.null_count:
+        statistics = column.statistics
+        if statistics is None or not statistics.has_min_max or statistics.null_count:
             return True
-        least = found.min_raw
-        most = found.max_raw
+        least = statistics.min_raw
+        most = statistics.max_raw
         if not (isinstance(least, bytes) and isinstance(most, bytes)):
             return True
         prefix = below.encode()
@@ -173,7 +174,7 @@ def _csv(report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.Reco
 
 
 def _values(name: str, column: pa.Array) -> list[Any]:
-    """Python values, in the same types for all formats.
+    """A column's values, with the same Python types for all formats.
 
     An empty string becomes `None`, times become milliseconds, and flags become booleans.
     """
@@ -189,7 +190,7 @@ def _values(name: str, column: pa.Array) -> list[Any]:
 def _milliseconds(column: pa.Array) -> pa.Array:
     """Milliseconds since 1970 UTC.
 
-    A time without a zone is UTC. A bare number is already in milliseconds.
+    A time without a time zone is in UTC. A number is already in milliseconds.
     """
     if pa.types.is_integer(column.type):
         return column.cast(pa.int64())

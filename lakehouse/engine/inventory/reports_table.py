@@ -1,14 +1,14 @@
 """Loads inventory reports into `inventory/<bucket>`, a table with one partition per day.
 
 1. The table's lock is taken. Leftovers of an earlier load in the staging folder are removed.
-2. The report is read once and verified on the way. Its rows are reconciled and written to Parquet
-   files in the staging folder, each with the table that it belongs to.
-3. Spark reads these files and overwrites only the partition of that bucket and day, in one commit
-   that names the report.
+2. The report is read once and verified on the way. Its rows are reconciled with the tables' logs
+   and written to Parquet files in the staging folder. Each row gets the table that it belongs to.
+3. Spark reads these files and overwrites only the partition of the report's bucket and day, in one
+   commit that names the report.
 4. The staging folder is emptied.
 
 **Safety properties** (tests in `test_reports_table.py`)
-- A report that is refused at any row changes nothing in the table.
+- A report that is refused, even at its last row, changes nothing in the table.
 - If a day is loaded twice, or from two reports, the table has only the rows of the last load.
 - Only files in the staging folder are deleted, and only the holder of the lock writes there.
 """
@@ -113,11 +113,11 @@ def load_report(
     now_ms: int,
     owner: str,
 ) -> InventoryOutcome:
-    """Reconciles a report, and loads it unless the table already has it.
+    """Reconciles a report, and loads it unless it was the last report loaded.
 
     Raises:
         Refused: the report cannot be trusted; the table is unchanged.
-        Transient: another process holds the table, or the server is gone.
+        Transient: another process holds the table, or the server does not answer.
     """
     began = time.monotonic()
     key = inventory_table(lake.store.bucket)
@@ -194,7 +194,7 @@ def _clear(lake: Lake) -> None:
 
 
 def _staging(lake: Lake) -> str:
-    # No bucket name begins with an underscore, so no report is stored here.
+    # A bucket name never begins with an underscore, so this folder never contains reports.
     return f"{REPORTS}/_loading/{lake.store.bucket}"
 
 

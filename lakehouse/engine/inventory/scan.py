@@ -1,17 +1,17 @@
-"""Makes our own inventory: lists storage once, and writes a report as AWS S3 Inventory does.
+"""Scans storage: lists it once, and writes a report in the format of AWS S3 Inventory.
 
-1. The store is walked. Rows are written in batches to Parquet files below `data/`; only the current
+1. The store is listed. Rows are written in batches to Parquet files below `data/`; only the current
    file is in memory.
 2. `manifest.json` is written, then the symlink file, and last `manifest.checksum`.
-3. Old reports of our own are deleted, together with leftovers of killed scans.
+3. Our expired reports are deleted, together with leftovers of killed scans.
 
 **Safety properties**
 - Nothing is replaced: data files have new names, and a manifest is written only if its name is free
   (`engine/inventory/test_reports.py`).
 - A killed scan leaves no `manifest.checksum`, so no reader mistakes its files for a report
   (`engine/inventory/test_reports.py`).
-- `core.inventory.expired_scans` chooses the files to delete. They belong to our own configuration,
-  and never to the newest complete report (`core/inventory/test_checks.py`).
+- `core.inventory.expired_scans` selects the files to delete. These files belong to our own
+  configuration, but never to the newest complete report (`core/inventory/test_checks.py`).
 """
 
 import hashlib
@@ -71,8 +71,9 @@ class Scanned:
 def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = None) -> Scanned:
     """Writes a complete report of everything below the store's root, including older reports.
 
-    `progress` is called with the number of objects seen so far. `now_ms` is the time at which the
-    listing begins. The report is named after that minute, or after the next one whose name is free.
+    `progress` is called with the number of objects so far. `now_ms` is the time at which the
+    listing begins. The report is named after this minute, or after the next minute whose name is
+    free.
     """
     folder = f"{REPORTS}/{store.bucket}/{SCAN}"
     files = RowFiles(store, f"{folder}/data", _SCHEMA)
@@ -86,9 +87,8 @@ def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = 
             progress(object_count)
     parts = files.finish()
     name = _publish(store, folder, parts, began_ms=now_ms)
-    with suppress(
-        LakehouseError
-    ):  # the report is complete, and the next scan tries again to delete expired files
+    # The report is complete. If this deletion fails, the next scan tries again.
+    with suppress(LakehouseError):
         _remove_expired(store, folder, now_ms=now_ms)
     return Scanned(
         manifest_name=name, files=parts, object_count=object_count, size_bytes=size_bytes
@@ -133,13 +133,13 @@ def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: 
         store.put(f"{folder}/{began:%Y-%m-%dT%H-%MZ}/manifest.checksum", f"{checksum}\n".encode())
         return name
     raise Transient(
-        f"inventory scan: the next {_TRIES} names for a report of {store.bucket} are taken by "
-        "earlier scans; try again in a few minutes"
+        f"inventory scan: the next {_TRIES} names for a report of {store.bucket} are in use by "
+        "earlier scans. Try again in a few minutes"
     )
 
 
 def _remove_expired(store: Store, folder: str, *, now_ms: int) -> None:
-    """Deletes our expired reports, checksums first: without its checksum, a report is not read."""
+    """Deletes our expired reports, checksums first: readers ignore a report without a checksum."""
     complete = (
         stamp
         for name, stamp in stamps_of(store)

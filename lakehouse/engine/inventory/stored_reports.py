@@ -1,8 +1,8 @@
-"""Finds, verifies and reads complete inventory reports, our own and those from AWS.
+"""Finds, verifies and reads complete inventory reports of our scans and of AWS.
 
 **Safety properties** (tests in `engine/inventory/test_reports.py`)
 - A report without `manifest.checksum` is incomplete and is skipped. A report with a wrong checksum,
-  size or MD5 is refused, and no older report is used in its place.
+  size or MD5 is refused, and no older report is used instead.
 - Nothing is written.
 """
 
@@ -17,15 +17,16 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.classify import is_current
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.report_manifest import Report, ReportSource, parse_manifest
-from lakehouse.core.inventory.table_files import table_roots
+from lakehouse.core.inventory.table_roots import table_roots
 from lakehouse.engine.inventory.report_rows import column_batches, stored_objects
 from lakehouse.engine.store import Store
 
 REPORTS = "_lakehouse/inventory"
 # The configuration of our own reports.
 SCAN = "lakehouse-scan"
-# A report need not show files that were written less than this before its own time. Clocks may
-# differ by a minute, and a store rounds times down. AWS's reports are eventually consistent.
+# A report may lack files that were written in this period before the report's own time. A minute is
+# for clocks that differ and for stores that round times down. Reports by AWS need an hour, because
+# they are eventually consistent.
 SETTLED_MS = 60_000
 _SETTLED_ELSEWHERE_MS = 3_600_000
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
@@ -34,9 +35,9 @@ _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
     """Configuration and stamp of all reports, complete or not, newest first.
 
-    `after` maps configurations to stamps; of each such configuration, only later stamps are
-    returned. One request lists the configurations, and one more per configuration lists its stamps,
-    however many data files there are.
+    `after` maps configurations to stamps; for such a configuration, only later stamps are returned.
+    One request lists the configurations, and one request per configuration lists its stamps,
+    regardless of the number of data files.
     """
     base = f"{REPORTS}/{store.bucket}"
     known = after or {}
@@ -72,12 +73,12 @@ def newest_report(
 
     `stamps` is a recent result of `stamps_of`. Raises as `parse_manifest`.
     """
-    for found, stamp in stamps_of(store) if stamps is None else stamps:
-        if configuration not in (None, found):
+    for name, stamp in stamps_of(store) if stamps is None else stamps:
+        if configuration not in (None, name):
             continue
-        checksum = checksum_of(store, found, stamp)
+        checksum = checksum_of(store, name, stamp)
         if checksum is not None:
-            manifest, source = _manifest(store, found, stamp)
+            manifest, source = _manifest(store, name, stamp)
             return parse_manifest(
                 manifest, checksum, source, now_ms=now_ms, max_age_hours=max_age_hours
             )
@@ -85,22 +86,22 @@ def newest_report(
 
 
 def reports_by_day(store: Store, *, since: date, now_ms: int) -> dict[date, Report]:
-    """The newest complete report of each day since `since`. Damaged reports are omitted."""
+    """The newest complete report of each day, from the day `since`. Damaged reports are omitted."""
     reports = dict[date, Report]()
-    for found, stamp in stamps_of(store):
+    for name, stamp in stamps_of(store):
         day = date.fromisoformat(stamp[:10])
         checksum = None
         if day >= since and day not in reports:
-            checksum = checksum_of(store, found, stamp)
+            checksum = checksum_of(store, name, stamp)
         if checksum is not None:
             with suppress(Refused):
-                manifest, source = _manifest(store, found, stamp)
+                manifest, source = _manifest(store, name, stamp)
                 reports[day] = parse_manifest(manifest, checksum, source, now_ms=now_ms)
     return reports
 
 
 def _manifest(store: Store, configuration: str, stamp: str) -> tuple[bytes, ReportSource]:
-    """The manifest of a report that has a checksum, and where it must say that it is."""
+    """The manifest of a report that has a checksum, and the source that it must match."""
     folder = f"{REPORTS}/{store.bucket}/{configuration}"
     name = f"{folder}/{stamp}/manifest.json"
     source = ReportSource(
@@ -108,18 +109,18 @@ def _manifest(store: Store, configuration: str, stamp: str) -> tuple[bytes, Repo
         bucket=store.bucket,
         folder=f"{store.prefix}{folder}/data",
     )
-    problem = f"inventory report {name}: there is a checksum, but no manifest"
+    problem = f"inventory report {name}: the manifest is missing, although its checksum exists"
     return _read(store, name, problem), source
 
 
 def settled_ms(report: Report) -> int:
-    """The report must show every stored file that was written before this time."""
+    """The time before which every stored file must be in the report."""
     margin_ms = SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS
     return report.created_ms - margin_ms
 
 
 def read_report(store: Store, report: Report, *, below: str = "") -> Iterator[StoredObject]:
-    """Every row of a report, in order. One data file is in memory at a time.
+    """Every row of a report, in order. Only one data file is in memory at a time.
 
     Rows whose key does not begin with `below` may be omitted.
 
@@ -131,7 +132,7 @@ def read_report(store: Store, report: Report, *, below: str = "") -> Iterator[St
 
 
 def read_keys(store: Store, report: Report, *, below: str = "") -> Iterator[str]:
-    """The decoded keys of a report; much faster than all columns.
+    """The decoded keys of a report; much faster than `read_report`.
 
     Keys that do not begin with `below` may be omitted. Raises as `read_report`.
     """
@@ -141,18 +142,17 @@ def read_keys(store: Store, report: Report, *, below: str = "") -> Iterator[str]
 
 
 class ReportRows:
-    """A report's rows below the lake's root, kept in a temporary file for vacuums of many tables.
+    """A report's rows below the lake's root, in a temporary file for the vacuums of many tables.
 
-    `tables` are the folders in the report that contain a Delta log. The constructor raises as
-    `read_report`.
+    `tables` are the folders in the report that contain a Delta log. The constructor reads the whole
+    report, and raises as `read_report`.
     """
 
     def __init__(self, store: Store, report: Report) -> None:
         self.report = report
         self.tables = set[str]()
-        self._rows = sqlite3.connect(
-            "", check_same_thread=False
-        )  # "" is a temporary file that SQLite deletes with its connection
+        # "" is a temporary file, which SQLite deletes when the connection is closed.
+        self._rows = sqlite3.connect("", check_same_thread=False)
         self._rows.execute(
             "CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir, is_latest, "
             "is_delete_marker, storage_class)"
@@ -180,7 +180,7 @@ class ReportRows:
     def _read(self, store: Store) -> Iterator[tuple[object, ...]]:
         for each in read_report(store, self.report, below=store.prefix):
             if each.key.startswith(store.prefix):
-                # Noncurrent versions of a deleted log do not make a table.
+                # A deleted log may still have noncurrent versions, but its folder is no table.
                 if "/_delta_log/" in each.key and is_current(each):
                     self.tables |= table_roots([each.key.removeprefix(store.prefix)])
                 yield (
@@ -201,17 +201,17 @@ def _verified(store: Store, report: Report) -> Iterator[tuple[str, bytes]]:
         data = _read(
             store,
             part.key.removeprefix(store.prefix),
-            f"{where} is named in the manifest, but is not there",
+            f"{where} is named in the manifest, but does not exist",
         )
         if len(data) != part.size_bytes:
             raise Refused(
-                f"{where} has {len(data)} bytes, the manifest says {part.size_bytes}; wait for the "
-                "next report, or scan"
+                f"{where} has {len(data)} bytes, but {part.size_bytes} according to the manifest. "
+                "Wait for the next report, or run lakehouse inventory scan"
             )
         if (md5 := hashlib.md5(data, usedforsecurity=False).hexdigest()) != part.md5:
             raise Refused(
-                f"{where} has MD5 {md5}, the manifest says {part.md5}; wait for the next report, "
-                "or scan"
+                f"{where} has MD5 {md5}, but {part.md5} according to the manifest. Wait for the "
+                "next report, or run lakehouse inventory scan"
             )
         yield where, data
 
@@ -220,4 +220,6 @@ def _read(store: Store, name: str, problem: str) -> bytes:
     try:
         return store.read(name)
     except FileNotFoundError as error:
-        raise Refused(f"{problem}; wait for the next report, or scan") from error
+        raise Refused(
+            f"{problem}. Wait for the next report, or run lakehouse inventory scan"
+        ) from error

@@ -165,7 +165,7 @@ class _Tagging:
     def tag(self, batch: Sequence[DeadFile]) -> None:
         """Tags the files of a batch that are still dead. The table's log is read last."""
         self._run.ask_before_deletion(self._planned.table)
-        self._facts = replace(self._facts, lent=self._run.lent, unplaced=self._run.unplaced)
+        self._facts = replace(self._facts, borrowed=self._run.borrowed, unplaced=self._run.unplaced)
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
             are_unchanged = [*pool.map(self._is_unchanged, batch)]
         self._read_log()

@@ -65,5 +65,5 @@ def _is_borrowed(lake: Lake, table: Table) -> Callable[[str], bool]:
     log = lake_facts.log(table.key)
     if log is None:
         return lambda _: False
-    uses = OtherUses(lent=lake_facts.lent, unplaced=lake_facts.unplaced)
+    uses = OtherUses(borrowed=lake_facts.borrowed, unplaced=lake_facts.unplaced)
     return lambda name: uses.may_read(log.table_files, name)

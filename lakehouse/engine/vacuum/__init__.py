@@ -1,1 +1,1 @@
-"""Vacuums: planned files are confirmed by Delta, checked again, and deleted in batches."""
+"""Vacuums tables: Delta confirms the planned files, which are checked again and then deleted."""

@@ -1,4 +1,4 @@
-"""Asks Delta, with a dry run of VACUUM, which of the planned files it would delete, too."""
+"""Asks Delta, with a dry run of VACUUM, which of the planned files Delta would also delete."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 # Limits the paths in one dry run to a few megabytes.
 _FILES_PER_DRY_RUN = 50_000
-# Planning and compiling takes longer than reading the few rows.
+# For so few rows, adaptive planning and code generation take longer than the query itself.
 _QUICK_PLANNING = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
 
 def confirmed_by_spark(
     spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]
 ) -> set[str]:
-    """The names of the files that Delta would delete, too.
+    """The names of those `asked` files that Delta would also delete.
 
-    `uri` is the table's address in SQL statements, `table` its key for messages.
+    `uri` is the table's address in SQL statements. `table` is the table's key, for messages.
 
     Raises:
-        Broken: Delta would delete a file that it was not asked about.
+        Broken: Delta would delete a file that is not in `asked`.
     """
     with session_confs(spark, _QUICK_PLANNING):
         return _ask(spark, uri, table, asked)
@@ -50,12 +50,12 @@ def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]
 def confirmed_names(
     answer: Iterable[str], names: Mapping[str, str], *, location: str, table: str
 ) -> set[str]:
-    """The names of the files in Delta's answer, which holds full paths.
+    """The names of the files in Delta's answer, which contains full paths.
 
-    `names` maps the path of each file that Delta was asked about to its name below `location`.
+    `names` maps the full path of each file that Delta was asked about to the name below `location`.
 
     Raises:
-        Broken: the answer holds a path that Delta was not asked about.
+        Broken: the answer contains a path that Delta was not asked about.
     """
     false_folders = {
         f"{location}/{folder}"
@@ -64,18 +64,18 @@ def confirmed_names(
     }
     if unexpected := {*answer} - names.keys() - false_folders:
         raise Broken(
-            f"vacuum of {table}: Delta would delete {min(unexpected)}, which it was not asked "
-            "about. Nothing was deleted. Report this with the version of Delta"
+            f"vacuum of {table}: Delta would delete {min(unexpected)}, a file that the plan does "
+            "not contain. Nothing was deleted. Report this problem with the version of Delta"
         )
     return {names[path] for path in {*answer} - false_folders}
 
 
 def _false_folders(location: str, name: str) -> set[str]:
-    """Folders that a dry run wrongly returns as the folders of a candidate.
+    """Folders that a dry run wrongly returns for a candidate.
 
-    To find the folders of a file, Delta drops as many leading parts of its name as the table's path
-    has, even if the name does not begin with that path. For the file `d=1/a/b/c/e/x` of the table
-    `s3a://b/t`, which has a path of four parts, it returns the folder `e`.
+    To find the folders of a file, Delta drops as many leading parts of the file's name as the
+    table's path has, even if the name does not begin with that path. Example: the path of the table
+    `s3a://b/t` has four parts, so for the file `d=1/a/b/c/e/x` Delta returns the folder `e`.
     Source: delta-io/delta v4.4.0, DeltaFileOperations.getAllSubDirectories, and
     VacuumCommand.includeRespectiveDirectoriesWithFilesAndSafetyCheck and getFilesFromInventory.
     """
@@ -84,10 +84,9 @@ def _false_folders(location: str, name: str) -> set[str]:
 
 
 def _inventory(paths: Sequence[str], asked: Sequence[Candidate]) -> "pa.Table":
-    """The files as an inventory for VACUUM: columns in Delta's order and types, all nullable.
+    """The files as an inventory for VACUUM, with Delta's column order and types, all nullable.
 
-    Delta ignores a path that does not begin with the table's `location`, exactly as Delta spells
-    that location.
+    `paths` must begin with the table's `location` as Delta spells it: Delta ignores other paths.
     Source: delta-io/delta v4.4.0, VacuumCommand.getFilesFromInventory
     """
     import pyarrow as pa

@@ -1,12 +1,12 @@
-"""The versions of a table that its vacuum keeps: named in the declaration, or pinned by a reader.
+"""The versions of a table that a vacuum keeps: named in the declaration, or pinned by a reader.
 
-A pin is a record in the journal, `_lakehouse/pins/<layer>/<name>/<reader>-<version>.json`. It ends
-at its own time. The next pin of the table deletes records of pins that have ended.
+A pin is a record in the journal, `_lakehouse/pins/<layer>/<name>/<reader>-<version>.json`. The
+record contains the time at which the pin ends. Setting a pin deletes the table's expired records.
 
 **Safety properties** (tests in `test_kept_versions.py`)
-- A version that cannot be read refuses the vacuum, since the files that it needs are unknown.
+- If a kept version cannot be read, the vacuum is refused, because the files to keep are unknown.
 - A pin is recorded only while no vacuum of the table runs, and only if all of the version's files
-  are in storage. The last check of a vacuum reads the pins again before each batch.
+  are in storage. A vacuum reads the pins again before each batch of deletions.
 """
 
 import json
@@ -35,7 +35,7 @@ _LOG_CLEANUP = "delta.enableExpiredLogCleanup"
 
 
 class KeptVersions:
-    """Reads which versions of one table are kept now. The files of each version are read once."""
+    """Reads which versions of one table are kept now. Each version's files are read only once."""
 
     def __init__(self, lake: Lake, table: Table) -> None:
         self._lake = lake
@@ -62,9 +62,10 @@ class KeptVersions:
         for pin in pins(self._lake.store, self._table.key) if policy.readers else ():
             if pin.holds(now_ms(), table_id=snapshot.table_id, readers=policy.readers):
                 way_out = f"use {remove_command(pin)}"
-                found = self._read(snapshot, pin.version, why=pin.why, way_out=way_out)
-                outlives = found.log_until_ms is not None and found.log_until_ms < pin.until_ms
-                kept.append(found if outlives else replace(found, log_until_ms=None))
+                pinned = self._read(snapshot, pin.version, why=pin.why, way_out=way_out)
+                log_until_ms = pinned.log_until_ms
+                log_ends_first = log_until_ms is not None and log_until_ms < pin.until_ms
+                kept.append(pinned if log_ends_first else replace(pinned, log_until_ms=None))
         return tuple(sorted(kept, key=lambda each: (each.version, each.why)))
 
     def _read(self, snapshot: Snapshot, version: int, *, why: str, way_out: str) -> KeptVersion:
@@ -74,26 +75,27 @@ class KeptVersions:
                 self._known[key] = read_version(self._lake, snapshot, version)
             except (Refused, Broken) as error:
                 raise Refused(
-                    f"vacuum of {snapshot.table}: version {version} is {why}, but {error}. Either "
-                    f"repair that, or give up the version: {way_out}"
+                    f"vacuum of {snapshot.table}: version {version} is {why}, but cannot be kept: "
+                    f"{error}. Either repair this, or give up the version: {way_out}"
                 ) from error
         return replace(self._known[key], why=why)
 
 
 def read_version(lake: Lake, snapshot: Snapshot, version: int) -> KeptVersion:
-    """The files and the log files that a version of a table needs.
+    """The files that a version of a table needs, and how long Delta keeps the version's log files.
 
     Raises:
-        Refused, Broken: its log cannot be read, or it reads files of other tables.
+        Refused, Broken: the version's log cannot be read, or the version reads files outside the
+            table's folder.
     """
     facts = lake.facts(snapshot.table, version=version)
     if facts is None:
-        raise Refused("its log files are gone")
-    files = fold_table_files(facts.snapshot, place=PathResolver(lake))
+        raise Refused("the version's log files are gone")
+    files = fold_table_files(facts.snapshot, resolve=PathResolver(lake))
     if elsewhere := [*files.elsewhere, *files.outside]:
         raise Refused(
-            f"it reads files outside the table's folder, like {min(elsewhere)}, which a vacuum of "
-            "their own table may delete"
+            f"the version reads files outside the table's folder, for example {min(elsewhere)}, "
+            "which a vacuum of another table may delete"
         )
     return KeptVersion(
         version=version,
@@ -104,10 +106,10 @@ def read_version(lake: Lake, snapshot: Snapshot, version: int) -> KeptVersion:
 
 
 def _log_until_ms(store: Store, snapshot: Snapshot, version: int) -> int | None:
-    """When Delta may begin to delete the version's log files; `None` if it never does.
+    """When Delta may begin to delete the version's log files; `None` if Delta never deletes them.
 
-    Source: delta-io/delta v4.4.0, `MetadataCleanup.scala`: with a checkpoint, files older than the
-    log's retention are deleted.
+    Source: delta-io/delta v4.4.0, `MetadataCleanup.scala`: when Delta writes a checkpoint, it
+    deletes log files that are older than the log's retention.
     """
     if snapshot.properties.get(_LOG_CLEANUP, "true").lower() == "false":
         return None
@@ -119,7 +121,7 @@ def _log_until_ms(store: Store, snapshot: Snapshot, version: int) -> int | None:
 
 
 def pins(store: Store, table_key: str = "") -> tuple[Pin, ...]:
-    """All recorded pins, also those that have ended; optionally of one table.
+    """All recorded pins, including expired ones; with `table_key`, only the pins of that table.
 
     Raises:
         Broken: a record is damaged.
@@ -138,7 +140,7 @@ def _named_pins(store: Store, table_key: str) -> Iterator[tuple[str, Pin]]:
 
 
 def set_pin(lake: Lake, table: Table, *, version: int, reader: str, until_ms: int) -> KeptVersion:
-    """Records a pin, which replaces an earlier one of the same reader and version.
+    """Records a pin, which replaces an earlier pin of the same reader and version.
 
     Raises:
         Refused: the reader is not declared, or the version does not exist, cannot be read, or lacks
@@ -149,18 +151,18 @@ def set_pin(lake: Lake, table: Table, *, version: int, reader: str, until_ms: in
     if reader not in table.vacuum.readers:
         known = ", ".join(table.vacuum.readers) or "none"
         raise Refused(
-            f"{where}: {reader!r} is not among its readers ({known}). Use one of them, or declare "
-            f"Vacuum(readers=({reader!r},))"
+            f"{where}: {reader!r} is not a declared reader of the table (declared: {known}). "
+            f"Either use a declared reader, or declare Vacuum(readers=({reader!r},))"
         )
     with hold_alone(lake, table.key, owner=where):
         facts = lake.facts(table.key)
         if facts is None or version > facts.snapshot.version:
             newest = "no table" if facts is None else f"no version after {facts.snapshot.version}"
-            raise Refused(f"{where}: there is {newest} yet. Use a version that exists")
+            raise Refused(f"{where}: there is {newest} yet. Use an existing version")
         try:
             kept = read_version(lake, facts.snapshot, version)
         except Refused as error:
-            raise Refused(f"{where}: version {version} cannot be pinned, since {error}") from error
+            raise Refused(f"{where}: version {version} cannot be pinned: {error}") from error
         _refuse_gaps(lake, facts, kept)
         ended = [
             name for name, pin in _named_pins(lake.store, table.key) if pin.until_ms <= now_ms()
@@ -192,8 +194,8 @@ def remove_command(pin: Pin) -> str:
 
 
 def _refuse_gaps(lake: Lake, facts: TableFacts, kept: KeptVersion) -> None:
-    """Refuses a version that has lost files. Files of the newest version are taken to be there."""
-    newest = fold_table_files(facts.snapshot, place=PathResolver(lake))
+    """Refuses a version that has lost files. Files of the newest version are not checked."""
+    newest = fold_table_files(facts.snapshot, resolve=PathResolver(lake))
     older = sorted(kept.files - newest.live.keys() - newest.vectors.keys())
     names = [f"{newest.table}/{name}" for name in older]
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
@@ -201,9 +203,10 @@ def _refuse_gaps(lake: Lake, facts: TableFacts, kept: KeptVersion) -> None:
         gone = [name for name, file in stored if file is None]
     if gone:
         raise Refused(
-            f"pin of {newest.table}: {len(gone)} of the {len(kept.files)} files of version "
-            f"{kept.version} are gone, like {gone[0]}: a vacuum deleted them. Use a version that "
-            f"was current after {utc_text(now_ms() - (newest.retention_ms or 0))}"
+            f"pin of {newest.table}: version {kept.version} lacks {len(gone)} of its "
+            f"{len(kept.files)} files, for example {gone[0]}, because of an earlier vacuum. Use a "
+            "version that was current after "
+            f"{utc_text(now_ms() - (newest.retention_ms or 0))}"
         )
 
 

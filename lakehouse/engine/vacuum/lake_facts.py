@@ -1,10 +1,12 @@
-"""The facts about a lake that a run of vacuums shares: read once, then checked for changes.
+"""The facts about a lake that several vacuums share: read once, then checked for changes.
+
+A table borrows a file if it reads the file from another table's folder, as shallow clones do.
 
 1. The newest inventory report of each configuration is read in one pass. It shows which tables
-   exist, and which files each of them has. If recent reports show all declared tables, further
-   tables are searched for in the lake's upper folders only; otherwise the whole lake is listed.
-2. Each table's log is read once: for the vacuum of that table, and to see which files of other
-   tables it borrows.
+   exist, and which files each table has. If recent reports show all declared tables, only the
+   lake's upper folders are searched for further tables; otherwise the whole lake is listed.
+2. Each table's log is read once. It is needed for the vacuum of that table, and it shows which
+   files the table borrows.
 3. From then on, two HEAD requests per table find newer commits, and logs that were recreated or
    reset to an older state. A listing of the upper folders finds new tables. Only logs that are new
    or have changed are read again.
@@ -13,17 +15,17 @@
 - A table at most two folders deep is found even if it is not declared, no report shows it, and its
   first commits are gone (`test_faults.py`, `test_adopted.py`).
 - A file that another table borrowed counts as borrowed until the end of the run.
-- Nothing is deleted if the lake holds files at the key of a table outside the lake. They may be a
-  shallow clone, and this program would never read its log (`test_adopted.py`).
-- A table whose log cannot be read blocks the vacuum of each table that a readable path in that log
-  leads to. If the log has no readable checkpoint or first commit, which show all files that it
-  borrows, the table blocks all other vacuums (`test_unread.py`).
-- A table outside the lake that is missing also blocks all other vacuums, if an earlier vacuum found
-  it, or if its storage is empty: its disk may not be mounted (`test_adopted.py`).
-- All tables are checked for changes before the first deletion of a run. They are checked again
-  before a batch if the last check was more than ten seconds ago (with more than a hundred tables, a
-  tenth of a second per table). So the checks send at most twenty requests per second, however many
-  tables there are (`test_lake.py`, `test_meanwhile.py`).
+- Nothing is deleted if the lake contains files at the key of a table outside the lake. These files
+  may be a shallow clone, whose log this program would never read (`test_adopted.py`).
+- A table whose log cannot be read blocks the vacuums of all tables in whose folders its readable
+  paths are. If neither a checkpoint nor the first commit can be read, the borrowed files are
+  unknown, and the table blocks all other vacuums (`test_unread.py`).
+- A missing table outside the lake also blocks all other vacuums if an earlier vacuum found it, or
+  if its storage is empty, because its disk may not be mounted (`test_adopted.py`).
+- All tables are checked for changes before the first deletion. The check is repeated before a batch
+  if the last check is at least ten seconds old (with more than a hundred tables: a tenth of a
+  second per table). So the checks send at most twenty requests per second, regardless of the number
+  of tables (`test_lake.py`, `test_meanwhile.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -53,21 +55,21 @@ from lakehouse.engine.vacuum.log_state import KnownLog, UnreadLog, read_log, sal
 
 _ASK_AGAIN_MS = 10_000
 _ASK_AGAIN_MS_PER_TABLE = 100
-# Logs are kept in memory until they name this many files, at about 1.2 KB per file. Other logs are
-# read again when their table is vacuumed.
+# The logs in memory name about this many files in total, at about 1.2 KB per file. All other logs
+# are read again when their table is vacuumed.
 _KEPT_FILES = 200_000
-# The folders of a table outside the lake are not searched for nested tables if there are this many.
+# If a table outside the lake has this many folders, they are not searched for nested tables.
 _SPREAD_FOLDERS = 1_000
 
 
 class LakeFacts:
-    """The facts about `lake` that the vacuums of one run share.
+    """The facts about `lake` that several vacuums share.
 
-    - `declared`: the declared tables. `wanted`: the keys of those that the run vacuums (`None`:
+    - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum (`None`:
       all).
-    - `tables`: the folders that look like tables. `there`: those of them that are tables.
-    - `lent`: the files that one table borrows from another, relative to the lake. `unplaced`: the
-      last parts of paths that may or may not lead into the lake.
+    - `tables`: the folders that look like tables. `real_tables`: the folders that are tables.
+    - `borrowed`: all borrowed files, relative to the lake. `unplaced`: base names of files at paths
+      that may or may not lead into the lake.
     - `landed`: the prefixes that declared tables load from. `transactions`: the transaction
       identifiers in each table's log.
     """
@@ -79,12 +81,12 @@ class LakeFacts:
         self.declared = declared
         self.landed = landing_prefixes(lake, declared)
         self.tables = set[str]()
-        self.there = set[str]()
-        self.lent = frozenset[str]()
+        self.real_tables = set[str]()
+        self.borrowed = frozenset[str]()
         self.unplaced = frozenset[str]()
         self.transactions: dict[str, Mapping[str, int]] = {}
         self._wanted = {table.key for table in declared} if wanted is None else wanted
-        self._place = PathResolver(lake)
+        self._resolve = PathResolver(lake)
         self._kept: dict[str, KnownLog] = {}
         self._newest: dict[str, LogFile | None] = {}
         self._unread: dict[str, UnreadLog] = {}
@@ -104,34 +106,34 @@ class LakeFacts:
         return self.lake.store.keeps_versions()
 
     def log(self, table: str) -> KnownLog | None:
-        """A table's current log, read again only if it changed; `None` if there is no table."""
+        """A table's log, read again only if it has changed; `None` if there is no table."""
         known = self._kept.pop(table, None)
         if known is None or self.lake.has_moved_on(table, known.facts.newest):
-            known = read_log(self.lake, table, place=self._place)
+            known = read_log(self.lake, table, resolve=self._resolve)
             self._learn(table, known)
         if known is not None:
             self._kept[table] = known
         return known
 
     def take(self, table: str) -> KnownLog | None:
-        """Returns a table's log and stops keeping it. The files that it borrows stay known."""
+        """Returns a table's log and frees its memory. The table's borrowed files stay known."""
         return self._kept.pop(table, None) or self.log(table)
 
     def report_of(self, table: Table) -> tuple[ReportRows | None, str]:
-        """The newest report that shows a table, and why there is none or why one is unusable."""
+        """The newest report that shows a table, if any, and a problem with reports, if any."""
         if table.key in self.lake.elsewhere:
             return None, "the table is outside the lake, which the lake's reports do not cover"
         reports, problem = self._reports
         shown = next((rows for rows in reports if table.key in rows.tables), None)
         if reports and shown is None and not problem:
             problem = (
-                f"the report {reports[0].report.name} shows no file of {table.key}: it is older "
-                "than the table, or covers another prefix"
+                f"the report {reports[0].report.name} shows no file of {table.key}: the report is "
+                "older than the table, or covers another prefix"
             )
         return shown, problem
 
     def read(self, table: Table) -> None:
-        """Reads which files each table of the lake borrows, before `table`'s vacuum is planned.
+        """Reads which files each table of the lake borrows. Call it before planning a vacuum.
 
         Raises:
             Refused: another table's log cannot be read, and that table may borrow files of `table`;
@@ -150,7 +152,10 @@ class LakeFacts:
         self._refuse_unread(table.key)
 
     def ask_before_deletion(self, table: str) -> None:
-        """Reads which files other tables borrow now, unless the last check is recent."""
+        """Reads again which files the tables borrow, unless the last check is recent.
+
+        Raises as `read`.
+        """
         if not self._was_asked or self._is_old():
             self._check_for_changes()
             self._was_asked = True
@@ -158,7 +163,7 @@ class LakeFacts:
 
     def remember_found(self) -> None:
         """Records which tables outside the lake exist, so that later runs notice a missing one."""
-        new = sorted(self.lake.elsewhere.keys() & self.there - self._remembered)
+        new = sorted(self.lake.elsewhere.keys() & self.real_tables - self._remembered)
         self._remembered.update(new)
         remember_found(self.lake, new)
 
@@ -166,7 +171,7 @@ class LakeFacts:
     def _reports(self) -> tuple[list[ReportRows], str]:
         """The newest report of each configuration, newest first, and the first problem.
 
-        One configuration may not be enough: its filter may exclude a part of the lake.
+        One configuration may not suffice, because its filter may exclude a part of the lake.
         """
         store = self.lake.store
         reports = list[ReportRows]()
@@ -186,7 +191,7 @@ class LakeFacts:
     def _reports_suffice(self, table: Table) -> bool:
         """Whether recent reports show all declared tables, so that the lake need not be listed.
 
-        Older reports do not count: they lack the clones that have been created since.
+        Old reports do not count, because they lack clones that were created later.
         """
         reports, problem = self._reports
         recent = [
@@ -240,9 +245,9 @@ class LakeFacts:
                 if table in self._wanted and kept_count < _KEPT_FILES:
                     self.log(table)
                 else:
-                    self._learn(table, read_log(self.lake, table, place=self._place))
+                    self._learn(table, read_log(self.lake, table, resolve=self._resolve))
             except LakehouseError as error:
-                unread = salvage_log(self.lake, table, error, place=self._place)
+                unread = salvage_log(self.lake, table, error, resolve=self._resolve)
                 self._unread[table] = unread
                 self.unplaced |= unread.unplaced
             else:
@@ -250,39 +255,39 @@ class LakeFacts:
 
     def _note_if_missing(self, table: str) -> None:
         address = self.lake.elsewhere.get(table)
-        if address is None or table in self.there or may_never_have_existed(self.lake, table):
+        if address is None or table in self.real_tables or may_never_have_existed(self.lake, table):
             return
         self._unread[table] = UnreadLog(
             reason=f"there is no Delta table at {address}. Either make its disk or folder "
             "available again, or remove the table from the declarations (or from the call of "
-            f"maintain); {FOUND}/{table}/ records where vacuums have found it"
+            f"maintain). Earlier vacuums found the table at the addresses in {FOUND}/{table}/"
         )
 
     def _learn(self, table: str, known: KnownLog | None) -> None:
         self._unread.pop(table, None)
         self._newest[table] = known and known.facts.newest
         if known is None:
-            self.there.discard(table)
+            self.real_tables.discard(table)
             return
         table_files = known.table_files
         self.tables.add(table)
-        self.there.add(table)
+        self.real_tables.add(table)
         if table in self.lake.elsewhere:
-            names = chain(table_files.live, table_files.stones)
+            names = chain(table_files.live, table_files.tombstones)
             folders = {name.partition("/")[0] for name in names if "/" in name}
             if len(folders) >= _SPREAD_FOLDERS:
                 self._spread_folders |= {f"{table}/{folder}" for folder in folders}
         self.transactions[table] = known.facts.snapshot.transactions
         borrowed = table_files.borrowed(self.tables)
-        if not (borrowed <= self.lent and table_files.unplaced <= self.unplaced):
-            self.lent |= borrowed
+        if not (borrowed <= self.borrowed and table_files.unplaced <= self.unplaced):
+            self.borrowed |= borrowed
             self.unplaced |= table_files.unplaced
 
     def _refuse_unread(self, table: str) -> None:
         for name, unread in self._unread.items():
             if name != table and unread.may_borrow_from(table, self.tables):
                 raise Refused(
-                    f"vacuum of {table}: {name} cannot be read, so it may borrow files of {table} "
-                    f"that look like orphans: {unread.reason}. This vacuum is possible again once "
-                    f"{name} can be read, or has been moved out of the lake"
+                    f"vacuum of {table}: {name} cannot be read: {unread.reason}. {name} may read "
+                    f"files of {table} that look like orphans, so no more files were deleted. To "
+                    f"continue, either repair {name}, or move it out of the lake"
                 )

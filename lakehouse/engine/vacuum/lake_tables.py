@@ -6,36 +6,39 @@ from hashlib import blake2b
 from itertools import chain
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.table_files import table_roots
+from lakehouse.core.inventory.table_roots import table_roots
 from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
 from lakehouse.engine.lake import Lake
 
 _OWN_FOLDER = "_lakehouse"
-# Each object here, `<key>/<digest of the address>`, holds an address outside the lake at which a
-# vacuum has found the table of that key.
+# For tables outside the lake. An object `<key>/<digest of the address>` in this folder contains an
+# address at which a vacuum found the table with that key.
 FOUND = f"{_OWN_FOLDER}/adopted"
 _NO_TABLES = frozenset({"", ".", "..", _OWN_FOLDER, "_delta_log"})
 
 
 def listed_tables(lake: Lake) -> set[str]:
-    """The tables in the lake, found in a listing of all files."""
+    """The tables in a listing of all files of the lake."""
     prefix = lake.store.prefix
     return table_roots(each.key.removeprefix(prefix) for each in lake.store.walk(""))
 
 
 def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
-    """The lake's folders up to two levels deep, like `silver`, `silver/orders`: perhaps tables.
+    """The lake's folders up to two levels deep, for example `silver` and `silver/orders`.
+
+    Each of these folders may be a table.
 
     Raises:
-        Refused: the lake's root is a table, or files lie at the key of a table outside the lake.
+        Refused: the lake's root is a table, or the lake has files at the key of a table outside
+            the lake.
     """
     store = lake.store
     root = lake.settings.root
     names = store.folders("")
     if "_delta_log" in names:
         raise Refused(
-            f"vacuum: the lake's root {root} is a Delta table itself, and may read files of any "
-            "table in it. Move that table into a folder of its own"
+            f"vacuum: the lake's root {root} is itself a Delta table, which may read files of "
+            "every table of the lake. Move the table at the root into a subfolder"
         )
     skipped = _NO_TABLES | {prefix.rstrip("/") for prefix in landed}
     tops = [name for name in names if name not in skipped]
@@ -50,9 +53,9 @@ def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
     for key in sorted(folders & lake.elsewhere.keys()):
         if lake.holds_files(key):
             raise Refused(
-                f"vacuum: {key} is the table at {lake.elsewhere[key]}, but files also lie at "
-                f"{root}/{key}. If they are a table, the files that it borrows would not be seen. "
-                f"Use another key for {lake.elsewhere[key]}"
+                f"vacuum: {key} is the table at {lake.elsewhere[key]}, but there are also files at "
+                f"{root}/{key}. These files may be another table, whose log would not be read. Use "
+                f"another key for {lake.elsewhere[key]}"
             )
     return folders
 
@@ -60,8 +63,8 @@ def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
 def tables_inside(lake: Lake, spread_folders: Set[str]) -> set[str]:
     """The tables nested up to two folders deep in tables outside the lake.
 
-    Neither reports nor listings of the lake show them. `spread_folders` are not searched, since
-    they are partitions.
+    Neither reports nor listings of the lake show these tables. `spread_folders` are not searched,
+    because they are partitions.
     """
 
     def below(folder: str) -> list[str]:
@@ -82,7 +85,8 @@ def tables_inside(lake: Lake, spread_folders: Set[str]) -> set[str]:
 def with_log(lake: Lake, folders: Sequence[str]) -> set[str]:
     """The folders that contain a log.
 
-    The logs are listed, since an old log may have neither its first commit nor `_last_checkpoint`.
+    Log folders are listed, because an old log may lack both its first commit and
+    `_last_checkpoint`.
     """
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
         logs = pool.map(lake.store.list, [f"{folder}/_delta_log" for folder in folders])
@@ -105,6 +109,6 @@ def remember_found(lake: Lake, tables: Sequence[str]) -> None:
 def may_never_have_existed(lake: Lake, table: str) -> bool:
     """Whether a missing table outside the lake may never have existed.
 
-    That is so if no vacuum ever found it, and its storage is available.
+    True if no vacuum has ever found the table, although its storage is available.
     """
     return not lake.store.list(f"{FOUND}/{table}") and lake.storage_is_there(table)

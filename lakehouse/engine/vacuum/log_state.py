@@ -1,4 +1,4 @@
-"""A table's log as a vacuum read it, and whether it has changed since."""
+"""A table's log as a vacuum read it, and checks whether the log has changed since then."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.paths import is_absolute
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Broken, LakehouseError
-from lakehouse.core.inventory.table_files import Owners, TableFiles, fold_table_files
+from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
+from lakehouse.core.inventory.table_roots import Owners
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import newest_first
 from lakehouse.engine.delta_log.log_segment import LogContradiction
@@ -30,43 +31,45 @@ class KnownLog:
     @property
     def file_count(self) -> int:
         """The number of files that the log names, live and removed."""
-        return len(self.table_files.live) + len(self.table_files.stones)
+        return len(self.table_files.live) + len(self.table_files.tombstones)
 
 
-def read_log(lake: Lake, table: str, *, place: PathResolver) -> KnownLog | None:
+def read_log(lake: Lake, table: str, *, resolve: PathResolver) -> KnownLog | None:
     """Reads the current log of a table; `None` if there is no table."""
     facts = lake.facts(table)
     if facts is None:
         return None
     table_files = fold_table_files(
-        facts.snapshot, place=place, commits=facts.history.commits, now_ms=now_ms()
+        facts.snapshot, resolve=resolve, commits=facts.history.commits, now_ms=now_ms()
     )
     return KnownLog(facts=facts, table_files=table_files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadLog:
-    """A log that cannot be read, and why.
+    """A log that cannot be read, and the reason.
 
-    `places` are the folders, relative to the lake, of the files that the log's readable part names.
-    `None` means that the readable part is not enough, so the table may borrow any file. `unplaced`
-    are the last parts of paths outside the lake.
+    `folders` are the lake's folders with files that the log's readable part names. They are `None`
+    if the readable part does not suffice, so the table may read any file. `unplaced` are the base
+    names of files outside the lake.
     """
 
     reason: str
-    places: frozenset[str] | None = None
+    folders: frozenset[str] | None = None
     unplaced: frozenset[str] = frozenset()
 
     def may_borrow_from(self, table: str, tables: Iterable[str]) -> bool:
         """Whether the table with this log may read files of `table`, one of the lake's `tables`."""
-        if self.places is None:
+        if self.folders is None:
             return True
         owners = Owners({table, *tables})
-        return any(owners.table_of(place) == table for place in self.places)
+        return any(owners.table_of(folder) == table for folder in self.folders)
 
 
-def salvage_log(lake: Lake, table: str, error: LakehouseError, *, place: PathResolver) -> UnreadLog:
-    """Finds out from the readable part of a log where the table's files are.
+def salvage_log(
+    lake: Lake, table: str, error: LakehouseError, *, resolve: PathResolver
+) -> UnreadLog:
+    """Reads from the readable part of a log in which folders the table's files are.
 
     The unreadable part is assumed to name files in the same folders.
     """
@@ -81,12 +84,12 @@ def salvage_log(lake: Lake, table: str, error: LakehouseError, *, place: PathRes
     uri = lake.table_uri(table)
     for path in paths:
         plain = unquote(path)
-        found = place(plain if is_absolute(path) else f"{uri}/{plain}")
-        if found is None:
+        name = resolve(plain if is_absolute(path) else f"{uri}/{plain}")
+        if name is None:
             unplaced.add(plain.rpartition("/")[2])
         else:
-            folders.add(f"{found.rpartition('/')[0]}/")
-    return UnreadLog(reason=str(error), places=frozenset(folders), unplaced=frozenset(unplaced))
+            folders.add(f"{name.rpartition('/')[0]}/")
+    return UnreadLog(reason=str(error), folders=frozenset(folders), unplaced=frozenset(unplaced))
 
 
 def _is_contradiction(error: BaseException | None) -> bool:
@@ -96,25 +99,25 @@ def _is_contradiction(error: BaseException | None) -> bool:
 
 
 def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
-    """Whether the log has a version newer than the known one.
+    """Whether the log has a newer version than `facts`.
 
     Raises:
-        Broken: the known commit is gone or was replaced. The log was reset to an older state, so it
-            is unknown which files are needed now.
+        Broken: the newest commit in `facts` is gone or was replaced. Then the log was reset to an
+            older state, and it is unknown which files the table needs.
     """
     table = facts.snapshot.table
     known = facts.newest
-    if found := lake.changed(table, known):
+    if change := lake.changed(table, known):
         raise Broken(
             f"vacuum of {table}: the commit of version {known.version} has changed since it was "
-            f"read: {known.name} {found}. The log may have been reset to an older state, so "
-            "nothing more was deleted. Check the log, then run the vacuum again"
+            f"read: {known.name} {change}. The log may have been reset to an older state, so no "
+            "more files were deleted. Check the log, then run the vacuum again"
         )
     return lake.has_version(table, known.version + 1)
 
 
 class OlderCommits:
-    """A table's commits before its known history, also those before a gap; each is read once."""
+    """A table's commits before its known history, even beyond a gap. Each commit is read once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -122,7 +125,7 @@ class OlderCommits:
         self._rest: Iterator[Commit] = iter(())
 
     def below(self, history: Commits) -> Iterator[Commit]:
-        """All commits, newest first: those of `history`, then the older ones.
+        """All commits, newest first: the commits of `history`, then older commits.
 
         Raises as `newest_first`.
         """

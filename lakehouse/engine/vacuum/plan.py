@@ -31,13 +31,14 @@ from lakehouse.engine.vacuum.kept_versions import KeptVersions
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits, has_newer_version
 
-# A transaction may remove files this long before it commits. Assumed: none takes longer than a day.
-_BEFORE_COMMIT_MS = 86_400_000
+# A tombstone's time may be earlier than the time of its commit by the duration of the transaction.
+# No transaction is assumed to take longer than a day.
+_LONGEST_TRANSACTION_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumInputs:
-    """The facts of one table, the rows of the report that they name, and the versions to keep."""
+    """The facts about one table, the rows of its inventory report, and its kept versions."""
 
     facts: VacuumFacts
     rows: ReportRows | None
@@ -45,7 +46,7 @@ class VacuumInputs:
 
 
 def plan(
-    run: LakeFacts,
+    lake_facts: LakeFacts,
     table: Table,
     *,
     mode: VacuumMode | None = None,
@@ -53,68 +54,68 @@ def plan(
 ) -> VacuumPlan | None:
     """The plan of a vacuum by `mode`, or by the cheapest valid mode; `None` if there is no table.
 
-    Uses no Spark. Later, Delta may keep some of the planned files.
+    Planning uses no Spark. A vacuum may delete fewer files than its plan, but never others.
 
     Raises:
         Refused: the table may not be vacuumed now, or not by this mode; or another table of the
             lake cannot be read.
         Broken: a file that the newest version reads is not in storage.
     """
-    inputs = inputs or gather(run, table)
+    inputs = inputs or gather(lake_facts, table)
     if inputs is None:
         return None
     began_ms = now_ms()
     choice = choose_mode(inputs.facts, prices=table.prices, now_ms=began_ms, wanted=mode)
     listing = Listing(
-        objects=_objects(run.lake, inputs, choice.mode), settled_ms=began_ms - SETTLED_MS
+        objects=_objects(lake_facts.lake, inputs, choice.mode), settled_ms=began_ms - SETTLED_MS
     )
     if choice.mode == "INVENTORY" and inputs.rows:
         listing = replace(listing, settled_ms=settled_ms(inputs.rows.report))
     return plan_vacuum(inputs.facts, table, listing, choice=choice, now_ms=began_ms)
 
 
-def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
+def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
     """The current facts about a table; `None` if there is no table yet.
 
     Raises:
-        Refused: another table of the lake cannot be read, so it is unknown which files it borrows;
-            or a version that must be kept cannot be read.
+        Refused: another table of the lake cannot be read and may read files of this table, or a
+            version to keep cannot be read.
         Broken: the table's log was replaced by an older copy.
     """
-    if run.log(table.key) is None:
+    if lake_facts.log(table.key) is None:
         return None
-    run.read(table)
-    log = run.take(table.key)
-    store = run.lake.store
+    lake_facts.read(table)
+    log = lake_facts.take(table.key)
+    store = lake_facts.lake.store
     if log is None:
         return None
     records = vacuum_records(store, table.key)
     if records:
-        _refuse_older_copy(run.lake, log, records[-1])
-    rows, problem = run.report_of(table)
+        _refuse_older_copy(lake_facts.lake, log, records[-1])
+    rows, problem = lake_facts.report_of(table)
     # A vacuum sets the declared retention first, so the plan already uses that retention.
     properties = log.facts.snapshot.properties
     properties = {**properties, **table.vacuum.retention_properties(properties)}
-    held_ms, held = _held(run, table, log)
-    kept = KeptVersions(run.lake, table)
+    needed_since_ms, needed_because = _needed_by_readers(lake_facts, table, log)
+    kept = KeptVersions(lake_facts.lake, table)
     is_adopted = isinstance(table.write, Adopted)
     facts = VacuumFacts(
         table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
         log=log.facts,
         older_commits=OlderCommits(store).below,
-        lent=run.lent,
-        unplaced=run.unplaced,
-        landed=run.landed,
-        strays=_strays(run, table.key),
+        borrowed=lake_facts.borrowed,
+        unplaced=lake_facts.unplaced,
+        landed=lake_facts.landed,
+        false_tables=_false_tables(lake_facts, table.key),
         report=rows.report if rows else None,
         report_problem=problem,
         records=records,
-        held_ms=held_ms,
-        held=held,
-        on_s3=run.lake.on_s3(table.key),
-        tables=frozenset(run.tables),
+        needed_since_ms=needed_since_ms,
+        needed_because=needed_because,
+        on_s3=lake_facts.lake.on_s3(table.key),
+        tables=frozenset(lake_facts.tables),
         lake_prefix=store.prefix,
-        versioned=run.versioned_of(table.key),
+        versioned=lake_facts.versioned_of(table.key),
         adopted=is_adopted,
         log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
         kept_versions=kept.now(log.facts.snapshot),
@@ -125,7 +126,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumInputs | None:
 def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
     """Raises `Broken` if the log was replaced by an older copy since the last vacuum.
 
-    According to an older copy, files that only newer versions name would be orphans.
+    An older copy does not name the files of newer versions, so these files would look like orphans.
     """
     snapshot = log.facts.snapshot
     if last.table_id != snapshot.table_id:
@@ -133,23 +134,25 @@ def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
     is_replaced = log.facts.history.has_replaced(last.version, last.committed_ms)
     if is_replaced or _ends_before(lake, log, last.version):
         raise Broken(
-            f"vacuum of {snapshot.table}: the last vacuum saw a version {last.version} that is no "
-            f"longer in the log, which is at version {snapshot.version}: an older copy was put in "
-            "its place. Put the newest log back. If that log is lost for good, the table can still "
-            "be read and written, but not vacuumed, since the files of the lost versions look like "
-            "orphans"
+            f"vacuum of {snapshot.table}: the log was replaced by an older copy. The last vacuum "
+            f"saw version {last.version}; the log is now at version {snapshot.version} and no "
+            "longer has that version. Restore the newest log. If it is lost for good, the table "
+            "can still be read and written, but not vacuumed, because files of the lost versions "
+            "look like orphans"
         )
 
 
 def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
-    """Whether the log ends before `version`, both as it was read and as it is now."""
+    """Whether the log ended before `version` when it was read, and still does."""
     return version > log.facts.snapshot.version and not has_newer_version(lake, log.facts)
 
 
-def _strays(run: LakeFacts, table: str) -> dict[str, str]:
-    """Folders that look like tables only because of a key below `_delta_log` -> that key."""
-    folders = [name for name in run.tables - run.there if name.startswith(f"{table}/")]
-    logs = {folder: run.lake.store.list(f"{folder}/_delta_log") for folder in folders}
+def _false_tables(lake_facts: LakeFacts, table: str) -> dict[str, str]:
+    """Maps folders that only look like tables to the key below `_delta_log` that is the cause."""
+    folders = [
+        name for name in lake_facts.tables - lake_facts.real_tables if name.startswith(f"{table}/")
+    ]
+    logs = {folder: lake_facts.lake.store.list(f"{folder}/_delta_log") for folder in folders}
     return {
         folder: files[0].name if files else f"{folder}/_delta_log/"
         for folder, files in logs.items()
@@ -157,14 +160,14 @@ def _strays(run: LakeFacts, table: str) -> dict[str, str]:
 
 
 def _objects(lake: Lake, inputs: VacuumInputs, mode: VacuumMode) -> Iterable[StoredObject]:
-    """The objects that the mode considers: from a listing, from the report, or from the log."""
+    """The objects that a mode considers, from a listing, the report or the log."""
     store = lake.store
     facts = inputs.facts
     match mode:
         case "FULL":
             return store.walk(facts.table)
         case "INVENTORY":
-            assert inputs.rows is not None  # without a report the mode is not valid
+            assert inputs.rows is not None  # the mode is not valid without a report
             return inputs.rows.below(f"{store.prefix}{facts.table}/")
         case "LITE":
             by_log = objects_by_log(facts, bucket=store.bucket)
@@ -172,9 +175,9 @@ def _objects(lake: Lake, inputs: VacuumInputs, mode: VacuumMode) -> Iterable[Sto
 
 
 def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
-    """Returns a function that says whether a file, by its name, lies in the table's own folder.
+    """Returns a function that checks, for a file's name, whether the file is in the table's folder.
 
-    A file does not if one of the folders in its name is a link to another place.
+    A file is elsewhere if one of the folders in its name is a link.
     """
     resolve = PathResolver(lake)
     uri = lake.table_uri(table)
@@ -189,10 +192,10 @@ def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
 def _on_disk(
     lake: Lake, facts: VacuumFacts, objects: Iterable[StoredObject]
 ) -> Iterator[StoredObject]:
-    """The objects that exist on disk, with their stored sizes and times, and their checksums.
+    """The objects that exist on disk, with sizes and times from the disk, and their checksums.
 
-    Objects behind a link are omitted, as in a listing. If the log alone decides, an object that was
-    written after its removal is omitted, too: it is another file, which the log never named.
+    Objects behind a link are omitted, as in a listing. If the log alone decides, a file that was
+    written after the removal in the log is omitted, too, because it is a new file with a used name.
     """
     is_own = own_folders(lake, facts.table)
     lake_prefix = lake.store.prefix
@@ -215,14 +218,14 @@ def _on_disk(
                 )
 
 
-def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]:
-    """The time since which removed files are still needed, and why.
+def _needed_by_readers(
+    lake_facts: LakeFacts, table: Table, log: KnownLog
+) -> tuple[int | None, str]:
+    """From which time on removed files are still needed (`None`: no time), and the reason.
 
-    The time is `None` if no removed file is needed.
-
-    A table that reads the changes of this one needs the files of each commit until it has read that
-    commit. If the log no longer holds all unread commits, the reader has to read the whole table
-    anyway, and needs no removed file. A compaction needs the files that it removed until it is
+    A table that reads the changes of this table needs the files of each commit until it has read
+    the commit. If the log lacks some unread commits, this reader has to read the whole table anyway
+    and needs no removed file. A compaction needs the files that it removed until its result is
     verified.
 
     Raises:
@@ -233,32 +236,32 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
         """All commits after a version; the known commits if the version is unknown."""
         if version is None:
             return log.facts.history
-        return history_since(run.lake.store, log.facts.history, version)
+        return history_since(lake_facts.lake.store, log.facts.history, version)
 
     needed_since_ms: dict[str, int] = {}
-    note = expected(run.lake, table.key)
+    note = expected(lake_facts.lake, table.key)
     if note is not None and (rewrites := since(note.version).marked(note.mark)):
         needed_since_ms["the verification of a compaction"] = rewrites[0].committed_ms
-    for reader in run.declared:
+    for reader in lake_facts.declared:
         reads_changes = bool(reader.inputs) and reader.inputs[0].key == table.key
         if not reads_changes or isinstance(reader.write, Overwrite):
             continue
-        found = consumed_of(log.facts.snapshot, run.transactions.get(reader.key, {}))
-        if found is None:
+        position = consumed_of(log.facts.snapshot, lake_facts.transactions.get(reader.key, {}))
+        if position is None:
             continue
-        consumed = found.version
-        if _ends_before(run.lake, log, consumed):
+        consumed = position.version
+        if _ends_before(lake_facts.lake, log, consumed):
             raise Broken(
-                f"vacuum of {table.key}: {reader.key} has read version {consumed}, which is no "
-                "longer in the log: an older copy was put in its place. Either put the newest log "
-                f"back or, to continue with the rows that are there now, declare {reader.key} "
-                "under a new key instead"
+                f"vacuum of {table.key}: the log was replaced by an older copy. {reader.key} has "
+                f"read version {consumed}, which is no longer in the log. Either restore the "
+                "newest log; or, to continue with the present rows, declare "
+                f"{reader.key} under a new key"
             )
         commits = since(consumed).between(consumed, log.facts.snapshot.version)
         if commits and any(map(is_news, commits)):
             needed_since_ms[reader.key] = commits[0].committed_ms
     if not needed_since_ms:
         return None, ""
-    since_ms = min(needed_since_ms.values()) - _BEFORE_COMMIT_MS
+    since_ms = min(needed_since_ms.values()) - _LONGEST_TRANSACTION_MS
     readers = ", ".join(sorted(needed_since_ms))
     return since_ms, Reason.HELD_FOR_READERS.explain(since=since_ms, readers=readers).sentence

@@ -1,4 +1,4 @@
-"""Tracks what a running vacuum deleted, spared and failed to delete, and records it."""
+"""Tracks which files a vacuum deleted, spared or failed to delete, and records the result."""
 
 import time
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class VacuumProgress:
     def __init__(self, lake: Lake, table: Table, owner: str | None = None) -> None:
         self._lake = lake
         self._table = table
-        self._run = owner or uuid4().hex
+        self._run_id = owner or uuid4().hex
         self._began_ms = now_ms()
         self._started = time.monotonic()
         self._requests_before = lake.store.requests.copy()
@@ -43,15 +43,16 @@ class VacuumProgress:
     ) -> VacuumOutcome:
         """Writes a record of the vacuum to the journal, and returns the outcome.
 
-        The record is complete if the vacuum ended well, considered every file past the retention,
-        and names every file that it failed to delete or kept.
+        The record counts as complete if the vacuum ended well, considered every file past the
+        retention, and if the record names every file that was kept or could not be deleted.
         """
         seconds = time.monotonic() - self._started
         requests = self._lake.store.requests - self._requests_before
         kept = sorted(planned.remembered.union(self.spared if planned.log_only else ()))
         all_are_named = max(len(self.failed), len(kept)) <= FAILED_NAMED
-        # S3 reports success even if the key does not exist. A FULL vacuum has just seen each file.
-        # In the other modes, a file is not checked first if no writer uses its name twice.
+        # The count of deleted files may be too high: S3 reports success even if the key does not
+        # exist. A FULL vacuum has just listed each file. The other modes do not check names that no
+        # writer uses twice.
         may_be_missing = self._lake.on_s3(self._table.key) and planned.mode != "FULL"
         record = VacuumRecord(
             started_ms=self._began_ms,
@@ -78,10 +79,10 @@ class VacuumProgress:
             failed=dict(islice(self.failed.items(), FAILED_NAMED)),
             kept=kept[:FAILED_NAMED],
             lists_saved=planned.lists_saved,
-            is_complete=has_ended_well and not planned.left_count and all_are_named,
+            is_complete=has_ended_well and not planned.over_limit_count and all_are_named,
             is_at_most=may_be_missing
             and any(written_once(each.name) for each in planned.candidates),
-            run=self._run,
+            run=self._run_id,
             requests=dict(requests),
             table_id=facts.log.snapshot.table_id,
             committed_ms=facts.log.history.committed_ms_of(planned.version),

@@ -3,11 +3,12 @@
 **Safety properties**
 - A file is kept if its folder has become a table, or a link out of the table's folder
   (`test_meanwhile.py`).
-- A file that was written again since it was listed is kept. On S3, this is checked for every file
-  except those whose names no writer uses twice (`test_meanwhile.py`).
-- A file that a version needs that was pinned meanwhile is kept (`test_kept_versions.py`).
-- First the logs of other tables are read, which may take minutes, then storage is checked, and last
-  the table's own log is read. So a file that was written again and committed during the checks is
+- A file that was written again after it was listed is kept. On S3, this check omits files whose
+  names no writer uses twice (`test_meanwhile.py`).
+- If a reader pins a version during the vacuum, the version's remaining files are kept
+  (`test_kept_versions.py`).
+- First the logs of other tables are read, which may take minutes. Then storage is checked. The
+  table's own log is read last, so a file that was written again and committed during the checks is
   kept (`test_meanwhile.py`).
 - The vacuum ends if the table's log is gone or was reset, or if the log of another table cannot be
   read (`test_meanwhile.py`, `test_unread.py`).
@@ -29,26 +30,27 @@ from lakehouse.engine.vacuum.plan import VacuumInputs, own_folders
 
 
 class Recheck:
-    """The last check of a plan's files. It adds each file to keep to `spared`, with a reason."""
+    """The last check of a plan's files. Each file to keep is added to `spared`, with a reason."""
 
     def __init__(
-        self, run: LakeFacts, inputs: VacuumInputs, planned: VacuumPlan, spared: dict[str, str]
+        self,
+        lake_facts: LakeFacts,
+        inputs: VacuumInputs,
+        planned: VacuumPlan,
+        spared: dict[str, str],
     ) -> None:
-        self._run = run
+        self._lake_facts = lake_facts
         self._planned = planned
         self._spared = spared
         self._facts = inputs.facts
         self._kept = inputs.kept
         self._check: LastCheck | None = None
 
-    def still_going(self, batch: Sequence[Candidate]) -> list[Candidate]:
-        """The files of the batch that may be deleted now, without files that are already gone.
-
-        The table's log is read last, so that it also shows a file that was written again and
-        committed after storage was checked.
+    def still_deletable(self, batch: Sequence[Candidate]) -> list[Candidate]:
+        """The files of the batch that may be deleted now. Files that are already gone are omitted.
 
         Raises:
-            Broken: the log is gone, or was reset to an older state.
+            Broken: the table's log is gone, or was reset to an older state.
             Refused: the log of another table, or a version to keep, cannot be read.
         """
         table = self._planned.table
@@ -58,19 +60,21 @@ class Recheck:
             batch, in_new_tables, "a table was created in its folder meanwhile"
         )
         if not self._facts.on_s3:
-            is_own = own_folders(self._run.lake, table)
+            is_own = own_folders(self._lake_facts.lake, table)
             linked = {each.name for each in candidates if not is_own(each.name)}
             candidates = self._without(
                 candidates, linked, "its folder is a link out of the table's folder"
             )
-        # On S3 a HEAD per file would cost as many requests as Delta's own vacuum. Names that were
-        # generated for one attempt to write are not checked, since no writer uses them again.
+        # One HEAD request per file would cost as much as Delta's own vacuum. So on S3, names that
+        # no writer uses twice are not checked.
         to_check = [
             each for each in candidates if not self._facts.on_s3 or not written_once(each.name)
         ]
         names = [f"{table}/{each.name}" for each in to_check]
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            stored = dict(zip(to_check, pool.map(self._run.lake.store.stat, names), strict=True))
+            stored = dict(
+                zip(to_check, pool.map(self._lake_facts.lake.store.stat, names), strict=True)
+            )
         gone = {each.name for each, now in stored.items() if now is None}
         rewritten = {
             each.name
@@ -79,19 +83,19 @@ class Recheck:
         }
         candidates = [each for each in candidates if each.name not in gone]
         candidates = self._without(
-            candidates, rewritten, "it was written again since it was listed"
+            candidates, rewritten, "it was written again after it was listed"
         )
         self._ask_for_pins()
         self._ask_the_log()
         return self._allowed(candidates)
 
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
-        """The files below a folder that has become a table, for example by CONVERT.
+        """The files below a folder that has become a table, for example by CONVERT TO DELTA.
 
-        Takes one request per folder. The plan has no files of other known tables, but a file that
-        this table removed may belong to a table that was created since.
+        Sends one request per folder. A plan has no files of other known tables. But since the plan
+        was made, a new table may have taken over files that this table removed.
         """
-        store = self._run.lake.store
+        store = self._lake_facts.lake.store
         names = (each.name for each in candidates)
         by_head = folders_to_ask(self._facts, self._planned.mode, names)
 
@@ -107,11 +111,11 @@ class Recheck:
         return {each.name for each in candidates if not tables.isdisjoint(folders_above(each.name))}
 
     def _is_another(self, each: Candidate, now: StoredFile) -> bool:
-        """Whether the stored file is not the planned one: another size, or modified too late.
+        """Whether the stored file is a new file, with another size or a too recent time.
 
-        Some writers use the same name in each attempt, and such a writer may be about to commit the
-        new file. In LITE mode a size is known only if the log records it. If the log alone decides,
-        a file that was modified after its removal is a new file, which the log never named.
+        Some writers use the same name in each attempt, and may be about to commit the new file. In
+        LITE mode, the size is known only if the log records it. If the log alone decides, every
+        file that was modified after the removal in the log is a new file.
         """
         if each.goes_with:
             return False
@@ -125,7 +129,7 @@ class Recheck:
     def _without(
         self, candidates: Sequence[Candidate], names: set[str], why: str
     ) -> list[Candidate]:
-        """The candidates without `names` and their Hadoop checksums. `why` goes to `spared`."""
+        """The candidates without `names` and their checksums; adds `names` to `spared`."""
         self._spared |= {each.name: why for each in candidates if each.name in names}
         return [each for each in candidates if (each.goes_with or each.name) not in names]
 
@@ -140,7 +144,7 @@ class Recheck:
             if each.name in names:
                 continue
             why = f"version {table_files.version} needs it again"
-            if table_files.place_of(each.name) in self._facts.lent:
+            if table_files.name_in_lake(each.name) in self._facts.borrowed:
                 why = "another table reads it"
             for kept in self._facts.kept_versions:
                 if (each.goes_with or each.name) in kept.files:
@@ -149,29 +153,34 @@ class Recheck:
         return allowed
 
     def _ask_for_pins(self) -> None:
-        """Reads which versions are kept now, if readers may pin some."""
+        """Reads which versions are kept now, including new pins."""
         kept_versions = self._kept.now(self._facts.log.snapshot)
         if kept_versions != self._facts.kept_versions:
             self._facts = replace(self._facts, kept_versions=kept_versions)
             self._check = None
 
     def _ask_the_lake(self) -> None:
-        """Reads which files other tables borrow now."""
-        run = self._run
-        run.ask_before_deletion(self._planned.table)
-        if (run.lent, run.unplaced) != (self._facts.lent, self._facts.unplaced):
-            self._facts = replace(self._facts, lent=run.lent, unplaced=run.unplaced)
+        """Reads which files other tables read now."""
+        lake_facts = self._lake_facts
+        lake_facts.ask_before_deletion(self._planned.table)
+        if (lake_facts.borrowed, lake_facts.unplaced) != (
+            self._facts.borrowed,
+            self._facts.unplaced,
+        ):
+            self._facts = replace(
+                self._facts, borrowed=lake_facts.borrowed, unplaced=lake_facts.unplaced
+            )
             self._check = None
 
     def _ask_the_log(self) -> None:
-        """Reads the table's own log, with its retention, again if it has a newer version."""
-        if not has_newer_version(self._run.lake, self._facts.log):
+        """Reads the table's own log again if it has a newer version, which may change retention."""
+        if not has_newer_version(self._lake_facts.lake, self._facts.log):
             return
-        log = self._run.log(self._planned.table)
+        log = self._lake_facts.log(self._planned.table)
         if log is None:
             raise Broken(
-                f"vacuum of {self._planned.table}: its log has disappeared since the vacuum began, "
-                "so nothing more was deleted. Restore the log, then run the vacuum again"
+                f"vacuum of {self._planned.table}: the table's log disappeared during the vacuum, "
+                "so no more files were deleted. Restore the log, then run the vacuum again"
             )
         self._facts = replace(self._facts, table_files=log.table_files, log=log.facts)
         self._check = None

@@ -1,23 +1,25 @@
-"""Vacuums a table: deletes the planned files that Delta would delete, too.
+"""Vacuums a table: deletes the planned files that Delta would also delete.
 
-1. This machine's clock is compared with the storage's, because the horizon is computed from this
-   machine's clock, and the files' times come from the storage.
-2. The plan is made from the log, alone or with an inventory report or a listing. If there is
-   nothing to delete and no retention to set, only step 6 follows.
-3. If the declared retention differs from the table's, it is set. The table's lock is taken and
-   held to the end. If the table now has a newer version, the plan is made again.
+1. This machine's clock is compared with the storage's clock, because the horizon comes from this
+   machine and the files' times come from the storage.
+2. The plan is made from the log, alone or together with an inventory report or a listing. If there
+   is nothing to delete and no retention to set, only step 6 follows.
+3. If the declared retention differs from the table's retention, the declared value is set. The
+   table's lock is taken and held to the end. If the table now has a newer version, the plan is made
+   again.
 4. A second reader of the log, deltalake or Delta on Spark, is asked which of the planned files it
-   would delete (`second_opinion.py`). Files that it would keep are spared.
-5. Before each batch, `recheck.py` checks whether other tables borrow its files, whether tables were
-   created in their folders, and whether files were written again. Last, it checks them against the
-   newest version and the retention in the table's own log. The remaining files are deleted.
+   would delete (`second_opinion.py`). All other files are spared.
+5. Before each batch, `recheck.py` checks whether other tables read files of the batch, whether
+   tables were created in their folders, and whether files were written again. Last, it checks the
+   files against the newest version and the retention in the table's own log. The remaining files
+   are deleted.
 6. The journal records the plan's figures, the number of files deleted and spared, and the files
    that could not be deleted, with reasons. This also happens after an error.
 
 **Safety properties**
-- A file is deleted only if the plan and the second reader both name it. If that one names a file
-  that it was not asked about, or none of the planned files, nothing is deleted and the vacuum
-  raises `Broken` (`test_second_opinion.py`, `test_meanwhile.py`).
+- A file is deleted only if both the plan and the second reader name it. If the second reader names
+  a file outside the plan, or none of the planned files, nothing is deleted and the vacuum raises
+  `Broken` (`test_second_opinion.py`, `test_meanwhile.py`).
 - Only files in the plan are deleted, so a dry run shows everything that can be deleted
   (`test_run.py`, `test_faults.py`).
 - A log that is gone or was reset to an older state stops the deletion, and so does an unreadable
@@ -56,38 +58,38 @@ from lakehouse.engine.vacuum.second_opinion import confirmed_by_delta
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# S3 answers 3,500 deletions per second below one prefix. It throttles a burst, if at all, and
-# throttled requests are repeated.
+# S3 answers 3,500 deletions per second below one prefix. A burst may be throttled; throttled
+# requests are repeated.
 _DELETES_PER_SECOND = 3_000
 _BURST_SECONDS = 5
 _PAUSES_SECONDS = (0.5, 2.0, 8.0)
 
 
 def vacuum(
-    run: LakeFacts,
+    lake_facts: LakeFacts,
     open_spark: "Callable[[], SparkSession]",
     table: Table,
     *,
     mode: VacuumMode | None = None,
     owner: str | None = None,
 ) -> VacuumOutcome:
-    """Vacuums `table`. A Spark session is opened only for what deltalake cannot do.
+    """Vacuums `table`. A Spark session is opened only if deltalake does not suffice.
 
     `owner` names the caller in the lock and in the journal.
 
     Raises:
         Refused: there is no table, or it may not be vacuumed now, or not by this mode.
-        Transient: another process holds the table, or the server or the storage is gone. The
-            journal records the files deleted before that.
+        Transient: another process holds the table, or the server or the storage does not answer.
+            The journal records the files deleted before the error.
         Broken: Delta's answer contradicts the plan, or live files are missing.
     """
-    lake = run.lake
+    lake = lake_facts.lake
     if isinstance(table.write, Adopted):
         refuse_table_of_another_lake(lake, table.write.uri, asked=f"vacuum of {table.key}")
     check_clock(lake, table.key)
     progress = VacuumProgress(lake, table, owner)
-    inputs, planned = _planned(run, table, mode)
-    run.remember_found()
+    inputs, planned = _planned(lake_facts, table, mode)
+    lake_facts.remember_found()
     retention = _retention_to_set(inputs, table)
     if planned.candidates or retention:
         holder = owner or f"vacuum of {table.key}"
@@ -96,9 +98,9 @@ def vacuum(
                 _set_retention(lake, open_spark, table.key, retention, holder)
             with hold_without_session(lake, table.key, owner=holder):
                 if has_newer_version(lake, inputs.facts.log):
-                    inputs, planned = _planned(run, table, mode)
+                    inputs, planned = _planned(lake_facts, table, mode)
                 try:
-                    _carry_out(run, open_spark, inputs, planned, progress)
+                    _carry_out(lake_facts, open_spark, inputs, planned, progress)
                 except BaseException:
                     # If storage fails here, too, that must not hide the first error.
                     with contextlib.suppress(LakehouseError):
@@ -108,20 +110,20 @@ def vacuum(
 
 
 def rehearse(
-    run: LakeFacts,
+    lake_facts: LakeFacts,
     open_spark: "Callable[[], SparkSession]",
     table: Table,
     *,
     mode: VacuumMode | None = None,
 ) -> VacuumPlan | None:
-    """The plan, reduced to the files that Delta and the last check confirm; changes nothing.
+    """The plan, reduced to the files that Delta and the last check confirm. Changes nothing.
 
-    `None` if there is no table. If the vacuum would first set another retention, Delta cannot
-    confirm the files yet, and a note says so. Raises as `vacuum`.
+    Returns `None` if there is no table. If the vacuum would first set another retention, Delta
+    cannot confirm the files yet, and the plan has a note about this. Raises as `vacuum`.
     """
-    if run.log(table.key) is None:
+    if lake_facts.log(table.key) is None:
         return None
-    inputs, planned = _planned(run, table, mode)
+    inputs, planned = _planned(lake_facts, table, mode)
     if not planned.candidates:
         return planned
     if retention := _retention_to_set(inputs, table):
@@ -130,16 +132,16 @@ def rehearse(
         return replace(planned, notes=(*planned.notes, note))
     with translated():
         spared = dict[str, str]()
-        confirmed = _confirmed(run.lake, open_spark, inputs, planned, spared)
-        confirmed = Recheck(run, inputs, planned, spared).still_going(confirmed)
+        confirmed = _confirmed(lake_facts.lake, open_spark, inputs, planned, spared)
+        confirmed = Recheck(lake_facts, inputs, planned, spared).still_deletable(confirmed)
         return plan_rest(planned, inputs.facts, table, confirmed, spared)
 
 
 def _planned(
-    run: LakeFacts, table: Table, mode: VacuumMode | None
+    lake_facts: LakeFacts, table: Table, mode: VacuumMode | None
 ) -> tuple[VacuumInputs, VacuumPlan]:
-    inputs = gather(run, table)
-    planned = inputs and plan(run, table, mode=mode, inputs=inputs)
+    inputs = gather(lake_facts, table)
+    planned = inputs and plan(lake_facts, table, mode=mode, inputs=inputs)
     if inputs is None or planned is None:
         raise Refused(
             f"vacuum of {table.key}: there is no table yet. Use lakehouse materialize {table.key} "
@@ -155,7 +157,7 @@ def _confirmed(
     planned: VacuumPlan,
     spared: dict[str, str],
 ) -> list[Candidate]:
-    """The planned files that Delta would delete, too. The others are added to `spared`."""
+    """The planned files that Delta would also delete. All other files are added to `spared`."""
     confirmed = confirmed_by_delta(lake, open_spark, inputs.facts, planned.candidates)
     kept = {each.name for each in planned.candidates} - {each.name for each in confirmed}
     spared |= dict.fromkeys(kept, "Delta would not delete it")
@@ -163,26 +165,26 @@ def _confirmed(
 
 
 def _carry_out(
-    run: LakeFacts,
+    lake_facts: LakeFacts,
     open_spark: "Callable[[], SparkSession]",
     inputs: VacuumInputs,
     planned: VacuumPlan,
     progress: VacuumProgress,
 ) -> None:
     """Deletes the planned files that Delta and the last checks confirm."""
-    lake = run.lake
+    lake = lake_facts.lake
     confirmed = _confirmed(lake, open_spark, inputs, planned, progress.spared)
-    recheck = Recheck(run, inputs, planned, progress.spared)
+    recheck = Recheck(lake_facts, inputs, planned, progress.spared)
     per_second = _DELETES_PER_SECOND if lake.on_s3(planned.table) else 0
     for batch in _batches(confirmed, per_second=per_second):
         _delete(lake, planned.table, batch, recheck, progress)
 
 
 def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Sequence[Candidate]]:
-    """Batches of at most a thousand files, and `per_second` files a second (0: no limit).
+    """Batches of at most a thousand files, at a rate of `per_second` files (0: no limit).
 
-    The files of the first `_BURST_SECONDS` go at once. Batches that were slower than the limit
-    allow as large a burst again.
+    The first batches are a burst: they come without delay, up to the files of `_BURST_SECONDS`.
+    While deletion is slower than the limit, an equal burst becomes possible again.
     """
     batch_seconds = DELETE_KEYS / per_second if per_second else 0.0
     due = -inf
@@ -196,7 +198,7 @@ def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Se
 def _delete(
     lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck, progress: VacuumProgress
 ) -> None:
-    """Deletes the files of a batch that may still be deleted.
+    """Deletes the files of a batch that pass the last check.
 
     Each attempt repeats the check, because minutes may pass until a request to storage times out.
     """
@@ -204,10 +206,10 @@ def _delete(
     is_first = True
     for pause in (*_PAUSES_SECONDS, None):
         try:
-            remaining = recheck.still_going(candidates)
+            remaining = recheck.still_deletable(candidates)
             if not is_first:
-                # A file that is gone and was not spared was deleted by an earlier attempt whose
-                # response was lost.
+                # Candidates that are neither spared nor remaining are gone: an earlier attempt
+                # deleted them, and its response was lost.
                 not_deleted = {*progress.spared, *(each.name for each in remaining)}
                 progress.count(
                     each
@@ -229,9 +231,9 @@ def _delete(
 
 
 def _retention_to_set(inputs: VacuumInputs, table: Table) -> dict[str, str]:
-    """The declared properties that the table does not have yet.
+    """The declared retention properties whose values the table does not have yet.
 
-    Properties that it has are not set again, because every ALTER TABLE aborts concurrent writers.
+    Equal values are not set again, because every ALTER TABLE aborts concurrent writers.
     """
     current = inputs.facts.log.snapshot.properties
     declared = table.vacuum.retention_properties(current)
@@ -245,7 +247,7 @@ def _set_retention(
     retention: dict[str, str],
     owner: str,
 ) -> None:
-    """Sets properties of a table of this lake; an adopted table declares no retention."""
+    """Sets retention properties of a table of this lake. Adopted tables declare no retention."""
     from lakehouse.engine.spark import statements
 
     spark = open_spark()

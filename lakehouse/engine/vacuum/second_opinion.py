@@ -1,17 +1,17 @@
 """Asks a second reader of the log, deltalake or Delta on Spark, which planned files may go.
 
-1. deltalake reads the table's log. It says which files the newest version has, and its dry run of
-   VACUUM lists the removed files, once all of them and once those past the retention. The
-   difference is what it keeps.
+1. deltalake reads the table's log and returns the files of the newest version. Its dry run of
+   VACUUM lists removed files. It runs twice, without a retention and with the table's retention:
+   the difference is the removed files that the retention keeps.
 2. If deltalake cannot answer, Spark is asked instead (`delta_dry_run.py`). deltalake cannot answer
-   if it cannot read the table, if it misses a file that the table needs according to our own
+   if it cannot read the table, if it omits a file that the table needs according to our own
    reading of the log, if the log has absolute paths, or if the plan has files that may be deletion
    vectors.
 
 **Safety properties** (tests in `test_second_opinion.py`)
-- A file that deltalake keeps is not confirmed, whatever our plan says.
-- deltalake is asked only for its reading of the log. Neither its listing of the storage, which
-  takes live deletion vectors for orphans, nor its deletion is used.
+- A file that deltalake keeps is not confirmed, even if our plan contains it.
+- deltalake only reads the log. It does not list the storage, because it would mistake live
+  deletion vectors for orphans, and it does not delete files.
 
 Source: delta-io/delta-rs python-v1.6.6, crates/core/src/operations/vacuum.rs: `create_vacuum_plan`
 """
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.delta.paths import is_absolute, name_in_table
 from lakehouse.core.errors import Broken
+from lakehouse.core.text import count_of
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.core.vacuum.facts import VacuumFacts
@@ -42,12 +43,12 @@ def confirmed_by_delta(
     facts: VacuumFacts,
     candidates: Sequence[Candidate],
 ) -> list[Candidate]:
-    """The candidates that the second reader would delete, too.
+    """The candidates that the second reader would also delete.
 
-    A Hadoop checksum is confirmed with its file.
+    A Hadoop checksum is confirmed together with its data file.
 
     Raises:
-        Broken: it would delete none of them, or a file that it was not asked about.
+        Broken: the second reader would delete no candidate, or a file that is not a candidate.
         Transient: the storage does not answer.
     """
     asked = [each for each in candidates if not each.goes_with]
@@ -63,10 +64,10 @@ def confirmed_by_delta(
         confirmed = {each.name for each in asked} - kept
     if not confirmed:
         raise Broken(
-            f"vacuum of {facts.table}: Delta would delete none of the {len(asked)} file(s) that "
-            f"the log no longer needs according to the plan, like {asked[0].name}. Nothing was "
-            f"deleted. Compare {facts.table}/_delta_log with lakehouse vacuum {facts.table} "
-            "--dry-run"
+            f"vacuum of {facts.table}: Delta would keep the whole plan "
+            f"({count_of(len(asked), 'file')}, for example {asked[0].name}). Nothing was deleted. "
+            f"Run lakehouse vacuum {facts.table} --dry-run, and compare its files with "
+            f"{facts.table}/_delta_log"
         )
     return [each for each in candidates if (each.goes_with or each.name) in confirmed]
 
@@ -96,13 +97,13 @@ def kept_by_deltalake(
 
 
 def _is_another(theirs: "DeltaTable", facts: VacuumFacts) -> bool:
-    """Whether deltalake opened another table, or an older version of this one."""
+    """Whether deltalake opened a wrong table, or an older version of this table."""
     snapshot = facts.log.snapshot
     return theirs.metadata().id != snapshot.table_id or theirs.version() < snapshot.version
 
 
 def _may_be_vectors(theirs: "DeltaTable", candidates: Iterable[Candidate]) -> bool:
-    """Whether a candidate may be a deletion vector: deltalake does not name the live ones."""
+    """Whether a candidate may be a deletion vector. deltalake does not name live vectors."""
     has_vectors = _VECTORS in (theirs.protocol().reader_features or ())
     return has_vectors and not all(each.name.endswith(".parquet") for each in candidates)
 
@@ -113,10 +114,11 @@ def _live(theirs: "DeltaTable") -> set[str]:
 
 
 def _recently_removed(theirs: "DeltaTable", retention_ms: int | None) -> set[str]:
-    """The files that were removed within the retention.
+    """The files that were removed within the retention, according to deltalake.
 
-    deltalake does not understand every interval, so whole hours are passed. A file that was removed
-    twice is listed twice; both removals must be past the retention.
+    deltalake does not understand every interval in the table's properties, so a retention of whole
+    hours is passed as a number. A file that was removed twice is listed twice, and counts as
+    expired only if both removals are past the retention.
     """
     whole_hours, rest_ms = divmod(retention_ms or 0, HOUR_MS)
     expired = theirs.vacuum(
@@ -133,6 +135,6 @@ def _needed(facts: VacuumFacts) -> set[str]:
     files = facts.table_files
     since_ms = now_ms() - (files.retention_ms or 0)
     recently_removed = {
-        name for name, removed_ms in files.stones.items() if (removed_ms or 0) >= since_ms
+        name for name, removed_ms in files.tombstones.items() if (removed_ms or 0) >= since_ms
     }
     return recently_removed.union(files.live)

@@ -1,4 +1,4 @@
-"""Delta log stores that write a version only if it does not exist, and where Spark uses them.
+"""Delta log stores that write a version only if it does not exist, and when Spark uses them.
 
 `ConditionalS3LogStore` and `LinkLogStore` are Java; `make jar` compiles them (`build.py`).
 """
@@ -19,15 +19,17 @@ from lakehouse.core.settings import Settings
 JAR = Path(__file__).with_name("lakehouse-log-store.jar")
 ON_DISK = "lakehouse.logstore.LinkLogStore"
 ON_S3 = "lakehouse.logstore.ConditionalS3LogStore"
-# In the home. A lost update of two processes is repeated by the next one that asks.
+# A file in the home. If two processes write it at the same time, one answer is lost, and the next
+# process asks again.
 _FILE = "commits.json"
 
 
 def log_store_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
     """The log stores in the configuration of a driver that this process starts.
 
-    A driver has one log store for all buckets. If one of them ignores conditional writes, it is
-    Delta's own log store, which first checks for a version and is safe in one driver only.
+    A driver has one log store for all buckets. If any bucket ignores conditional writes, S3's log
+    store is not set. In this case, Delta's default log store checks for a version before writing,
+    which is safe in one driver only.
     """
     classes = {"file": ON_DISK}
     answers = _answers(settings)
@@ -38,17 +40,17 @@ def log_store_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
 
 
 def log_store_setting(scheme: str) -> str:
-    """The name of Spark's setting for a scheme of addresses: `s3a`, `s3` or `file`."""
+    """The name of Spark's setting for an address scheme: `s3a`, `s3` or `file`."""
     return f"spark.delta.logStore.{scheme}.impl"
 
 
 def log_stores_in(conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings of log stores in a configuration of Spark."""
+    """The log store settings in a Spark configuration."""
     return {name: value for name, value in conf.items() if name.startswith("spark.delta.logStore.")}
 
 
 def remembered_log_stores(settings: Settings) -> Mapping[str, str]:
-    """The log stores of the settings' Connect server `sc://…`, as of the last connection."""
+    """The log stores of the Connect server `sc://…` in the settings, at the last connection."""
     return _known(settings, "servers").get(_server(settings), {})
 
 
@@ -61,8 +63,8 @@ def remember_log_stores(settings: Settings, log_stores: Mapping[str, str]) -> No
 def honours_conditions(settings: Settings, address: str) -> bool:
     """Whether the bucket of an address honours conditional writes, as far as this home knows.
 
-    Before it was asked, a bucket of AWS does, and so do those of the lake's own server: the first
-    write to a bucket asks it. Source: AWS, S3 user guide, "Conditional writes": all regions and
+    True for an unknown bucket of AWS, or of the lake's own S3 server, because the first write to a
+    bucket tests this bucket. Source: AWS, S3 user guide, "Conditional writes": all regions and
     buckets
     """
     known = known_conditions(settings, address)
@@ -70,9 +72,9 @@ def honours_conditions(settings: Settings, address: str) -> bool:
 
 
 def known_conditions(settings: Settings, address: str) -> bool | None:
-    """The behaviour of an address's bucket when this home asked it; `None` before.
+    """Whether the address's bucket honours conditional writes; `None` if not tested by this home.
 
-    Buckets of one server may differ: a gateway can have several kinds of storage behind it.
+    One server's buckets may differ: a gateway can use several kinds of storage.
     """
     return _answers(settings).get(urlsplit(address).netloc)
 
@@ -85,13 +87,13 @@ def remember_conditions(settings: Settings, address: str, *, is_honoured: bool) 
 
 
 def ignoring_bucket(settings: Settings) -> str | None:
-    """A bucket of the present server that is known to ignore conditional writes."""
+    """A bucket of the current S3 server that is known to ignore conditional writes."""
     answers = _answers(settings).items()
     return next((bucket for bucket, is_honoured in answers if not is_honoured), None)
 
 
 def _server(settings: Settings) -> str:
-    return settings.spark.partition(";")[0]  # what follows may hold secrets
+    return settings.spark.partition(";")[0]  # the rest may contain secrets
 
 
 def _is_expected(settings: Settings) -> bool:
@@ -99,7 +101,7 @@ def _is_expected(settings: Settings) -> bool:
 
 
 def _answers(settings: Settings) -> dict[str, bool]:
-    """Whether conditional writes are honoured, by bucket of the present S3 server."""
+    """Whether conditional writes are honoured, by bucket of the current S3 server."""
     return _known(settings, "conditions").get(s3_endpoint(os.environ) or "AWS", {})
 
 

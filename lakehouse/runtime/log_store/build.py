@@ -1,7 +1,7 @@
-"""Compiles the log stores and packs them into `lakehouse-log-store.jar`. Needs a JDK.
+"""Compiles the log stores and packs them into `lakehouse-log-store.jar`. Requires a JDK.
 
-The jar is the same on every machine, byte for byte: entries are sorted, have one fixed time, and
-are not compressed.
+The jar is identical on every machine, byte for byte: entries are sorted, have a fixed time, and are
+not compressed.
 """
 
 import subprocess
@@ -13,15 +13,15 @@ from lakehouse.runtime import jars
 from lakehouse.runtime.log_store import JAR
 
 HERE = Path(__file__).resolve().parent
-# Source: zip's format begins in 1980.
+# The earliest time that the zip format can store.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _MANIFEST = "Manifest-Version: 1.0\r\n\r\n"
 
 
 def build(jar: Path = JAR) -> None:
-    """Writes the jar, for Java 17 and newer."""
+    """Writes the jar, for Java 17 or newer."""
     class_path = f"{jars.FOLDER}/*:{jars.spark_home() / 'jars'}/*"
-    # Line numbers get into the classes, but no paths of this machine.
+    # The classes contain line numbers, but no paths of this machine.
     options = ["--release", "17", "-g:source,lines", "-Xlint:all,-options,-path", "-proc:none"]
     sources = [str(source) for source in sorted(HERE.glob("*.java"))]
     with tempfile.TemporaryDirectory() as folder:

@@ -282,7 +282,7 @@ def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherev
     (terminal.home / "adopted.toml").write_text(
         '["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "/data/x"\n'
     )
-    said = f"in the folder of silver/a. Use tables that are not in each other's folders. (adopted tables are in {terminal.home}/adopted.toml"
+    said = f"in the folder of the table silver/a. Adopt only one of the two tables, or move one of them to another folder. (adopted tables are in {terminal.home}/adopted.toml"
     assert said in terminal.run("health").stderr
     (tmp_path / "link").symlink_to(tmp_path / "a")
     (terminal.home / "adopted.toml").write_text(

@@ -51,7 +51,10 @@ def test_a_pin_that_outlives_its_log_says_so_with_the_way_out(told: Terminal) ->
         (PIN, "a value is missing"),
         (("pin", "--version", "1", "--reader", "x", "--until", "1d"), "a value is missing"),
         (("pin", "silver/orders", "--until", "1d"), "--version is missing"),
-        ((*PIN[:-1], "excel", "--until", "1d"), "'excel' is not among its readers (powerbi)"),
+        (
+            (*PIN[:-1], "excel", "--until", "1d"),
+            "'excel' is not a declared reader of the table (declared: powerbi)",
+        ),
         ((*PIN, "--until", "yesterday"), "--until is 'yesterday'"),
     ],
 )

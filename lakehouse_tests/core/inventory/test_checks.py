@@ -115,7 +115,9 @@ def test_a_bucket_does_not_lose_half_over_night_in_silence(now: Any, before: Any
 def test_rows_that_are_not_in_the_table_are_told() -> None:
     assert assess_complete(load(3, 1), 3).ok
     assert not assess_complete(load(3, 1), None).ok
-    assert "the inventory table has 2 of them" in assess_complete(load(3, 1), 2).sentence
+    assert (
+        "the inventory table has 2 rows of this report" in assess_complete(load(3, 1), 2).sentence
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,9 +146,9 @@ def test_a_report_may_be_as_old_as_its_rhythm_allows(
     [
         (
             {"missing": tuple("abcdefg")},
-            "7 live file(s) are not in the report: t/a, t/b, t/c, t/d, t/e, …",
+            "the report lacks 7 live files: t/a, t/b, t/c, t/d, t/e, …",
         ),
-        ({"problem": "why"}, "unknown for t"),
+        ({"problem": "why"}, "not checked, because the log cannot be read: t"),
     ],
 )
 def test_files_that_are_missing_or_may_be_are_an_error(more: dict[str, Any], said: str) -> None:
@@ -164,10 +166,10 @@ def test_a_live_file_in_an_archive_fails_with_the_commands_that_restore_it() -> 
     result = assess_readable(found, address="s3://bucket/lake")
     assert (result.ok, result.is_error, result.numbers) == (False, True, {"archived_files": 2})
     assert result.sentence == (
-        "2 live file(s) are in an archive: a/t/d=a b/x, a/t/y. For each, use: aws s3api "
+        "2 live files in an archive: a/t/d=a b/x, a/t/y. First disable the lifecycle rule or the "
+        "archive configuration that moves files there. Then, for each file, use: aws s3api "
         "restore-object --bucket bucket --key 'lake/a/t/d=a b/x' --restore-request Days=7; hours "
-        "later: aws s3 cp 's3://bucket/lake/a/t/d=a b/x' 's3://bucket/lake/a/t/d=a b/x' "
-        "--storage-class STANDARD --force-glacier-transfer. And disable the lifecycle rule or the "
-        "archive configuration that moved it"
+        "later, after the restore, use: aws s3 cp 's3://bucket/lake/a/t/d=a b/x' "
+        "'s3://bucket/lake/a/t/d=a b/x' --storage-class STANDARD --force-glacier-transfer"
     )
     assert assess_readable(Reconciliation(tables=(), unclaimed=()), address="s3://b").ok

@@ -15,13 +15,8 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import Listing, Part, StoredObject, plausible_ms
 from lakehouse.core.inventory.reconcile import KnownTables, Reconciliation, TableShares, reconcile
 from lakehouse.core.inventory.report_manifest import ReportSource, parse_manifest
-from lakehouse.core.inventory.table_files import (
-    Owners,
-    Reference,
-    TableFiles,
-    fold_table_files,
-    table_roots,
-)
+from lakehouse.core.inventory.table_files import Reference, TableFiles, fold_table_files
+from lakehouse.core.inventory.table_roots import Owners, table_roots
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
@@ -102,22 +97,22 @@ def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) 
 @pytest.mark.parametrize(
     ("document", "more", "said"),
     [
-        (manifest(), {"checksum": "f" * 32}, "manifest.checksum says"),
-        (manifest(), {"checksum": ""}, "manifest.checksum says"),
+        (manifest(), {"checksum": "f" * 32}, "manifest.checksum contains"),
+        (manifest(), {"checksum": ""}, "manifest.checksum contains"),
         (b"{", {}, "cannot be understood"),
         (b"[]", {}, "cannot be understood"),
-        (manifest(sourceBucket="other"), {}, "it lists bucket 'other'"),
+        (manifest(sourceBucket="other"), {}, "the report lists bucket 'other'"),
         (
             manifest(
                 files=[{"key": "reports/lake/weekly/data/a", "size": 1, "MD5checksum": "0" * 32}]
             ),
             {},
-            "is of another report",
+            "belongs to another report",
         ),
         (
             manifest(files=[{"key": f"{FOLDER}/../../x", "size": 1, "MD5checksum": "0" * 32}]),
             {},
-            "is of another report",
+            "belongs to another report",
         ),
         (
             manifest(files=[{"key": f"{FOLDER}/a", "size": 1, "MD5checksum": "x"}]),
@@ -134,7 +129,7 @@ def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) 
         (
             manifest(creationTimestamp=str(NOW + HOUR)),
             {},
-            "it is dated 60 min ahead of this machine's clock, at most 5 min are accepted",
+            "the report's time is 60 min ahead of this machine's clock (limit 5 min)",
         ),
         (
             manifest(creationTimestamp=str(NOW + HOUR)),
@@ -145,7 +140,7 @@ def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) 
         (
             manifest(creationTimestamp=str(NOW - 31 * HOUR)),
             {"max_age_hours": 26},
-            "31 h old, at most 26 h allowed",
+            "the report is 31 h old (limit 26 h)",
         ),
     ],
 )
@@ -229,7 +224,12 @@ def table_files(table: str = "a/t", **more: Any) -> TableFiles:
         "retention_ms": WEEK,
         "live": {"d=1/live": Reference(size_bytes=5, written_ms=NOW - DAY)},
         "vectors": {"deletion_vector_live.bin": Reference(size_bytes=None, written_ms=NOW - DAY)},
-        "stones": {"kept": NOW - DAY, "past": NOW - 8 * DAY, "unknown": None, "edge": NOW - WEEK},
+        "tombstones": {
+            "kept": NOW - DAY,
+            "past": NOW - 8 * DAY,
+            "unknown": None,
+            "edge": NOW - WEEK,
+        },
         "removed_vectors": {"v_kept.bin": NOW - DAY, "v_dead.bin": NOW - 8 * DAY},
         "partition_columns": ("d", "_p"),
     }
@@ -361,7 +361,7 @@ def test_files_that_a_shallow_clone_reads_are_lent_and_missed_by_the_clone() -> 
         "a/clone",
         live={},
         vectors={},
-        stones={},
+        tombstones={},
         elsewhere={"a/t/past": reference, "a/t/gone": reference},
     )
     found = reconcile(
@@ -516,14 +516,14 @@ def test_the_books_of_a_layout() -> None:
         },
         log=LogTail(checkpoint_version=None, commit_count=1, commit_bytes=1),
     )
-    found = fold_table_files(snapshot, place=lambda uri: name_below(uri, "s3a://bucket/lake"))
+    found = fold_table_files(snapshot, resolve=lambda uri: name_below(uri, "s3a://bucket/lake"))
     assert found.live == {
         "d=a%20b/x": Reference(size_bytes=5, written_ms=1),
         "y z": Reference(size_bytes=6, written_ms=2),
     }
     assert found.elsewhere == {"a/source/z": Reference(size_bytes=7, written_ms=3)}
     assert found.outside == ("s3a://elsewhere/z",)
-    assert (found.stones, found.retention_ms) == ({"old=1": 9}, WEEK)
+    assert (found.tombstones, found.retention_ms) == ({"old=1": 9}, WEEK)
     assert found.removed_vectors == {
         vector_file(SHARED): 7,
         vector_file("u00000000000000000003"): None,

@@ -27,7 +27,7 @@ def facts_of(story: LogBuilder, *, now_ms: int, **more: Any) -> VacuumFacts:
     facts = story.facts()
     files = fold_table_files(
         facts.snapshot,
-        place=lambda uri: uri.removeprefix("/lake/") if uri.startswith("/lake/") else None,
+        resolve=lambda uri: uri.removeprefix("/lake/") if uri.startswith("/lake/") else None,
         commits=facts.history.commits,
         now_ms=now_ms,
     )
@@ -102,9 +102,9 @@ def test_at_a_week_s_retention_the_plan_says_that_it_costs_more(story: LogBuilde
         "of an unknown class": ([stored("old", storage_class=None)], {}),
         "of an unknown time": ([replace(ALL[2], modified_ms=None)], {}),
         "not the newest version": ([replace(ALL[2], is_latest=False)], {}),
-        "read by another table": (ALL, {"lent": frozenset({f"{KEY}/old"})}),
+        "read by another table": (ALL, {"borrowed": frozenset({f"{KEY}/old"})}),
         "perhaps read by another table": (ALL, {"unplaced": frozenset({"old"})}),
-        "of a reader that comes later": (ALL, {"held_ms": START_MS}),
+        "of a reader that comes later": (ALL, {"needed_since_ms": START_MS}),
         "in no version": ([stored("orphan")], {}),
         "too small": ([stored("old", 127 * KIB)], {}),
     }.values(),

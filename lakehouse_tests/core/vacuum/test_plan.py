@@ -53,7 +53,7 @@ BOOKS = TableFiles(
     retention_ms=WEEK,
     live={"live": Reference(size_bytes=5, written_ms=OLD)},
     vectors={},
-    stones={"past": OLD, "kept": NOW - DAY},
+    tombstones={"past": OLD, "kept": NOW - DAY},
     removed_vectors={},
 )
 HISTORY = Commits(
@@ -148,15 +148,18 @@ def plan(
     {
         # A checkpoint dropped its tombstone while the retention was a shorter one.
         "removed by a commit": (
-            replace(FACTS, table_files=replace(BOOKS, stones={"past": OLD})),
+            replace(FACTS, table_files=replace(BOOKS, tombstones={"past": OLD})),
             ["orphan", "past"],
         ),
         "removed twice": (
-            replace(FACTS, table_files=replace(BOOKS, stones={**BOOKS.stones, "past": NOW - DAY})),
+            replace(
+                FACTS,
+                table_files=replace(BOOKS, tombstones={**BOOKS.tombstones, "past": NOW - DAY}),
+            ),
             ["orphan"],
         ),
         "borrowed by another table": (
-            replace(FACTS, lent=frozenset({"a/t/past", "a/t/orphan"})),
+            replace(FACTS, borrowed=frozenset({"a/t/past", "a/t/orphan"})),
             [],
         ),
         # Its own log names a file whose place nobody can tell: whatever has that name is kept, also before other tables were asked.
@@ -185,7 +188,7 @@ def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_his
     busy = replace(FACTS, log=log_of(BUSY), older_commits=older)
     assert [each.name for each in plan(ALL[:3], busy).candidates] == ["past"]
     assert asked == []
-    forgotten = replace(busy, table_files=replace(BOOKS, stones={"past": OLD}))
+    forgotten = replace(busy, table_files=replace(BOOKS, tombstones={"past": OLD}))
     found = plan(ALL, forgotten)
     assert ([each.name for each in found.candidates], len(asked)) == (["orphan", "past"], 2)
     kept = Candidate(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
@@ -222,7 +225,10 @@ def test_a_file_that_a_commit_in_the_log_added_and_none_removed_is_never_a_candi
     table_files = replace(BOOKS, version=history.commits[-1].version)
     facts = replace(FACTS, log=log_of(history), table_files=table_files, older_commits=older)
     if outcome == "Broken":
-        with pytest.raises(Broken, match=r"added orphan, and no commit up to .* removed it"):
+        with pytest.raises(
+            Broken,
+            match=r"lacks the file orphan\. .* and no commit up to version .* removed it",
+        ):
             plan(ALL, facts)
     else:
         names = [each.name for each in plan(ALL, facts).candidates]
@@ -239,7 +245,7 @@ def test_a_deletion_vector_of_a_removed_file_is_looked_for_there_too() -> None:
         yield removal
 
     assert name is not None
-    busy = replace(FACTS, log=log_of(BUSY), table_files=replace(BOOKS, stones={}))
+    busy = replace(FACTS, log=log_of(BUSY), table_files=replace(BOOKS, tombstones={}))
     assert [
         each.name for each in plan([ALL[0], stored(name), stored("kept", 2)], busy).candidates
     ] == [name, "kept"]
@@ -257,7 +263,7 @@ def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum
         yield commit(1, OLD - WEEK, "before")
         raise AssertionError("commits before the last vacuum's horizon are nobody's business")
 
-    books = replace(BOOKS, stones={"stone": OLD + DAY, "older_stone": OLD - DAY})
+    books = replace(BOOKS, tombstones={"stone": OLD + DAY, "older_stone": OLD - DAY})
     last = past(ended_ms=OLD + WEEK)
     busy = replace(FACTS, table_files=books, log=log_of(BUSY), older_commits=older, records=(last,))
     told = {
@@ -274,7 +280,7 @@ def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum
 def test_a_partition_s_folder_is_listed_where_others_write_the_table_and_nothing_else_is_listed(
     adopted: bool, mode: Any, heads: int
 ) -> None:
-    books = replace(BOOKS, partition_columns=("d",), stones={"d=1/past": OLD})
+    books = replace(BOOKS, partition_columns=("d",), tombstones={"d=1/past": OLD})
     found = plan(
         [ALL[0], stored("d=1/past", 3)],
         replace(FACTS, table_files=books, adopted=adopted),
@@ -336,7 +342,7 @@ def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
 
 def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
     held = Reason.HELD_FOR_READERS.explain(since=0, readers="silver/r").sentence
-    found = plan(ALL, replace(FACTS, held_ms=OLD - DAY, held=held))
+    found = plan(ALL, replace(FACTS, needed_since_ms=OLD - DAY, needed_because=held))
     assert (found.candidates, found.sentence.endswith(f"; {held}")) == ((), True)
 
 
@@ -350,7 +356,7 @@ def test_a_name_that_cannot_be_told_stays_alone_and_is_told_of(name: str) -> Non
     found = plan([*ALL, stored(name)])
     assert [each.name for each in found.candidates] == ["orphan", "past"]
     assert len(found.notes) == 1 and found.notes[0].startswith(
-        f"1 unneeded file(s) stay, like {name!r}: "
+        f"1 unneeded file with unsupported names will stay, for example {name!r}. "
     )
     alone = plan([stored("live", 5), stored(name)])
     assert alone.candidates == () and alone.notes == found.notes
@@ -377,12 +383,12 @@ def test_a_bucket_with_versions_is_told_of(versioned: bool | None, notes: int) -
         (
             replace(FACTS, table_files=replace(BOOKS, retention_ms=DAY)),
             Vacuum(),
-            "24 h, under a week",
+            "retention of 24 h is shorter than a week",
         ),
         (
             replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))),
             Vacuum(),
-            "catalogManaged is unknown, and so are the files",
+            "catalogManaged is unknown, so this program cannot know",
         ),
     ],
 )
@@ -404,10 +410,10 @@ def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_brok
     facts = replace(FACTS, report=REPORT)
     with pytest.raises(
         Refused,
-        match="1 of 1 files that the newest version reads are not in the report daily/x, like live",
+        match="the report daily/x lacks 1 of the 1 files that the newest version reads, for example live",
     ):
         plan(ALL[1:], facts, mode="INVENTORY")
-    with pytest.raises(Broken, match="not in storage"):
+    with pytest.raises(Broken, match="storage lacks 1 of the 1 files"):
         plan(ALL[1:], facts)
 
 
@@ -450,7 +456,7 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
     told = {each.key: each.modified_ms for each in objects_by_log(later, bucket="b")}
     assert told.keys() == {"a/t/kept", "a/t/past", f"a/t/{once}"}
     # By the time of its removal: a file that was written again before the last vacuum is newer than that.
-    assert told["a/t/past"] == BOOKS.stones["past"] and BOOKS.stones["past"] < NOW - 2 * DAY
+    assert told["a/t/past"] == BOOKS.tombstones["past"] and BOOKS.tombstones["past"] < NOW - 2 * DAY
     unfinished = replace(FACTS, records=(past(), past(is_complete=False, horizon_ms=NOW)))
     assert {each.key for each in objects_by_log(unfinished, bucket="b")} == {"a/t/kept"}
     assert [
@@ -619,7 +625,9 @@ def test_landed_files_below_a_table_stay_and_are_told_of() -> None:
     ]
     found = plan(objects, replace(FACTS, landed=("a/t/incoming/", "landing/t/")))
     assert [each.name for each in found.candidates] == ["incomings/z", "orphan", "past"]
-    assert found.notes == ("2 file(s) below a/t/incoming/ stay: a declared table loads from there",)
+    assert found.notes == (
+        "2 files below a/t/incoming/ will stay, because a declared table loads from there",
+    )
     assert later(plan(objects), replace(FACTS, landed=("a/t/",))) == []
 
 
@@ -629,7 +637,7 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
     table_files = replace(
         BOOKS,
         live={**BOOKS.live, "inner/live": Reference(size_bytes=5, written_ms=OLD)},
-        stones={**BOOKS.stones, "inner/old": OLD},
+        tombstones={**BOOKS.tombstones, "inner/old": OLD},
     )
     facts = replace(FACTS, table_files=table_files)
     objects = [
@@ -643,9 +651,9 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
         [each.name for each in plan(objects, facts).candidates],
         plan(objects, facts).notes,
     ) == (["orphan", "past"], ())
-    [note] = plan(objects, replace(facts, strays={"a/t/inner": "KEY"})).notes
+    [note] = plan(objects, replace(facts, false_tables={"a/t/inner": "KEY"})).notes
     assert note.startswith(
-        "2 unneeded file(s) below a/t/inner/ stay, because KEY makes the folder look like another table. "
+        "2 unneeded files below a/t/inner/ will stay, because the folder looks like another table. "
     )
 
 
@@ -656,7 +664,7 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=8 * DAY)), ["orphan", "past"]),
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR)), ["orphan", "past"]),
         (replace(FACTS, log=log_of(features=frozenset({"catalogManaged"}))), []),
-        (replace(FACTS, lent=frozenset({"a/t/orphan"})), ["past"]),
+        (replace(FACTS, borrowed=frozenset({"a/t/orphan"})), ["past"]),
         (replace(FACTS, unplaced=frozenset({"past"})), ["orphan"]),
         (replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
         (
@@ -684,7 +692,7 @@ def test_the_horizon_moves_back_with_the_clock_and_never_on() -> None:
     found = plan([stored("live", 5), early, late])
     assert [each.name for each in found.candidates] == ["early", "late"]
     assert [each.name for each in later(found, FACTS, now_ms=NOW - HOUR)] == ["early"]
-    young = plan([stored("live", 5), early], replace(FACTS, held_ms=NOW - WEEK - HOUR))
+    young = plan([stored("live", 5), early], replace(FACTS, needed_since_ms=NOW - WEEK - HOUR))
     assert later(replace(young, candidates=found.candidates), FACTS, now_ms=NOW + DAY) == [
         found.candidates[0]
     ]
@@ -697,7 +705,7 @@ def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(
     monkeypatch.setattr(mode_choice, "MOST_FILES", 1)
     with pytest.raises(
         Refused,
-        match=r"by mode LITE: the log names 2 removed files; one vacuum deletes at most 1\. Use FULL",
+        match=r"by mode LITE: the log names 2 removed files, and one vacuum deletes at most 1 files\. Use FULL",
     ):
         choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")
 
@@ -705,9 +713,9 @@ def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(
 def test_a_plan_holds_so_many_files_and_counts_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "MOST_FILES", 1)
     found = plan([*ALL, stored("more")])
-    assert (found.file_count, found.left_count, found.as_json()["files_left"]) == (1, 2, 2)
+    assert (found.file_count, found.over_limit_count, found.as_json()["files_left"]) == (1, 2, 2)
     assert found.notes == (
-        "2 more file(s) are left to the next vacuum: one deletes at most 1,000,000, which bounds its memory",
+        "2 more files must wait for the next vacuum: to bound memory, one vacuum deletes at most 1,000,000 files",
     )
 
 

@@ -907,7 +907,7 @@ def test_a_deletion_vector_with_a_path_of_its_own_is_looked_for_under_its_decode
         .store_data()
     )
     assert [
-        *fold_table_files(story.snapshot(), place=lambda uri: name_below(uri, "/lake")).vectors
+        *fold_table_files(story.snapshot(), resolve=lambda uri: name_below(uri, "/lake")).vectors
     ] == ["a b/v%25.bin"]
     assert missing_files(story.store, story.snapshot()) == ("a b/v%25.bin",)
     story.store.put("bronze/t/a b/v%25.bin", b"")
@@ -939,7 +939,7 @@ def test_a_deletion_vector_whose_name_ends_like_an_offset_is_found(offset: int |
         .create()
         .commit("DELETE", add_of("a", deletionVector=vector_of("0" * 18 + "@1", offset=offset)))
     )
-    assert [*fold_table_files(story.snapshot(), place=lambda _: None).vectors] == [
+    assert [*fold_table_files(story.snapshot(), resolve=lambda _: None).vectors] == [
         f"deletion_vector_{UUID(int=81 * 85 + 1)}.bin"
     ]
 

@@ -175,9 +175,9 @@ def test_an_operation_that_does_not_end_is_told_with_the_way_out(
 def test_a_supervised_server_is_stopped_and_supervised_by_nobody_else(
     shared_settings: Settings,
 ) -> None:
-    with pytest.raises(Refused, match="belongs to a running"):
+    with pytest.raises(Refused, match="supervises the Spark Connect server"):
         server.stop(shared_settings)
-    with pytest.raises(Transient, match="up already"), server.supervised(shared_settings):
+    with pytest.raises(Transient, match="already supervises"), server.supervised(shared_settings):
         pass
     assert server.status(shared_settings).is_running
 

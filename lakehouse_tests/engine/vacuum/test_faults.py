@@ -70,12 +70,12 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
     "ahead": (
         dict,
         {"created_ms": NOW + 3 * HOUR},
-        r"daily/.* is dated 1\d\d min ahead of this machine's clock.*FULL",
+        r"daily/.* time is 1\d\d min ahead of this machine's clock.*FULL",
     ),
     "cut short": (
         lambda row: row if "d=2" not in row["key"] else None,
         {},
-        r"1 of 2 files .* are not in the report .* like d=2/live",
+        r"the report .* lacks 1 of the 2 files .* for example d=2/live",
     ),
     "no row of the table": (
         lambda row: row if not row["key"].startswith(KEY) else None,
@@ -90,24 +90,28 @@ UNTRUSTED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
     "local time": (
         lambda row: {**row, "last_modified_date": START_MS - 8 * HOUR},
         {},
-        r"older than in the log, by 8\.0 h .* FULL",
+        r"at least 8\.0 h older than in the log\. .* FULL",
     ),
     "encoded twice": (
         _key(lambda key: key.replace("=", "%3D")),
         {},
-        r"2 of 2 files .* spells its keys differently",
+        r"2 of the 2 files .* spells its keys differently",
     ),
     "none of this bucket": (
         dict,
         {"bucket": "another"},
         r"there is no complete report\. Use .*FULL",
     ),
-    "bucket": (dict, {"manifest": {"sourceBucket": "another"}}, r"it lists bucket 'another'"),
+    "bucket": (
+        dict,
+        {"manifest": {"sourceBucket": "another"}},
+        r"the report lists bucket 'another'",
+    ),
     "unfinished": (dict, {"complete": False}, r"there is no complete report\. Use .*FULL"),
     "seconds": (
         lambda row: {**row, "last_modified_date": LONG_AGO // 1_000},
         {},
-        r"They may be seconds; use milliseconds",
+        r"Times may be in seconds; use milliseconds",
     ),
 }
 
@@ -134,7 +138,7 @@ def test_keys_that_were_never_encoded_name_no_file_that_is_needed(lake: Lake) ->
     found = planned(lake)
     assert paths(found) == ["d=1/a b", *PAST]
     gone, work = carried_out(lake, found)
-    assert (gone, work.spared) == ({*PAST}, {"d=1/a b": "it was written again since it was listed"})
+    assert (gone, work.spared) == ({*PAST}, {"d=1/a b": "it was written again after it was listed"})
 
 
 def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
@@ -142,7 +146,7 @@ def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
     age(lake)
     report(lake, _key(lambda key: key.replace("+", " ")))
     with pytest.raises(
-        Refused, match=r"1 of 1 files .* like a\+b\. .* spells its keys differently"
+        Refused, match=r"1 of the 1 files .* for example a\+b\. .* spells its keys differently"
     ):
         planned(lake, "INVENTORY", table_of("bronze/u"))
 
@@ -152,7 +156,7 @@ def test_a_short_retention_needs_the_word_of_a_person(lake: Lake) -> None:
     LogBuilder(lake.store, "bronze/u").create(properties=hours).append([("a", 1)]).store_data()
     for word in ("", table_of("bronze/u").vacuum.accepts_short_retention):
         with (
-            pytest.raises(Refused, match="its retention is 24 h, under a week")
+            pytest.raises(Refused, match="retention of 24 h is shorter than a week")
             if not word
             else nullcontext()
         ):
@@ -368,7 +372,7 @@ def test_the_undoing_of_a_compaction_holds_nothing_for_those_who_follow_the_chan
     table = table_of("bronze/u")
     reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
     known = gather(LakeFacts(lake, [table, reader, TABLE]), table)
-    assert known is not None and (known.facts.held != "") == is_held
+    assert known is not None and (known.facts.needed_because != "") == is_held
 
 
 @pytest.mark.parametrize(("consumed", "is_held"), [(1, True), (2, False)])
@@ -389,8 +393,8 @@ def test_rows_that_moved_to_the_archive_unread_are_held_for_those_who_follow_the
     table = table_of("bronze/u")
     reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
     known = gather(LakeFacts(lake, [table, reader, TABLE]), table)
-    assert known is not None and (known.facts.held != "") == is_held
-    assert not is_held or (known.facts.held_ms or 0) <= late_ms
+    assert known is not None and (known.facts.needed_because != "") == is_held
+    assert not is_held or (known.facts.needed_since_ms or 0) <= late_ms
 
 
 @pytest.mark.parametrize(
@@ -468,7 +472,9 @@ def test_the_clock_of_another_world_stops_the_vacuum(
     clock.check_clock(lake, KEY)
     for off_ms in (400_000, -400_000):
         monkeypatch.setattr(clock, "now_ms", lambda off_ms=off_ms: now_ms() + off_ms)
-        with pytest.raises(Refused, match=r"this machine's clock is -?400 s off"):
+        with pytest.raises(
+            Refused, match=r"this machine's clock and the storage's clock differ by 400 s"
+        ):
             clock.check_clock(lake, KEY)
 
 
@@ -485,17 +491,17 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
         assert found is not None
         return found
 
-    found, why = rehearsed(), "it was written again since it was listed"
+    found, why = rehearsed(), "it was written again after it was listed"
     assert paths(found) == ["d=1/gone"]
     assert (
         found.sentence.startswith("no version has needed 1 file (30 B) since ")
         and "and 0 of them never belonged to any version" in found.sentence
     )
-    assert found.notes == (f"1 file(s) of the plan stay, like d=1/orphan: {why}",)
+    assert found.notes == (f"1 file of the plan will stay, for example d=1/orphan: {why}",)
     lake.store.put(f"{KEY}/d=1/gone", b"x" * 31)
     found = rehearsed()
     assert (found.reason, found.seconds, paths(found)) == (Reason.ALL_STAY, 0.0, [])
-    assert found.notes == (f"2 file(s) of the plan stay, like d=1/gone: {why}",)
+    assert found.notes == (f"2 files of the plan will stay, for example d=1/gone: {why}",)
 
 
 def test_what_a_compaction_removed_stays_until_its_rows_were_compared(lake: Lake) -> None:

@@ -263,7 +263,7 @@ def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(
     put_back(lake)
     with pytest.raises(
         Broken,
-        match=r"the last vacuum saw a version 2 that is no longer in the log, .* an older copy was put in its place",
+        match=r"the log was replaced by an older copy\. The last vacuum saw version 2; .* no longer has",
     ):
         planned(lake, mode)
     lake.store.delete([f"{KEY}/_delta_log/{3:020}.json"])
@@ -295,7 +295,7 @@ def test_a_reader_that_is_ahead_of_the_log_stops_it(lake: Lake, story: LogBuilde
     _older(lake)
     with pytest.raises(
         Broken,
-        match="silver/r has read version 2, which is no longer in the log: an older copy was put in its place",
+        match=r"replaced by an older copy\. silver/r has read version 2, which is no longer in the log",
     ):
         gather(LakeFacts(lake, [TABLE, reader]), TABLE)
 
@@ -432,7 +432,7 @@ def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(
     monkeypatch.setattr(second_opinion, "kept_by_deltalake", lambda *_: kept)
     assert [each.name for each in confirmed_by_delta(lake, nobody, facts, found)] == ["d=1/gone"]
     kept.add("d=1/gone")
-    with pytest.raises(Broken, match=r"Delta would delete none of the 2 file\(s\)"):
+    with pytest.raises(Broken, match=r"Delta would keep the whole plan \(2 files, for example"):
         confirmed_by_delta(lake, nobody, facts, found)
     names = {f"file:/lake/{KEY}/{name}": name for name in PAST}
     where: dict[str, str] = {"location": f"file:/lake/{KEY}", "table": KEY}
@@ -441,7 +441,7 @@ def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(
     }
     with pytest.raises(
         Broken,
-        match=rf"Delta would delete file:/lake/{KEY}/d=1/live, which it was not asked about\. Nothing was deleted",
+        match=rf"Delta would delete file:/lake/{KEY}/d=1/live, a file that the plan does not contain\. Nothing was deleted",
     ):
         delta_dry_run.confirmed_names([*names, f"file:/lake/{KEY}/d=1/live"], names, **where)
 
@@ -461,7 +461,7 @@ def test_more_than_one_vacuum_takes_goes_with_the_next(
     all_gone = set[str]()
     for left in (1, 0):
         found = planned(lake, "FULL")
-        assert (found.file_count, found.left_count) == (1, left)
+        assert (found.file_count, found.over_limit_count) == (1, left)
         gone, work = carried_out(lake, found)
         assert work.record(known_of(lake).facts, found, has_ended_well=True).record.is_complete == (
             left == 0
@@ -523,7 +523,7 @@ def test_a_clock_of_another_world_stops_it_before_anything_goes(
 ) -> None:
     monkeypatch.setattr(clock, "now_ms", lambda: now_ms() + 400_000)
     before = files(lake)
-    with pytest.raises(Refused, match="clock is 400 s off"):
+    with pytest.raises(Refused, match="the storage's clock differ by 400 s"):
         run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE)  # type: ignore[arg-type]  # nobody is asked
     assert files(lake) == before and vacuum_records(lake.store, KEY) == ()
 

@@ -10,6 +10,7 @@ from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.reconcile import TableShares
 from lakehouse.core.settings import parse_settings
+from lakehouse.core.text import count_of
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse_tests import log_builder
@@ -160,7 +161,7 @@ def test_a_table_at_the_root_of_the_lake_holds_back_every_vacuum(lake: Lake) -> 
     (Path(lake.settings.root) / "x/_delta_log").rename(Path(lake.settings.root) / "_delta_log")
     with pytest.raises(
         Refused,
-        match=r"is a Delta table itself, and may read files of any table in it\. Move that table into a folder",
+        match=r"is itself a Delta table, which may read files of every table .*\. Move the table at the root",
     ):
         planned(lake, "FULL")
 
@@ -176,7 +177,7 @@ def test_what_a_clone_reads_of_a_table_whose_folder_is_a_link_stays(lake: Lake) 
     found = planned(lake, "FULL", TABLE, landed("shared/u/incoming/"))
     assert paths(found) == ["d=1/gone"]
     assert found.notes == (
-        "1 file(s) below shared/u/incoming/ stay: a declared table loads from there",
+        "1 file below shared/u/incoming/ will stay, because a declared table loads from there",
     )
 
 
@@ -248,7 +249,7 @@ def test_landed_files_stay_where_the_landing_is_a_link_into_a_table(lake: Lake, 
     found = planned(lake, mode, TABLE, landed("landing/orders/"))
     assert paths(found) == PAST
     assert found.notes == (
-        f"1 file(s) below {KEY}/incoming/ stay: a declared table loads from there",
+        f"1 file below {KEY}/incoming/ will stay, because a declared table loads from there",
     )
 
 
@@ -260,8 +261,10 @@ def test_a_stray_key_that_looks_like_a_log_stops_no_vacuum_and_is_named(lake: La
         found = planned(lake, mode)
         assert paths(found) == []
         count = 1 if mode == "LITE" else 2
-        said = f"{count} unneeded file(s) below {KEY}/d=1/ stay, because {KEY}/d=1/_delta_log/x makes the folder look like another table"
-        assert found.notes == (f"{said}. If it is not a table, delete that key",)
+        files = count_of(count, "unneeded file")
+        said = f"{files} below {KEY}/d=1/ will stay, because the folder looks like another table"
+        key = f"{KEY}/d=1/_delta_log/x"
+        assert found.notes == (f"{said}. If it is not a table, delete {key}",)
 
 
 @pytest.mark.parametrize(

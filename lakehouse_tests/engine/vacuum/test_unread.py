@@ -104,7 +104,7 @@ def test_a_clone_that_cannot_be_read_stops_those_it_borrows_from_and_no_others(
     other.store_data().delete(["gone"])
     damage(neighbour(lake, spelling.format(root=Path(lake.settings.root).resolve())))
     age(lake)
-    told = f"vacuum of {KEY}: {NEIGHBOUR} cannot be read, so it may borrow files of {KEY} .* possible again once {NEIGHBOUR} can be read"
+    told = f"vacuum of {KEY}: {NEIGHBOUR} cannot be read: .* may read files of {KEY} .* either repair {NEIGHBOUR}, or move it"
     with pytest.raises(Refused, match=told):
         planned(lake, "FULL")
     assert paths(planned(lake, "FULL", table_of("bronze/u"))) == ["gone"]
@@ -119,7 +119,7 @@ def test_a_deletion_vector_elsewhere_is_borrowed_too(lake: Lake) -> None:
             story.checkpoint().append([("own3", 1)]).append([("own4", 1)]).forget_before(4).lose(4)
         else:
             spoiled(story, 3, b"")
-        with pytest.raises(Refused, match=f"{NEIGHBOUR} cannot be read, so it may borrow"):
+        with pytest.raises(Refused, match=f"{NEIGHBOUR} cannot be read: .* may read files"):
             planned(lake, "FULL")
 
 
@@ -155,9 +155,7 @@ def test_a_log_that_does_not_show_whether_it_is_a_clone_stops_all(
 ) -> None:
     damage(neighbour(lake, "own0"))
     age(lake)
-    with pytest.raises(
-        Refused, match=f"{NEIGHBOUR} cannot be read, so it may borrow files of {KEY}"
-    ):
+    with pytest.raises(Refused, match=f"{NEIGHBOUR} cannot be read: .* may read files of {KEY}"):
         planned(lake, "FULL")
 
 
@@ -169,6 +167,6 @@ def test_a_folder_of_tables_that_cannot_be_read_stops_those_whose_files_it_reads
     story.append([("x", 1)])
     spoiled(story, 2, b"")
     age(lake)
-    with pytest.raises(Refused, match=f"bronze cannot be read, so it may borrow files of {KEY}"):
+    with pytest.raises(Refused, match=f"bronze cannot be read: .* bronze may read files of {KEY}"):
         planned(lake, "FULL")
     assert paths(planned(lake, "FULL", table_of("bronze/u"))) == ["a"]
