@@ -142,7 +142,7 @@ def test_a_port_of_somebody_else_is_refused_by_number_and_setting(tmp_path: Path
         settings = replace(own_settings(tmp_path), spark_port=other.getsockname()[1])
         with pytest.raises(
             Refused,
-            match=f"port {settings.spark_port} .* is in use by another program. Set LAKEHOUSE_SPARK_PORT",
+            match=f"port {settings.spark_port}, .* is in use by another program. Set LAKEHOUSE_SPARK_PORT",
         ):
             server.start(settings)
     assert server.status(settings).condition == "stopped"

@@ -28,7 +28,7 @@ def test_without_a_report_one_is_told_to_scan_and_one_that_is_too_old_is_refused
     assert "lakehouse inventory scan" in stored.refused("inventory", "report")
     stored.run("inventory", "scan")
     assert stored.run("inventory", "report", "--max-age", "1").exit_code == 0
-    assert "at most 0 h allowed" in stored.refused("inventory", "report", "--max-age", "0")
+    assert "(limit 0 h)" in stored.refused("inventory", "report", "--max-age", "0")
 
 
 def test_the_report_tells_where_the_bytes_lie(stored: Terminal) -> None:
