@@ -218,7 +218,7 @@ def test_nothing_is_written_that_would_stop_the_next_command(
         for name, path in (("a", "events"), ("b", "events/deep"))
     ]
     settings = parse_settings(terminal.environ, base=warehouse)
-    with pytest.raises(Refused, match=r"in the folder of silver/a"):
+    with pytest.raises(Refused, match=r"in the folder of the table silver/a"):
         write_adopted(settings, tables[1:], beside={"silver/a": tables[0]})
     assert not (terminal.home / "adopted.toml").exists()
 
@@ -272,7 +272,7 @@ def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherev
 ) -> None:
     terminal.home.mkdir(parents=True)
     entries = {
-        f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/a/deep/b"\n': "in the folder of silver/a",
+        f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/a/deep/b"\n': "in the folder of the table silver/a",
         f'["silver/a"]\nuri = "{terminal.root}/bronze/orders"\n': "in the lake",
         '["bronze/orders"]\nuri = "/data/orders"\n': "is also declared in lakehouse_tests.cli.example",
     }

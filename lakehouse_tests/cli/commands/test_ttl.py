@@ -56,7 +56,7 @@ def test_the_plan_names_steps_rows_and_when_they_are_gone(expiring: Terminal) ->
     ]
     shown = expiring.run("ttl", "plan", "bronze/sessions").stdout
     assert shown.startswith(
-        "bronze/sessions: all rows of 1 file (100 B), and some of up to 1 file (200 B): they are "
+        "bronze/sessions: all rows of 1 file (100 B), and some of up to 1 file (200 B): "
         "from before 2026-02-08 12:00 UTC, 30 days before the newest row (2026-03-10 12:00 UTC)\n"
     )
     assert "at least 10 and at most 30 rows are deleted in 2 steps" in shown
