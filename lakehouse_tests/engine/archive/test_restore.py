@@ -75,7 +75,7 @@ def test_chosen_partitions_become_a_new_table_and_stay_in_the_archive(
     place = str(tmp_path / "new")
     request = RestoreRequest(target=place, values=[{"day": DAY_2}])
     plan = plan_restore(lake, TABLE, request)
-    assert plan.sentence.startswith("1 partition of the archive (1 rows in 1 file, ")
+    assert plan.sentence.startswith("copies 1 partition of the archive (1 rows in 1 file, ")
     assert plan.notes == ()
     outcome = restored(lake, spark, request)
     assert (outcome.version_after, outcome.plan.row_count) == (0, 1)

@@ -353,7 +353,7 @@ def test_a_table_in_a_folder_that_deltalake_misreads_is_refused(tmp_path: Path) 
     uri = str(tmp_path / "a%20b")
     shutil.copytree(source, uri)
     lake = lake_with(adopted(uri), tmp_path / "home")
-    with pytest.raises(Broken, match="deltalake opened another table"):
+    with pytest.raises(Broken, match="deltalake opened a wrong table"):
         compact(lake, no_spark, adopted(uri))
     assert lake.facts(KEY).snapshot.version == 3  # type: ignore[union-attr]
 

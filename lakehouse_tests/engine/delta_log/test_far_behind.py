@@ -143,12 +143,12 @@ OTHER_WAYS = [
     (
         states,
         {"keys": ["id", "state"]},
-        r'merged by \["id"\], .* merged by \["id", "state"\]: .* restore the declaration',
+        r'merged by \["id"\], .* merged by \["id", "state"\], so .* restore the declaration',
     ),
-    (states, {"keys": None}, r'merged by \["id"\], .* appended: '),
-    (states, {"inputs": {}}, r'merged by \["id"\], .* overwritten: '),
-    (copies, {"keys": ["id"]}, r'appended, .* merged by \["id"\]: .* restore the declaration'),
-    (copies, {"inputs": {}}, "appended, .* overwritten: "),
+    (states, {"keys": None}, r'merged by \["id"\], .* appended, so '),
+    (states, {"inputs": {}}, r'merged by \["id"\], .* overwritten, so '),
+    (copies, {"keys": ["id"]}, r'appended, .* merged by \["id"\], so .* restore the declaration'),
+    (copies, {"inputs": {}}, "appended, .* overwritten, so "),
 ]
 
 

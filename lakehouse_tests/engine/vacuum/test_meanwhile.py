@@ -43,7 +43,7 @@ from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 
 MODES = ("FULL", "INVENTORY", "LITE")
-AGAIN = "it was written again since it was listed"
+AGAIN = "it was written again after it was listed"
 INSIDE = "a table was created in its folder meanwhile"
 DAY_SECONDS = 86_400
 LONGER = {"delta__deletedFileRetentionDuration": "interval 5000 days"}
