@@ -176,8 +176,12 @@ def _of_rows() -> list[Landed]:
         files += [
             rows_file(format, "good", whole, loaded, 2),
             rows_file(format, "empty", write(rows[:0]), {}).unread("it contains no record"),
-            rows_file(format, "cut", whole[:-20], {}).unread(f"it is no {format} file"),
-            rows_file(format, "another format", b'{"id":1}', {}).unread(f"it is no {format} file"),
+            rows_file(format, "cut", whole[:-20], {}).unread(
+                f"the file cannot be read to its end as {format} ("
+            ),
+            rows_file(format, "another format", b'{"id":1}', {}).unread(
+                f"the file cannot be read to its end as {format} ("
+            ),
             rows_file(format, "bomb", write(bomb), {}).unread(unpacked),
             rows_file(format, "bomb in parts", write(bomb, "snappy"), {}).unread(unpacked),
         ]

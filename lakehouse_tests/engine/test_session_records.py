@@ -42,6 +42,6 @@ def test_a_damaged_session_record_is_broken_and_named_with_the_way_out(content: 
     store.put("_lakehouse/sessions/bronze/events.json", content)
     with pytest.raises(
         Broken,
-        match=r"_lakehouse/sessions/bronze/events\.json.*\. Stop .*lakehouse server stop.*, then delete this record",
+        match=r"_lakehouse/sessions/bronze/events\.json.*\. First stop .*lakehouse server stop.*, then delete this record",
     ):
         session_of(store, KEY)

@@ -415,7 +415,8 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
     )
     assert {"archive/bronze/sales_orders", "ttl/bronze/sales_orders"} < assets_of(made)
     with pytest.raises(
-        Refused, match=r"the archive of silver/sales_orders, a table on S3, would be on this machine's"
+        Refused,
+        match=r"the archive of silver/sales_orders, a table on S3, would be on this machine's",
     ):
         maintain({"sales/orders": "s3://warehouse/orders"}, archive=Archive(), base=project)
     assert sensors_of(made) == {"nightly_observation", "nightly_compaction", "nightly_vacuum"}

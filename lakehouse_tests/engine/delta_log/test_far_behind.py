@@ -238,7 +238,7 @@ def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_
     )
     followed(memory, copies.key, 3)
     expect_verification(memory, events.key, "a mark", version=1)
-    assert read_facts(memory, events.key).held.endswith(
+    assert read_facts(memory, events.key).needed_because.endswith(
         "read them yet: silver/copies, the verification of a compaction"
     )
     known = read_facts(memory, events.key)

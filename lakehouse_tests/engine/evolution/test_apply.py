@@ -95,7 +95,7 @@ def test_a_function_that_uses_the_new_name_too_early_is_refused_in_words(
     session = TableSession(lake=lake, spark=spark, table=copies("town"))
     with pytest.raises(
         Refused,
-        match=r"name `town` cannot be resolved.* Use `lakehouse evolve plan bronze/shops`: an",
+        match=r"name `town` cannot be resolved.* Use `lakehouse evolve plan bronze/shops` to see whether an input waits",
     ):
         propose(session, [FIRST, session.table])
     assert "JVM stacktrace" not in "".join(capfd.readouterr())

@@ -330,7 +330,9 @@ def test_a_small_parquet_file_that_decodes_to_more_than_the_limit_gives_no_recor
     pool = pa.proxy_memory_pool(default)
     pa.set_memory_pool(pool)
     try:
-        with pytest.raises(Unreadable, match=f"it unpacks to more than {limit} bytes; land it in"):
+        with pytest.raises(
+            Unreadable, match=f"it unpacks to more than {limit} bytes; land its records in"
+        ):
             given_before.extend(read_rows(data, LANDING["parquet"], max_content_bytes=limit))
     finally:
         pa.set_memory_pool(default)
@@ -342,7 +344,9 @@ def test_a_small_parquet_file_that_decodes_to_more_than_the_limit_gives_no_recor
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy"])
 def test_avro_of_several_blocks_is_read_up_to_the_limit(codec: str) -> None:
     assert values(avro(codec=codec), "avro") == ROWS
-    with pytest.raises(Unreadable, match="it unpacks to more than 20000 bytes; land it in"):
+    with pytest.raises(
+        Unreadable, match="it unpacks to more than 20000 bytes; land its records in"
+    ):
         next(read_rows(avro(codec=codec), LANDING["avro"], max_content_bytes=20_000))
 
 

@@ -598,7 +598,7 @@ def test_loaded_files_are_not_taken_away_from_another_table() -> None:
     )
     with pytest.raises(
         Refused,
-        match=r"Table bronze/orders: after_load is 'delete', but bronze/more also reads landing/orders/more/",
+        match=r"Table bronze/orders: after_load is 'delete', but bronze/more also loads from landing/orders/more/",
     ):
         module_tables([module])
     module.__dict__.update(one=replace(DELETED, source=replace(DELETED.source, after_load="keep")))
