@@ -82,7 +82,10 @@ def parse_records(
     text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
     parse = _parsed_csv if landing.records_are_csv else _parsed_json
     parsed, values = parse(text, landing, lines)
-    parsed_lines = with_undeclared(lines, added).withColumn(_PARSED, parsed)
+    # Spark would copy the parser into each condition on a parsed value, and parse a record once per
+    # copy. It does not copy an expression that is not deterministic. The id is never negative.
+    parsed_once = F.when(F.monotonically_increasing_id() >= 0, parsed)
+    parsed_lines = with_undeclared(lines, added).withColumn(_PARSED, parsed_once)
     columns = [each.column.alias(name, metadata=each.metadata) for name, each in values.items()]
     reason = _reason(landing, added, values).alias(REASON)
     rows = parsed_lines.select(
