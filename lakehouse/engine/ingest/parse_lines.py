@@ -24,7 +24,7 @@ from lakehouse.engine.ingest.undeclared_columns import (
 )
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark.frames import literal_path
+from lakehouse.engine.spark.frames import evaluated_once, literal_path
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -82,10 +82,7 @@ def parse_records(
     text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
     parse = _parsed_csv if landing.records_are_csv else _parsed_json
     parsed, values = parse(text, landing, lines)
-    # Spark would copy the parser into each condition on a parsed value, and parse a record once per
-    # copy. It does not copy an expression that is not deterministic. The id is never negative.
-    parsed_once = F.when(F.monotonically_increasing_id() >= 0, parsed)
-    parsed_lines = with_undeclared(lines, added).withColumn(_PARSED, parsed_once)
+    parsed_lines = with_undeclared(lines, added).withColumn(_PARSED, evaluated_once(parsed))
     columns = [each.column.alias(name, metadata=each.metadata) for name, each in values.items()]
     reason = _reason(landing, added, values).alias(REASON)
     rows = parsed_lines.select(

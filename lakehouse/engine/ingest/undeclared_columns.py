@@ -12,6 +12,7 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.records import UNFIT
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.frames import evaluated_once
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def with_undeclared(lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFr
     columns = [f"{quote(column.name)} {column.type}" for column in _typed(added)]
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _ADDED_CORRUPT}
     ddl = ", ".join([*columns, f"{_ADDED_CORRUPT} STRING"])
-    return lines.withColumn(_ADDED, F.from_json(UNDECLARED, ddl, options))
+    return lines.withColumn(_ADDED, evaluated_once(F.from_json(UNDECLARED, ddl, options)))
 
 
 def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[Column]":

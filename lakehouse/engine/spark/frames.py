@@ -82,6 +82,15 @@ def content_hash(fields: "Sequence[StructField]") -> "Column":
     return F.xxhash64(*hashed)
 
 
+def evaluated_once(column: "Column") -> "Column":
+    """The same column, which Spark evaluates once per row, as for the result of a parser.
+
+    Spark copies a deterministic expression into each condition that refers to it, and evaluates
+    each copy. It does not copy an expression with a row's id. The id is never negative.
+    """
+    return F.when(F.monotonically_increasing_id() >= 0, column)
+
+
 def literal_path(path: str) -> str:
     """The path, escaped so that Spark's file readers do not read it as a pattern."""
     return _GLOB.sub(r"\\\g<0>", path)
