@@ -236,7 +236,7 @@ def _quick_lists() -> None:
     ) -> tuple[list[Any], bool, str | None]:
         del self
         with _NAMES_LOCK:
-            return page(
+            return _page(
                 names(bucket.keys),
                 bucket,
                 prefix or "",
@@ -245,34 +245,34 @@ def _quick_lists() -> None:
                 max_keys,
             )
 
-    def page(
-        ordered: _Names,
-        bucket: FakeBucket,
-        begin: str,
-        delimiter: str | None,
-        after: str,
-        max_keys: int,
-    ) -> tuple[list[Any], bool, str | None]:
-        found = list[Any]()
-        place = max(bisect_left(ordered, begin), bisect_right(ordered, after) if after else 0)
-        last = ""
-        while place < len(ordered) and ordered[place].startswith(begin):
-            if len(found) == max_keys:
-                return found, True, last
-            name = ordered[place]
-            folder, slash, _ = (
-                name[len(begin) :].partition(delimiter) if delimiter else (name, "", "")
-            )
-            if slash:
-                found.append(f"{begin}{folder}{slash}")
-                last = f"{begin}{folder}{slash}{_LAST}"
-                place = bisect_right(ordered, last)
-            else:
-                found.append(bucket.keys[name])
-                last, place = name, place + 1
-        return found, False, None
-
     Keys.setlist, Keys.pop, S3Backend.list_objects_v2 = setlist, pop, list_objects_v2  # type: ignore[method-assign, assignment]
+
+
+def _page(
+    ordered: _Names,
+    bucket: FakeBucket,
+    begin: str,
+    delimiter: str | None,
+    after: str,
+    max_keys: int,
+) -> tuple[list[Any], bool, str | None]:
+    """The objects and folders of one page, whether more follow, and the last name."""
+    found = list[Any]()
+    place = max(bisect_left(ordered, begin), bisect_right(ordered, after) if after else 0)
+    last = ""
+    while place < len(ordered) and ordered[place].startswith(begin):
+        if len(found) == max_keys:
+            return found, True, last
+        name = ordered[place]
+        folder, slash, _ = name[len(begin) :].partition(delimiter) if delimiter else (name, "", "")
+        if slash:
+            found.append(f"{begin}{folder}{slash}")
+            last = f"{begin}{folder}{slash}{_LAST}"
+            place = bisect_right(ordered, last)
+        else:
+            found.append(bucket.keys[name])
+            last, place = name, place + 1
+    return found, False, None
 
 
 class _Silent(WSGIRequestHandler):

@@ -56,16 +56,7 @@ def alert_sensors(
         budget.begin()
         try:
             before = read_alerts(bounded.store, name)
-            paused = _paused(bounded)
-            scores = _scores(context.instance, tables)
-            done_ms = _done_ms(context.instance, daily, paused)
-            existing = [table for table in tables if scores[table.key] is not None]
-            facts = AlertFacts(
-                checks=_checks(context, checked),
-                scores=scores,
-                done_ms=done_ms,
-                waits_ms=_waits_ms(context.instance, existing, done_ms),
-            )
+            facts = _facts(context, bounded, tables, daily=daily, checked=checked)
             now = now_ms()
             problem = ""
             alerts = next_alerts(before, facts, now_ms=now)
@@ -90,6 +81,26 @@ def alert_sensors(
         return dg.SkipReason(f"{firing}; {'a message was delivered' if message else 'no news'}")
 
     return [watch]
+
+
+def _facts(
+    context: dg.SensorEvaluationContext,
+    lake: Lake,
+    tables: Sequence[Table],
+    *,
+    daily: Collection[dg.AssetKey],
+    checked: Collection[dg.AssetKey] | None,
+) -> AlertFacts:
+    """The results of checks, the scores, and the times of daily upkeep."""
+    scores = _scores(context.instance, tables)
+    done_ms = _done_ms(context.instance, daily, _paused(lake))
+    existing = [table for table in tables if scores[table.key] is not None]
+    return AlertFacts(
+        checks=_checks(context, checked),
+        scores=scores,
+        done_ms=done_ms,
+        waits_ms=_waits_ms(context.instance, existing, done_ms),
+    )
 
 
 def _paused(lake: Lake) -> set[str]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from typing import Any
 
 import dagster as dg
 
@@ -62,12 +63,7 @@ def compaction_sensor(
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
     records = JournalCache(bounded.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
-    job = dg.define_asset_job(
-        f"{name.removesuffix('_sensor')}s",
-        selection=dg.AssetSelection.assets(*(compaction_key(table) for table in tables)),
-        description="Compacts the tables of one request, one after the other, in one process.",
-        executor_def=dg.in_process_executor,
-    )
+    job = _compactions_job(name, tables)
 
     @dg.sensor(
         name=name,
@@ -103,6 +99,15 @@ def compaction_sensor(
         )
 
     return weigh
+
+
+def _compactions_job(sensor: str, tables: Sequence[Table]) -> Any:
+    return dg.define_asset_job(
+        f"{sensor.removesuffix('_sensor')}s",
+        selection=dg.AssetSelection.assets(*(compaction_key(table) for table in tables)),
+        description="Compacts the tables of one request, one after the other, in one process.",
+        executor_def=dg.in_process_executor,
+    )
 
 
 def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.ScheduleDefinition]:

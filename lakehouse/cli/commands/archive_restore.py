@@ -48,7 +48,7 @@ _DAY = click.DateTime(["%Y-%m-%d"])
 @click.option("--dry-run", is_flag=True, help="Show the plan only; starts no JVM.")
 @json_option
 def restore_command(table: str, dry_run: bool, as_json: bool, **chosen: Any) -> None:
-    """Bring archived partitions of TABLE back: all, or those that the options select.
+    """Restore all archived partitions of TABLE, or those that the options select.
 
     With --to they become a new table, and the archive keeps them. With --into-source they return to
     TABLE in one commit, and leave the archive. Tables downstream do not read them again.

@@ -38,7 +38,7 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     """Show file counts and health scores, worst table first; no JVM.
 
     The score of each TABLE (default: all) is 0 to 100. Small files have less than three quarters of
-    the target size. Mergeable files are those that a compaction would really remove. TABLE may also
+    the target size. Mergeable files are the files that a compaction would remove. TABLE may also
     be the ADDRESS of a Delta table that is not declared: a folder (/data/orders, ./orders) or
     s3://bucket/orders.
     """
