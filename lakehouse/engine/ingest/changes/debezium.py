@@ -36,6 +36,7 @@ from lakehouse.engine.ingest.undeclared_columns import (
     with_undeclared,
 )
 from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.frames import evaluated_once
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def debezium_lines(
         (F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")).alias(key)
         for key in keys
     ]
-    parsed = with_undeclared(lines, added).withColumn(event.root, parsed_event)
+    parsed = with_undeclared(lines, added).withColumn(event.root, evaluated_once(parsed_event))
     rows = parsed.select(
         *[event.value(name).alias(name) for name in fields],
         *ORIGIN,
