@@ -1,7 +1,7 @@
 """Starts the Spark Connect server for a plain `dagster dev`, and ends both together.
 
-1. A run finds the `dagster dev` process among its ancestors and records this process in
-   `<home>/server/dagster_dev/`.
+1. A run finds the `dagster dev` process among its ancestors and records its pid and start time
+   in `<home>/server/dagster_dev/`.
 2. If no server runs, the run starts a companion (`python -m lakehouse.runtime.dagster_dev`) in a
    separate session, and waits.
 3. The companion holds a lock, so each home has at most one. It supervises the server while a
@@ -83,9 +83,7 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
     dagster_dev = find_dagster_dev()
     if settings.spark != "server" or dagster_dev is None:
         return None
-    note = _notes(settings) / str(dagster_dev.pid)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text(dagster_dev.born)
+    record(settings, dagster_dev)
     state = status(settings)
     if state.is_running or state.supervisor is not None or _has_supervisor(settings):
         return None
@@ -99,6 +97,29 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
             stderr=output,
             start_new_session=True,  # a Ctrl-C in the terminal does not reach it
         )
+
+
+def record(settings: Settings, dagster_dev: Process) -> None:
+    """Records a `dagster dev`, for which the companion keeps the server running.
+
+    Each run records it again. All of the record is the name of an empty file, so the companion
+    never reads a half-written one: it would end all runs of a `dagster dev` that it did not know.
+    """
+    _records(settings).mkdir(parents=True, exist_ok=True)
+    (_records(settings) / f"{dagster_dev.pid} {dagster_dev.born}").touch()
+
+
+def recorded(settings: Settings) -> list[Process]:
+    """The recorded `dagster dev` processes that are alive; deletes the records of the others."""
+    living: list[Process] = []
+    for file in _records(settings).iterdir():
+        pid, _, born = file.name.partition(" ")
+        process = Process(pid=int(pid), born=born)
+        if process.is_alive:
+            living.append(process)
+        else:
+            file.unlink(missing_ok=True)
+    return living
 
 
 def server_sentence(settings: Settings) -> str | None:
@@ -135,7 +156,7 @@ def accompany(settings: Settings, say: Callable[[str], None]) -> None:
         Refused, Broken, Transient: the server cannot be started.
     """
     with contextlib.suppress(BlockingIOError), hold_lock(_lock(settings), seconds=0):
-        while _noted(settings):
+        while recorded(settings):
             if status(settings).supervisor is not None:
                 time.sleep(0.5)  # a command supervises the server and will end it
                 continue
@@ -176,24 +197,12 @@ def _wait_for_the_end(
 
 def _living_descendants(settings: Settings) -> dict[Process, set[Process]]:
     """The descendants of each recorded `dagster dev` that is alive."""
-    return {dagster_dev: _descendants(dagster_dev) for dagster_dev in _noted(settings)}
+    return {dagster_dev: _descendants(dagster_dev) for dagster_dev in recorded(settings)}
 
 
 def _is_expected(settings: Settings) -> bool:
     """Whether the server will start, by its supervisor or by our `dagster dev`'s companion."""
     return status(settings).supervisor is not None or find_dagster_dev() is not None
-
-
-def _noted(settings: Settings) -> list[Process]:
-    """The recorded `dagster dev` processes that are alive; deletes the records of the others."""
-    living: list[Process] = []
-    for note in _notes(settings).iterdir():
-        process = Process(pid=int(note.name), born=note.read_text())
-        if process.is_alive:
-            living.append(process)
-        else:
-            note.unlink(missing_ok=True)
-    return living
 
 
 def _descendants(process: Process) -> set[Process]:
@@ -230,7 +239,7 @@ def _has_supervisor(settings: Settings) -> bool:
     return False
 
 
-def _notes(settings: Settings) -> Path:
+def _records(settings: Settings) -> Path:
     return folder(settings) / "dagster_dev"
 
 

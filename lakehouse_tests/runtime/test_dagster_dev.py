@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +14,13 @@ import pytest
 
 from lakehouse.core.settings import Settings
 from lakehouse.runtime import server
-from lakehouse.runtime.dagster_dev import is_dagster_dev, request_server, server_sentence
+from lakehouse.runtime.dagster_dev import (
+    is_dagster_dev,
+    record,
+    recorded,
+    request_server,
+    server_sentence,
+)
 from lakehouse.runtime.processes import identify, port_is_free
 from lakehouse_tests.conftest import own_settings, wait_until
 
@@ -86,6 +93,19 @@ def test_a_server_that_cannot_start_is_an_error_of_the_run_in_its_own_words(tmp_
             said = started.stdout.readline()
     assert f"Refused the Spark Connect server could not be started: port {port}" in said
     assert "Set LAKEHOUSE_SPARK_PORT to a free port" in said
+
+
+def test_a_dagster_dev_that_runs_record_again_and_again_is_known_all_the_time(
+    tmp_path: Path,
+) -> None:
+    settings = own_settings(tmp_path)
+    this = identify(os.getpid())
+    assert this is not None
+    record(settings, this)
+    with ThreadPoolExecutor(1) as others:
+        recording = others.submit(lambda: [record(settings, this) for _ in range(2_000)])
+        while not recording.done():
+            assert recorded(settings) == [this]
 
 
 def test_below_no_dagster_dev_nothing_is_started_nor_waited_for(tmp_path: Path) -> None:
