@@ -33,8 +33,8 @@ from lakehouse.engine.ingest.work_size import are_few, merged_into
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.delta_writes import Transaction, merge_confs
 from lakehouse.engine.spark.key_range import with_key_range
-from lakehouse.engine.spark.session_confs import SHUFFLE_PARTITIONS, confs_for, session_confs
 from lakehouse.engine.spark.statements import optimize
+from lakehouse.engine.spark.temporary_confs import SHUFFLE_PARTITIONS, confs_for, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

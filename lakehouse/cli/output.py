@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehouse.core.costs.figures import FIGURE_HEADS, figures_in
+from lakehouse.core.costs.predicted_and_actual import FIGURE_HEADS, figures_in
 from lakehouse.core.text import printable, size_text, utc_text
 
 # Width of tables that are printed to a pipe. Sentences stay on one line, so that grep finds them.

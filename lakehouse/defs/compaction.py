@@ -24,7 +24,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.scheduling.holds import closed_window
+from lakehouse.core.scheduling.skip_reasons import closed_window
 from lakehouse.defs.dagster_records import pools_at_risk
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.fleet_from_events import REFUSED
@@ -40,7 +40,7 @@ from lakehouse.defs.run_ownership import (
 )
 from lakehouse.engine.adoption.find_tables import is_table
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.holds import hold_now, refuse_held
+from lakehouse.engine.compaction.skip_reasons import hold_now, refuse_held
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import assess, with_account
 

@@ -20,7 +20,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 
 if TYPE_CHECKING:
-    from lakehouse.engine.costs.cost_tables import CostsSession
+    from lakehouse.engine.costs.operations_table import CostsSession
 
 # The metadata key of the month's forecast in USD, by budget scope. The compaction sensor reads it.
 FORECAST_USD = "lakehouse/forecast_usd"
@@ -59,7 +59,7 @@ def _session(
     lake: Lake,
 ) -> "CostsSession":
     """The session in which a run writes a cost table."""
-    from lakehouse.engine.costs.cost_tables import CostsSession
+    from lakehouse.engine.costs.operations_table import CostsSession
 
     return CostsSession(
         lake=lake,
@@ -81,7 +81,7 @@ def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
     def operations(
         context: dg.AssetExecutionContext, spark: LazyPySparkResource
     ) -> dg.MaterializeResult[Any]:
-        from lakehouse.engine.costs.cost_tables import write_operations
+        from lakehouse.engine.costs.operations_table import write_operations
 
         with dagster_words(context):
             costs = _session(context, spark, tables, lake)
@@ -110,7 +110,7 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
     def chargeback(
         context: dg.AssetExecutionContext, spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        from lakehouse.engine.costs.chargeback import write_chargeback
+        from lakehouse.engine.costs.chargeback_table import write_chargeback
         from lakehouse.engine.costs.read_ledger import read_budgets
 
         with dagster_words(context):

@@ -42,9 +42,9 @@ from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.metadata.table import Metadata, sensed_state
 from lakehouse.defs.run_ownership import read_tag, repeated_by_person
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.commit_safety import spark_commits_conditionally
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.lake_owner import spark_commits_conditionally
 
 COST_TAG = "lakehouse/estimate_usd"
 # The tag of a run that was refused before it began. Its value is the run's id, because Dagster

@@ -47,7 +47,7 @@ def report_asset(
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         from lakehouse.engine.report.read import read_page
         from lakehouse.engine.report.stored_pages import NEWEST, store_page
-        from lakehouse.report.page import render_page
+        from lakehouse.report.render_page import render_page
 
         with dagster_words(context):
             lake, tables = everything()

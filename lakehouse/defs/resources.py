@@ -12,11 +12,11 @@ from lakehouse.defs.run_ownership import machine_tag, process_tag
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.open_session import connect, prepare
-from lakehouse.engine.spark.sessions import session_id
+from lakehouse.engine.spark.prepare_session import session_id
 from lakehouse.engine.store.s3_client import ClientOptions, client_options, s3_client
 from lakehouse.runtime.dagster_dev import wait_for_server
 from lakehouse.runtime.extras import is_installed, require
-from lakehouse.runtime.spark_conf import TOKEN_VARIABLE
+from lakehouse.runtime.spark_startup_conf import TOKEN_VARIABLE
 
 if TYPE_CHECKING or is_installed("dagster_pyspark"):
     from dagster_pyspark import LazyPySparkResource

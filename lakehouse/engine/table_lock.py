@@ -1,6 +1,6 @@
 """Locks a table, so that only one process maintains it at a time.
 
-0. The lake must belong to this driver (`lake_owner.py`). Each process checks this once.
+0. The lake must belong to this driver (`commit_safety.py`). Each process checks this once.
 1. A lock on this machine is taken. If the process dies, for any reason, the kernel frees the lock.
 2. If an earlier holder died, its session may still run a statement on the server. We interrupt this
    session, record the interrupted operations, and wait until the operations have ended. If we die,
@@ -31,11 +31,11 @@ from uuid import UUID
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.commit_safety import claim, spark_commits_conditionally
 from lakehouse.engine.journal.records import encoded
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.lake_owner import claim, spark_commits_conditionally
 from lakehouse.engine.spark.errors import is_lost
-from lakehouse.engine.spark.sessions import (
+from lakehouse.engine.spark.prepare_session import (
     interrupt_session,
     over_connect,
     prepare_session,

@@ -18,7 +18,7 @@ from lakehouse.engine.inventory.reconcile_lake import fresh_report
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.open_session import _builder, connect, prepare
-from lakehouse.engine.spark.sessions import prepare_session
+from lakehouse.engine.spark.prepare_session import prepare_session
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum import progress, run

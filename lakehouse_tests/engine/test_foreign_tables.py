@@ -10,14 +10,14 @@ from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.errors import Refused
 from lakehouse.engine import clock
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.lake_owner import (
+from lakehouse.engine.commit_safety import (
     claim,
     refuse_table_of_another_lake,
     refuse_unsafe_commits,
     spark_commits_conditionally,
 )
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse.runtime.log_store import remember_conditions

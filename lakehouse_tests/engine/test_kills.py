@@ -12,9 +12,9 @@ from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import sessions
+from lakehouse.engine.spark import prepare_session
 from lakehouse.engine.spark.open_session import prepare
-from lakehouse.engine.spark.sessions import connection_url, interrupt_session, session_id
+from lakehouse.engine.spark.prepare_session import connection_url, interrupt_session, session_id
 from lakehouse.engine.table_lock import hold, record_session, session_of
 from lakehouse_tests.conftest import type_of_client, wait_until
 from lakehouse_tests.engine.clients import Thrown, new_session, slow_copies, stuck
@@ -94,7 +94,7 @@ def test_a_statement_in_its_commit_is_waited_for_by_all_who_come_while_it_goes_o
     """An interrupt names a statement once, and whoever interrupted it may have given up waiting."""
     with stuck(lake.settings, tmp_path / "table") as session:
         record_session(lake.store, "bronze/t", session_id(session), "write of bronze/t")
-        monkeypatch.setattr(sessions, "_SETTLE_SECONDS", 0)
+        monkeypatch.setattr(prepare_session, "_SETTLE_SECONDS", 0)
         for owner in ("first", "second"):
             with (
                 pytest.raises(Transient, match="has not ended after 0 s"),

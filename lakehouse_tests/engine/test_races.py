@@ -12,7 +12,7 @@ import pytest
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.engine import table_lock
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.sessions import session_id
+from lakehouse.engine.spark.prepare_session import session_id
 from lakehouse.engine.table_lock import hold, record_session, session_of
 from lakehouse.runtime.processes import identify
 from lakehouse.runtime.server_state import folder, remember

@@ -13,7 +13,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
 from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.spark.session_confs import session_confs
+from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import vacuum
 from lakehouse_tests.cli.conftest import Terminal

@@ -20,7 +20,7 @@ from lakehouse.engine.archive.run import run_archive
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake, TableSession, open_lake
 from lakehouse.engine.spark.open_session import connect
-from lakehouse.engine.spark.session_confs import session_confs
+from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.core.archive.example_archive import DAYS

@@ -22,7 +22,7 @@ from lakehouse.engine.archive.read import read_table
 from lakehouse.engine.archive.restore import run_restore
 from lakehouse.engine.archive.run import run_archive
 from lakehouse.engine.lake import Lake, TableSession, open_lake
-from lakehouse.engine.spark.session_confs import session_confs
+from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse_tests.engine.archive.cases import DAYS, KEY, contents_now, facts_now
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
+from lakehouse.engine.commit_safety import refuse_unsafe_commits
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.lake_owner import refuse_unsafe_commits
-from lakehouse.engine.spark.session_confs import session_confs
+from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse_tests.defs.dagster_events import sensor_tick
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.session_confs import OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.engine.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
 from lakehouse.engine.vacuum.kept_versions import remove_pin, set_pin
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import vacuum

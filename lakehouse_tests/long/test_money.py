@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.core.costs.focus import COLUMNS, COSTS
+from lakehouse.core.costs.chargeback_columns import COLUMNS, COSTS
 from lakehouse.core.units import DAY_MS, HOUR_MS
-from lakehouse.engine.costs.chargeback import CHARGEBACK, write_allocated, write_chargeback
-from lakehouse.engine.costs.cost_tables import CostsSession, read_rows
+from lakehouse.engine.costs.chargeback_table import CHARGEBACK, write_allocated, write_chargeback
+from lakehouse.engine.costs.operations_table import CostsSession, read_rows
 from lakehouse.engine.journal.journal import record_vacuum
 from lakehouse.engine.lake import Lake
 from lakehouse_tests import money_oracle

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.engine.compaction import run, spark_content, verify
+from lakehouse.engine.compaction import row_hashes_spark, run, verify
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import events, facts_of, version_of
@@ -31,7 +31,10 @@ def test_a_compaction_whose_files_could_not_be_read_once_stays(
     real, asked = verify.content_sums, list[int]()
 
     def damaged_at_first(
-        lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[spark_content.Side]
+        lake: Lake,
+        spark: "SparkSession",
+        snapshot: Snapshot,
+        sides: Sequence[row_hashes_spark.Side],
     ) -> Any:
         asked.append(len(sides))
         name = f"{events.key}/{sides[-1].files[0].path}"

@@ -9,8 +9,8 @@ from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import json_option, print_grid, show, write_json
 from lakehouse.core.s3_address import S3_ENDPOINTS
 from lakehouse.core.settings import ACCEPTED, SECRET_SETTINGS
+from lakehouse.engine.commit_safety import commits_sentence
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.lake_owner import commits_sentence
 
 # The parameters of a Spark server's address, except these three, are headers. Their values are
 # hidden, since they may be keys.

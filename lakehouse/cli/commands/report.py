@@ -41,7 +41,7 @@ def report_command(out: Path, as_json: bool) -> None:
     if as_json:
         write_json(page.as_json())
         return
-    from lakehouse.report.page import render_page
+    from lakehouse.report.render_page import render_page
 
     html = render_page(page)
     try:

@@ -9,8 +9,8 @@ from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import attributes, json_option, show, tell, write_json
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
+from lakehouse.engine.commit_safety import take_over
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.lake_owner import take_over
 from lakehouse.runtime import server
 from lakehouse.runtime.server import ServerState
 

@@ -12,8 +12,8 @@ from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import show, tell
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
+from lakehouse.engine.commit_safety import claim
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.lake_owner import claim
 from lakehouse.runtime.dagster_files import has_open_runs
 
 

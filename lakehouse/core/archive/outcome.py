@@ -6,7 +6,7 @@ from typing import Any
 
 from lakehouse.core.archive.plan import ArchivePlan
 from lakehouse.core.archive.records import ArchiveOperation
-from lakehouse.core.costs.figures import Figure, figures_as_json
+from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

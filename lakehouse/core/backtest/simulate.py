@@ -39,8 +39,8 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.holds import closed_window, persons_hold, recommend_only
 from lakehouse.core.scheduling.read_losses import OpeningSteps, replaces_all_files
+from lakehouse.core.scheduling.skip_reasons import closed_window, persons_hold, recommend_only
 from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.core.units import MINUTE_MS
 

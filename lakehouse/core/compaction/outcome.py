@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.costs.compaction_history import NO_ERRORS, Account, Entry, errors_as_json
-from lakehouse.core.costs.figures import Figure, figures_as_json
+from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.text import count_of
 

@@ -15,9 +15,9 @@ from lakehouse.core.compaction.bins import (
     live_share,
 )
 from lakehouse.core.compaction.engine_choice import SPARK, EngineChoice, choose_engine
+from lakehouse.core.compaction.optimize_bins import plain_statement, plan_packing
 from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.run_bounds import last_write_ms
-from lakehouse.core.compaction.small_files import plain_statement, plan_packing
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
 from lakehouse.core.costs.compaction_estimate import Estimate, estimate
@@ -237,9 +237,9 @@ def _rewrite(facts: PlanningFacts) -> Rewrite:
     match wanted:
         case BinPacking():
             if facts.policy.engine == "deltalake":
-                from lakehouse.core.compaction.log_order import plan_in_log_order
+                from lakehouse.core.compaction.deltalake_bins import plan_for_deltalake
 
-                return plan_in_log_order(facts)
+                return plan_for_deltalake(facts)
             return plan_purge(facts) or plan_packing(facts)
         case ZOrder():
             return plan_zordering(facts, wanted)

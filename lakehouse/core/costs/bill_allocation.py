@@ -11,9 +11,9 @@ from datetime import UTC, date, datetime
 from decimal import ROUND_DOWN, Decimal
 from typing import Any
 
+from lakehouse.core.costs.chargeback_columns import COLUMNS, COSTS, FOCUS_COLUMNS, SPLIT
 from lakehouse.core.costs.charges import Charge
 from lakehouse.core.costs.exact_amounts import DIGITS, EXACT, rounded
-from lakehouse.core.costs.focus import COLUMNS, COSTS, FOCUS_COLUMNS, SPLIT
 from lakehouse.core.errors import Refused
 
 # The start of a usage type in AWS's bills -> storage class. Other TimedStorage types are STANDARD.

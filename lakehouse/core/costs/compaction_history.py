@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from lakehouse.core.costs.compaction_estimate import requests, run_price
-from lakehouse.core.costs.figures import Figure, share_off
+from lakehouse.core.costs.predicted_and_actual import Figure, share_off
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction, is_news
 from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry

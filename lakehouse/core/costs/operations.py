@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from lakehouse.core.costs.compaction_estimate import run_price
 from lakehouse.core.costs.compaction_history import Entry
-from lakehouse.core.costs.figures import Figure
+from lakehouse.core.costs.predicted_and_actual import Figure
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.delta.commits import ROWS_MOVED, Commit, Commits, moves_rows, written_in
 from lakehouse.core.journal_records import CompactionTry, VacuumRecord

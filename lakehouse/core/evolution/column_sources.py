@@ -9,7 +9,7 @@ from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import History
 from lakehouse.core.delta.snapshot import Column, Snapshot
-from lakehouse.core.evolution.changes import compare
+from lakehouse.core.evolution.declaration_changes import compare
 
 # Spark's simple string for each type name in DDL. Source: Spark's SQL reference, "Data Types"
 _SIMPLE = {

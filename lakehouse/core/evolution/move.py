@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any
 
 from lakehouse.core.costs.compaction_estimate import run_price
-from lakehouse.core.costs.figures import Figure
+from lakehouse.core.costs.predicted_and_actual import Figure
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.move_facts import MovedFiles, MoveFacts, refusal_of, why_kept

@@ -6,8 +6,8 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.write_modes import Append, History, Merge
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.changes import compare
 from lakehouse.core.evolution.column_sources import is_cast
+from lakehouse.core.evolution.declaration_changes import compare
 from lakehouse.core.evolution.plan import NEW_KEY, Kind
 from lakehouse.core.evolution.rebuild import RebuildRequest
 from lakehouse.core.text import first_names

@@ -14,7 +14,6 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import NO_REWRITES, Rewrites, assess_breaker
-from lakehouse.core.scheduling.holds import find_hold, over_budget
 from lakehouse.core.scheduling.ranking import (
     Bounds,
     CompactionCandidate,
@@ -23,6 +22,7 @@ from lakehouse.core.scheduling.ranking import (
     choose_compactions,
 )
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
+from lakehouse.core.scheduling.skip_reasons import find_hold, over_budget
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.text import first_names
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.core.costs.compaction_estimate import run_price
-from lakehouse.core.costs.figures import Figure, figures_as_json
+from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.ttl.plan import TtlPlan

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakehouse.core.costs.figures import Figure, figures_as_json
+from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.vacuum.facts import SECONDS_PER_PAGE
 from lakehouse.core.vacuum.plan import VacuumPlan

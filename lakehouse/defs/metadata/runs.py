@@ -7,7 +7,7 @@ from operator import itemgetter
 import dagster as dg
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.costs.figures import FIGURE_HEADS, Figure
+from lakehouse.core.costs.predicted_and_actual import FIGURE_HEADS, Figure
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.vacuum.outcome import VacuumOutcome

@@ -18,11 +18,11 @@ from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.adoption.find_tables import is_table
-from lakehouse.engine.compaction.holds import compaction_risk
+from lakehouse.engine.commit_safety import refuse_table_of_another_lake
+from lakehouse.engine.compaction.skip_reasons import compaction_risk
 from lakehouse.engine.declared_tables import address_of, checked
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.lake_owner import refuse_table_of_another_lake
 from lakehouse.engine.store import DiskStore, real_address, store_at
 from lakehouse.engine.table_health import health_of
 from lakehouse.engine.vacuum.lake_facts import LakeFacts

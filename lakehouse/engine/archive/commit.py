@@ -17,7 +17,7 @@ from lakehouse.engine.archive.records import (
 )
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.lake import Lake, TableSession
-from lakehouse.engine.spark import session_confs, statements
+from lakehouse.engine.spark import statements, temporary_confs
 
 
 def has_files_of(lake: Lake, facts: TableFacts, operation: ArchiveOperation) -> bool:
@@ -70,12 +70,12 @@ def delete_partitions(
     }
     metadata = json.dumps(written, separators=(",", ":"))
     confs = {
-        session_confs.TRANSACTION_APP: APP_ID,
-        session_confs.TRANSACTION_VERSION: str(operation.number),
-        session_confs.USER_METADATA: metadata,
+        temporary_confs.TRANSACTION_APP: APP_ID,
+        temporary_confs.TRANSACTION_VERSION: str(operation.number),
+        temporary_confs.USER_METADATA: metadata,
     }
     expect_commit(session.lake.store, session.key, operation, snapshot.version)
-    with session_confs.session_confs(session.spark, confs):
+    with temporary_confs.session_confs(session.spark, confs):
         session.spark.sql(statements.delete_rows(snapshot.uri, [predicate]))
 
 

@@ -46,12 +46,12 @@ from lakehouse.engine.archive.commit import verify_delete
 from lakehouse.engine.archive.read import archived_rows, rows_by_file
 from lakehouse.engine.archive.records import archive_contents, record_operation, withdraw_unapplied
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.commit_safety import refuse_unsafe_commits
 from lakehouse.engine.compaction.verify import verify_left
 from lakehouse.engine.lake import Lake, TableSession
-from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction, write_frame
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.spark.session_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
+from lakehouse.engine.spark.temporary_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
 from lakehouse.engine.store import store_at
 from lakehouse.engine.table_lock import hold
 

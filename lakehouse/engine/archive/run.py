@@ -61,14 +61,14 @@ from lakehouse.engine.archive.records import (
 )
 from lakehouse.engine.archive.rewritten import stage_rewritten
 from lakehouse.engine.clock import check_clock, now_ms
-from lakehouse.engine.compaction.spark_content import READ_CONFS
+from lakehouse.engine.commit_safety import refuse_unsafe_commits
+from lakehouse.engine.compaction.row_hashes_spark import READ_CONFS
 from lakehouse.engine.compaction.verify import verify_left
 from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.lake import Lake, TableSession
-from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.spark.session_confs import session_confs
+from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse.engine.table_lock import hold
 
 _TRIES = 3

@@ -42,13 +42,13 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.delivered_files import (
+from lakehouse.engine.compaction.deltalake_delivery import (
     CommitFailedError,
     Location,
     delivered,
     workshop_of,
 )
-from lakehouse.engine.compaction.rewritten_files import (
+from lakehouse.engine.compaction.deltalake_differences import (
     refuse_misread,
     sound_statistics,
     writer_properties,
@@ -72,7 +72,7 @@ _PLAIN_PATH = re.compile(r"([A-Za-z0-9_=-][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_=-][A-Za
 _VERSIONS_TRIED = 50
 
 
-def compact_in_log_order(
+def compact_by_deltalake(
     lake: Lake, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str
 ) -> None:
     """Rewrites the planned files, and commits the result with `user_metadata`.

@@ -13,7 +13,7 @@ from typing import Any
 
 from lakehouse.core.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
-from lakehouse.engine.compaction.spark_content import Side
+from lakehouse.engine.compaction.row_hashes_spark import Side
 from lakehouse.engine.delta_log.statistics import read_statistics
 from lakehouse.engine.store import Store
 

@@ -28,7 +28,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at, temporary_view
-from lakehouse.engine.spark.session_confs import OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.engine.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -42,19 +42,19 @@ from lakehouse.core.delta.partition_values import TypedPartition
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.commit_safety import refuse_table_of_another_lake, refuse_unsafe_commits
 from lakehouse.engine.compaction.failed_attempts import Attempt, failure_recorded, record_try
 from lakehouse.engine.compaction.spark_run import run_statement
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.lake_owner import refuse_table_of_another_lake, refuse_unsafe_commits
 from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.errors import first_line, is_conflict, translated
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 from lakehouse.runtime.server_state import is_cold, note_compaction
-from lakehouse.runtime.spark_conf import cores_of
+from lakehouse.runtime.spark_startup_conf import cores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -220,9 +220,9 @@ def _run(work: _Work, snapshot: Snapshot, planned: CompactionPlan, user_metadata
     """Runs the plan's statement by the plan's engine."""
     lake = work.lake
     if planned.engine.engine == "deltalake":
-        from lakehouse.engine.compaction.deltalake_run import compact_in_log_order
+        from lakehouse.engine.compaction.deltalake_run import compact_by_deltalake
 
-        compact_in_log_order(lake, snapshot, planned, user_metadata)
+        compact_by_deltalake(lake, snapshot, planned, user_metadata)
         return
     if work.spark is None:
         raise Transient(

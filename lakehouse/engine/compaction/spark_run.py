@@ -11,8 +11,8 @@ from lakehouse.core.compaction.bins import (
 )
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.engine.spark import session_confs, statements
-from lakehouse.engine.spark.sessions import task_slots
+from lakehouse.engine.spark import statements, temporary_confs
+from lakehouse.engine.spark.prepare_session import task_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,27 +37,27 @@ def run_statement(
         else statements.partition_predicate(snapshot.columns, planned.partitions)
     )
     confs = {
-        session_confs.UP_TO: str(planned.statement.up_to_bytes),
-        session_confs.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
-        session_confs.USER_METADATA: user_metadata,
+        temporary_confs.UP_TO: str(planned.statement.up_to_bytes),
+        temporary_confs.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
+        temporary_confs.USER_METADATA: user_metadata,
         # A partition value that cannot be cast to its column's type becomes null, not an error.
-        session_confs.ANSI: "false",
-        **session_confs.READ_WHOLE,
+        temporary_confs.ANSI: "false",
+        **temporary_confs.READ_WHOLE,
     }
     match planned.statement:
         case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):
             confs |= {
-                session_confs.SMALLER_THAN: str(smaller_than_bytes),
-                session_confs.DELETED_ROWS: str(ratio),
+                temporary_confs.SMALLER_THAN: str(smaller_than_bytes),
+                temporary_confs.DELETED_ROWS: str(ratio),
             }
-            open_bytes = session_confs.OPEN_BYTES * planned.files_removed
+            open_bytes = temporary_confs.OPEN_BYTES * planned.files_removed
             if planned.bytes_removed < open_bytes and len(planned.bins) < (
                 cores or task_slots(spark)
             ):
                 # Cores would be idle, and opening files takes longer than reading and shuffling.
                 confs |= {
-                    session_confs.READ_BIN_IN_PARALLEL: "true",
-                    session_confs.OPEN_COST: str(session_confs.OPEN_BYTES),
+                    temporary_confs.READ_BIN_IN_PARALLEL: "true",
+                    temporary_confs.OPEN_COST: str(temporary_confs.OPEN_BYTES),
                 }
             statement = statements.optimize(snapshot.uri, predicate)
         case ZOrdering(columns=columns):
@@ -70,5 +70,5 @@ def run_statement(
             raise AssertionError("deltalake runs this plan")
         case _:
             assert_never(planned.statement)
-    with session_confs.session_confs(spark, confs):
+    with temporary_confs.session_confs(spark, confs):
         spark.sql(statement)

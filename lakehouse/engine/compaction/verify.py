@@ -4,7 +4,7 @@
    files are compared, as the log records them (`log_comparison`). If they are equal, the compaction
    is verified without reading data.
 2. Otherwise Spark (or, without a session, this process) counts the rows and sums a hash of their
-   content by partition, before and after each commit (`spark_content`, `arrow_content`).
+   content by partition, before and after each commit (`row_hashes_spark`, `row_hashes_arrow`).
 3. If counts or sums differ, or the added files cannot be read, the version before the commit is
    restored, and the error reports the difference.
 
@@ -32,7 +32,7 @@ from lakehouse.core.delta.commits import Commit, Commits, brought_back_by, predi
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction.log_comparison import equal_by_log
-from lakehouse.engine.compaction.spark_content import (
+from lakehouse.engine.compaction.row_hashes_spark import (
     PartitionSums,
     Side,
     content_sums,
@@ -43,7 +43,7 @@ from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import first_line, is_lost, is_missing
-from lakehouse.engine.spark.session_confs import USER_METADATA, session_confs
+from lakehouse.engine.spark.temporary_confs import USER_METADATA, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

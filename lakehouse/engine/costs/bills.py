@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from lakehouse.core.costs.bill_allocation import select_rows
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
-from lakehouse.engine.costs.chargeback import write_allocated
-from lakehouse.engine.costs.cost_tables import CostsSession
+from lakehouse.engine.costs.chargeback_table import write_allocated
+from lakehouse.engine.costs.operations_table import CostsSession
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.open_session import connect
 

@@ -6,10 +6,10 @@ from datetime import date
 from decimal import Decimal
 
 from lakehouse.core.checks import CheckResult
+from lakehouse.core.costs.chargeback_columns import charge_of
 from lakehouse.core.costs.charges import Charge, of_report, total_usd
 from lakehouse.core.costs.compaction_estimate import usd_per_opening
 from lakehouse.core.costs.exact_amounts import day_of, decimal_of, month_start
-from lakehouse.core.costs.focus import charge_of
 from lakehouse.core.costs.price_book import DEFAULT_CLASS, PriceBook
 from lakehouse.core.costs.summary import (
     FormulaCost,
@@ -20,7 +20,7 @@ from lakehouse.core.costs.summary import (
 )
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.units import DAY_MS
-from lakehouse.engine.costs.chargeback import Estimates, KnownFacts, read_charges
+from lakehouse.engine.costs.chargeback_table import Estimates, KnownFacts, read_charges
 from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.each_table import for_each_table
 from lakehouse.engine.journal.journal import vacuum_records

@@ -8,9 +8,9 @@ alone, the table is refused, and the message names the feature.
 **Safety properties**
 - This package writes nothing.
 - A log whose files contradict each other raises `Broken`: a checkpoint that lacks files would make
-  live files look like orphans (`test_consistency.py`).
+  live files look like orphans (`test_log_contradictions.py`).
 - A checkpoint that cannot be read is ignored only if the rest of the log leads to the same version
-  (`test_consistency.py`).
+  (`test_log_contradictions.py`).
 - A snapshot never mixes two versions: if the log changes during the reading, the log is listed and
   read again (`test_snapshots.py`).
 """
@@ -31,8 +31,8 @@ from lakehouse.engine.delta_log.commits import (
     newest_first,
     read_commits,
 )
-from lakehouse.engine.delta_log.consistency import refuse_contradictions, refuse_wrong_totals
 from lakehouse.engine.delta_log.fold import fold_layout
+from lakehouse.engine.delta_log.log_contradictions import refuse_contradictions, refuse_wrong_totals
 from lakehouse.engine.delta_log.log_segment import (
     LogChanged,
     LogContradiction,

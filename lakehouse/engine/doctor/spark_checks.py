@@ -21,9 +21,9 @@ from lakehouse.engine.doctor.storage_checks import WRITTEN
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import causes_of, first_line, innermost_cause, translated
 from lakehouse.engine.spark.open_session import connect
-from lakehouse.engine.spark.session_confs import session_confs
-from lakehouse.engine.spark.sessions import over_connect
+from lakehouse.engine.spark.prepare_session import over_connect
 from lakehouse.engine.spark.statements import optimize, path_table
+from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse.runtime.log_store import log_store_setting
 
 if TYPE_CHECKING:

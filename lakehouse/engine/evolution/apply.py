@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.evolution.changes import compare
+from lakehouse.core.evolution.declaration_changes import compare
 from lakehouse.core.evolution.in_place import InPlace, in_place_changes
 from lakehouse.core.evolution.move import MoveOutcome
 from lakehouse.core.evolution.plan import Kind

@@ -15,11 +15,11 @@ from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.recorded_code import code_changed_since, recorded_code
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.changes import compare
 from lakehouse.core.evolution.column_sources import columns_without_spark
+from lakehouse.core.evolution.declaration_changes import compare
 from lakehouse.core.evolution.plan import EvolutionPlan, WrittenRows
 from lakehouse.core.evolution.required_values import needs_statistics, required_missing
-from lakehouse.core.ingest import increments
+from lakehouse.core.ingest import derived_increments
 from lakehouse.core.ingest.undeclared import columns_in_force
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.delta_log.log_segment import LogChanged
@@ -94,10 +94,10 @@ def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
     code_since = code_changed_since(recorded, transform_code(table))
     if isinstance(table.write, Overwrite):
         return WrittenRows(code_since=code_since)
-    other = increments.other_way(table, newest_first(lake.store, history))
+    other = derived_increments.other_way(table, newest_first(lake.store, history))
     return WrittenRows(
         way=None if other is None else other[0],
-        declared_way=increments.declared_way(table),
+        declared_way=derived_increments.declared_way(table),
         code_since=code_since,
     )
 

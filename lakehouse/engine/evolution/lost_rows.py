@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from lakehouse.core.delta.commits import is_news
 from lakehouse.core.errors import Broken, Transient
-from lakehouse.core.ingest import increments
+from lakehouse.core.ingest import derived_increments
 from lakehouse.engine.compaction.verify import Fault, undo
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import TableSession
@@ -33,7 +33,7 @@ def without_lost_rows(session: TableSession, version: int, mark: str) -> TableFa
             f"rebuild of {key}: its rows were written, but no commit after version {version} is "
             f"from this rebuild. Look at the newest commits in {key}/_delta_log"
         )
-    if increments.lost_by_rebuild(after.history):
+    if derived_increments.lost_by_rebuild(after.history):
         sentence = _undone(session, after)
         raise Transient(f"{sentence}; another writer committed during the rebuild. Try again")
     return after
@@ -44,7 +44,7 @@ def undo_killed(session: TableSession, tell: Callable[[str], None]) -> None:
     lake = session.lake
     key = session.key
     facts = lake.facts(key)
-    if facts is not None and (lost := increments.lost_by_rebuild(facts.history)):
+    if facts is not None and (lost := derived_increments.lost_by_rebuild(facts.history)):
         *versions, rebuilt = lost
         newer = [each for each in facts.history.commits if each.version > rebuilt and is_news(each)]
         if newer:
@@ -67,7 +67,7 @@ def _undone(session: TableSession, facts: TableFacts) -> str:
     """
     lake = session.lake
     key = session.key
-    *versions, rebuilt = increments.lost_by_rebuild(facts.history)
+    *versions, rebuilt = derived_increments.lost_by_rebuild(facts.history)
     commits = [
         each
         for each in facts.history.commits

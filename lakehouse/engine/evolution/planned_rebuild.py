@@ -17,8 +17,8 @@ from lakehouse.core.evolution.rebuild import (
     rebuild_plan,
 )
 from lakehouse.core.evolution.rebuild_limits import refuse_impossible
-from lakehouse.core.ingest import increments
-from lakehouse.core.ingest.increments import ReadAll
+from lakehouse.core.ingest import derived_increments
+from lakehouse.core.ingest.derived_increments import ReadAll
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.archive.records import why_archived
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
@@ -26,12 +26,12 @@ from lakehouse.engine.evolution.compare import compare_with_spark
 from lakehouse.engine.evolution.staged_rows import RowSums, sums_of_own_rows
 from lakehouse.engine.ingest.commit_rows import columns_of
 from lakehouse.engine.ingest.derive import facts_of_inputs
-from lakehouse.engine.ingest.input_changes import with_archive
+from lakehouse.engine.ingest.derived_inputs import with_archive
 from lakehouse.engine.ingest.work_size import confs_to_read, whole_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.session_confs import session_confs
+from lakehouse.engine.spark.temporary_confs import session_confs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def plan_now(
             session=session, request=request, facts=facts, plan=plan, inputs=inputs, first=first
         )
     if table.inputs and not isinstance(table.write, Overwrite):
-        increments.check_written_alike(table, newest_first(lake.store, facts.history))
+        derived_increments.check_written_alike(table, newest_first(lake.store, facts.history))
     frame = table_at(session.spark, facts.snapshot)
     before = rebuild_plan(request, RebuildFacts(table=facts, readers=readers))
     with session_confs(session.spark, confs_to_read([whole_table(facts.snapshot)])):
@@ -144,7 +144,7 @@ def _readers(
         waits = False
         of_reader = lake.facts(reader.key)
         known = {} if of_reader is None else of_reader.snapshot.transactions
-        consumed = increments.consumed_of(facts.snapshot, known)
+        consumed = derived_increments.consumed_of(facts.snapshot, known)
         if consumed is not None:
             history = history_since(lake.store, facts.history, consumed.version)
             waits = any(map(is_news, history.commits))

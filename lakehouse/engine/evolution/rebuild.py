@@ -37,8 +37,8 @@ from lakehouse.core.delta.commits import REBUILD
 from lakehouse.core.delta.recorded_code import code_record
 from lakehouse.core.errors import Transient
 from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildPlan, RebuildRequest
-from lakehouse.core.ingest import increments
-from lakehouse.core.ingest.increments import KEYS
+from lakehouse.core.ingest import derived_increments
+from lakehouse.core.ingest.derived_increments import KEYS
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.evolution.lost_rows import undo_killed, without_lost_rows
 from lakehouse.engine.evolution.planned_rebuild import PlannedRebuild, plan_now
@@ -56,7 +56,7 @@ from lakehouse.engine.ingest.derive import (
     read_by_overwrite,
     transformed,
 )
-from lakehouse.engine.ingest.input_changes import refuse_older_copy
+from lakehouse.engine.ingest.derived_inputs import refuse_older_copy
 from lakehouse.engine.ingest.merge_rows import newest_per_key
 from lakehouse.engine.ingest.table_strategy import apply_strategy
 from lakehouse.engine.ingest.transform_code import transform_code
@@ -65,7 +65,7 @@ from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.session_confs import (
+from lakehouse.engine.spark.temporary_confs import (
     HASH_MAPS,
     OLD_VERSIONS_REFUSED,
     PARTITIONS_OVERWRITTEN,
@@ -236,16 +236,16 @@ def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, dict[str, Any]
     table = rebuild.session.table
     follows = isinstance(table.write, Append | Merge) and bool(table.inputs)
     if rebuild.request.source == "rows":
-        return None, {KEYS: increments.merge_keys(table)} if follows else {}
+        return None, {KEYS: derived_increments.merge_keys(table)} if follows else {}
     code = code_record(transform_code(table))
     if not follows:
         return None, {**read_by_overwrite(rebuild.inputs), **code}
     driver = rebuild.inputs[table.inputs[0].key]
     version = driver.snapshot.version
     recorded = {**read_by_increment(table, driver, version), **code}
-    consumed = increments.consumed_of(driver.snapshot, rebuild.facts.snapshot.transactions)
+    consumed = derived_increments.consumed_of(driver.snapshot, rebuild.facts.snapshot.transactions)
     if consumed is not None and consumed.version >= version:
         refuse_older_copy(session.lake, table, driver, rebuild.facts)
         return None, recorded
-    app_id = increments.consume_app_id(driver.snapshot)
+    app_id = derived_increments.consume_app_id(driver.snapshot)
     return Transaction(app_id=app_id, version=version), recorded

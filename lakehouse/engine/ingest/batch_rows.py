@@ -31,8 +31,8 @@ from lakehouse.engine.ingest.undeclared_columns import without_rescued
 from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark.delta_writes import Transaction
-from lakehouse.engine.spark.session_confs import session_confs
 from lakehouse.engine.spark.statements import quote
+from lakehouse.engine.spark.temporary_confs import session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,8 +77,8 @@ def parse_batch(
             row_count, bad_count, rescued_count = count_lines(frame)
         else:
             from lakehouse.engine.ingest.changes.columns import KEPT
+            from lakehouse.engine.ingest.changes.fill_unsent_values import checked_changes
             from lakehouse.engine.ingest.changes.rows import ChangeBatch
-            from lakehouse.engine.ingest.changes.unsent import checked_changes
 
             if table.renamed:
                 # The code below reads the table by its keys, so they must have their present names.

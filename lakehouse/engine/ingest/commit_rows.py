@@ -18,7 +18,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import DEFAULT_LOG_DAYS, LOG_RETENTION
 from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.delta.snapshot import Column, Snapshot
-from lakehouse.core.evolution.changes import (
+from lakehouse.core.evolution.declaration_changes import (
     CHANGE_KEYS,
     change_keys_text,
     compare,

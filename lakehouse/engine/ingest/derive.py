@@ -11,7 +11,7 @@ The rows and the consumed version are written in one commit.
   (`test_schema_changes.py`).
 - However often a run is killed and repeated, no row is lost or duplicated (`test_write.py`).
 - An `Append` adds only rows that no earlier run can have added. If this is unknown, the run stops
-  with `Broken` and writes nothing (`test_write.py`, `test_increments.py`).
+  with `Broken` and writes nothing (`test_write.py`, `test_derived_increments.py`).
 - An `Append` or `Merge` is refused if the table's rows were written in another way, or merged by
   other keys, until the table is rebuilt (`test_write.py`, `engine/evolution/test_rebuild.py`).
 """
@@ -32,8 +32,8 @@ from lakehouse.core.delta.recorded_code import (
     recorded_code,
 )
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.ingest import increments
-from lakehouse.core.ingest.increments import (
+from lakehouse.core.ingest import derived_increments
+from lakehouse.core.ingest.derived_increments import (
     KEYS,
     READ_MS,
     NothingNew,
@@ -45,7 +45,7 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows, merge_rows
-from lakehouse.engine.ingest.input_changes import (
+from lakehouse.engine.ingest.derived_inputs import (
     changed_rows,
     changes_are_gone,
     commits_of,
@@ -59,7 +59,7 @@ from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.delta_writes import Transaction
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.session_confs import USER_METADATA, session_confs
+from lakehouse.engine.spark.temporary_confs import USER_METADATA, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -145,9 +145,9 @@ def read_by_overwrite(inputs: Mapping[str, TableFacts]) -> dict[str, object]:
 
 def read_by_increment(table: Table, driver: TableFacts, upto: int) -> dict[str, object]:
     """The metadata of an increment's commit: merge keys, and when version `upto` was committed."""
-    app_id = increments.consume_app_id(driver.snapshot)
+    app_id = derived_increments.consume_app_id(driver.snapshot)
     read_ms = {app_id: driver.history.committed_ms_of(upto)}
-    return {READ_MS: read_ms, KEYS: increments.merge_keys(table)}
+    return {READ_MS: read_ms, KEYS: derived_increments.merge_keys(table)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +252,7 @@ class _Derivation:
         check_has_columns(table, rows)
         target = commit_rows.follow_declaration(lake, self.session.spark, table, rows, target)
         transaction = Transaction(
-            app_id=increments.consume_app_id(driver.snapshot), version=increment.upto
+            app_id=derived_increments.consume_app_id(driver.snapshot), version=increment.upto
         )
         metadata = {
             **read_by_increment(table, driver, increment.upto),

@@ -37,7 +37,7 @@ from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.ingest.batches import Batch, KnownFiles, LandedFile, Ledger
 from lakehouse.core.ingest.inferred import pinned_table
-from lakehouse.core.ingest.load_or_set_aside import judge_file, settle_batch
+from lakehouse.core.ingest.judge_landed_file import judge_file, settle_batch
 from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_batch
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
 from lakehouse.core.ingest.undeclared import columns_in_force
@@ -54,7 +54,7 @@ from lakehouse.engine.ingest.staging import stage, staged_again
 from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import TableSession
-from lakehouse.engine.spark.session_confs import ANSI, session_confs
+from lakehouse.engine.spark.temporary_confs import ANSI, session_confs
 
 
 class LandingLoad:

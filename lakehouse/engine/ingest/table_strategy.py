@@ -28,7 +28,7 @@ from lakehouse.core.declaration.vacuum_policy import (
 )
 from lakehouse.core.delta.protocol import span_ms_of
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.changes import CHANGE_KEYS, compare
+from lakehouse.core.evolution.declaration_changes import CHANGE_KEYS, compare
 from lakehouse.core.evolution.plan import Kind, checked
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
@@ -37,7 +37,7 @@ from lakehouse.engine.ingest.commit_rows import declared_properties
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import first_line
-from lakehouse.engine.spark.session_confs import (
+from lakehouse.engine.spark.temporary_confs import (
     AUTO_COMPACT_MIN_FILES,
     AUTO_COMPACT_SMALLER_THAN,
     AUTO_COMPACT_UP_TO,

@@ -6,7 +6,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.spark.session_confs import confs_for
+from lakehouse.engine.spark.temporary_confs import confs_for
 
 # Rows (`None`: unknown) and bytes.
 Size = tuple[float | None, int]

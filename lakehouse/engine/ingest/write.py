@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.ingest.increments import lost_by_rebuild
+from lakehouse.core.ingest.derived_increments import lost_by_rebuild
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.load import LandingLoad
@@ -19,7 +19,7 @@ from lakehouse.engine.ingest.table_strategy import apply_strategy, strategy_conf
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.spark.session_confs import (
+from lakehouse.engine.spark.temporary_confs import (
     HASH_MAPS,
     OLD_VERSIONS_REFUSED,
     READ_WHOLE,

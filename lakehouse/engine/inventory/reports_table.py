@@ -46,7 +46,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.spark.session_confs import PARTITIONS_OVERWRITTEN, session_confs
+from lakehouse.engine.spark.temporary_confs import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.tiers.cold_files import record_cold_files
 

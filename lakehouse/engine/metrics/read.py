@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lakehouse.core.archive.records import APP_ID as ARCHIVE_APP_ID
+from lakehouse.core.costs.chargeback_columns import charge_of
 from lakehouse.core.costs.exact_amounts import day_of
-from lakehouse.core.costs.focus import charge_of
 from lakehouse.core.costs.operations import UpkeepOperation, failed_compactions, vacuums_of
 from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
@@ -31,7 +31,7 @@ from lakehouse.core.metrics.families import Sample, samples_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.archive.records import archive_contents
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.costs.chargeback import read_charges
+from lakehouse.engine.costs.chargeback_table import read_charges
 from lakehouse.engine.costs.read_operations import operations_in_log
 from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from lakehouse.core.costs.chargeback_columns import midnight
 from lakehouse.core.costs.charges import day_of
 from lakehouse.core.costs.exact_amounts import month_start
-from lakehouse.core.costs.focus import midnight
 from lakehouse.core.costs.operations import (
     UpkeepOperation,
     failed_compactions,
@@ -33,13 +33,13 @@ from lakehouse.core.report.attention import (
     attention_to_undeclared,
 )
 from lakehouse.core.report.money import Money, attention_to_budgets, money_of
-from lakehouse.core.report.page import Page
+from lakehouse.core.report.page_contents import Page
 from lakehouse.core.report.values import Attention, Concern, RecordsSize, ReportedTable, points_of
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.costs.chargeback import KnownFacts
-from lakehouse.engine.costs.cost_tables import DAYS_BACK
+from lakehouse.engine.costs.chargeback_table import KnownFacts
+from lakehouse.engine.costs.operations_table import DAYS_BACK
 from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.costs.read_ledger import read_ledger
 from lakehouse.engine.costs.read_operations import operations_in_log

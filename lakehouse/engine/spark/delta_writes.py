@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.spark.frames import temporary_view
-from lakehouse.engine.spark.session_confs import (
+from lakehouse.engine.spark.temporary_confs import (
     SHUFFLED_BEFORE_WRITE,
     TRANSACTION_APP,
     TRANSACTION_VERSION,

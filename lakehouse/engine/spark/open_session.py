@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark.errors import is_lost, translated
-from lakehouse.engine.spark.session_confs import discarded
-from lakehouse.engine.spark.sessions import connection_url, over_connect, prepare_session
+from lakehouse.engine.spark.prepare_session import connection_url, over_connect, prepare_session
+from lakehouse.engine.spark.temporary_confs import discarded
 from lakehouse.runtime import jars, server
 from lakehouse.runtime.extras import require
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.log_store import log_store_setting, remember_log_stores
 from lakehouse.runtime.processes import Process, late_interrupts, port_answers
 from lakehouse.runtime.server_state import check_serves
-from lakehouse.runtime.spark_conf import (
+from lakehouse.runtime.spark_startup_conf import (
     CONNECT_PORT,
     TOKEN_VARIABLE,
     scratch_folder,

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lakehouse.core.costs.figures import Figure, figures_as_json
+from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import Broken, Refused

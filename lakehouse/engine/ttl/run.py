@@ -40,13 +40,13 @@ from lakehouse.core.ttl.outcome import TtlOutcome
 from lakehouse.core.ttl.plan import TtlPlan, plan_ttl, time_column
 from lakehouse.core.ttl.steps import TtlStep
 from lakehouse.engine.clock import check_clock, now_ms
+from lakehouse.engine.commit_safety import refuse_unsafe_commits
 from lakehouse.engine.compaction.verify import verify_left
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.delta_log.statistics import each_statistics
 from lakehouse.engine.lake import Lake, TableSession
-from lakehouse.engine.lake_owner import refuse_unsafe_commits
 from lakehouse.engine.retry_conflicts import retry_conflicts
-from lakehouse.engine.spark import session_confs, statements
+from lakehouse.engine.spark import statements, temporary_confs
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.table_lock import hold
 
@@ -105,7 +105,7 @@ def run(
         assert facts is not None
         planned = _plan(lake, table, _ttl_of(table), facts)
         mark = uuid4().hex
-        with session_confs.session_confs(spark, session_confs.READ_WHOLE):
+        with temporary_confs.session_confs(spark, temporary_confs.READ_WHOLE):
             for step in planned.steps:
                 # Repeated after a conflict, a step that removes whole partitions could also remove
                 # the rows that the other writer added.
@@ -179,10 +179,10 @@ def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str
         "plan": planned.figures,
     }
     confs = {
-        session_confs.USER_METADATA: json.dumps(written, separators=(",", ":")),
-        session_confs.ANSI: "false",
+        temporary_confs.USER_METADATA: json.dumps(written, separators=(",", ":")),
+        temporary_confs.ANSI: "false",
     }
-    with session_confs.session_confs(session.spark, confs):
+    with temporary_confs.session_confs(session.spark, confs):
         session.spark.sql(statements.delete_rows(snapshot.uri, conditions))
     if not _removes_partitions(step):
         return

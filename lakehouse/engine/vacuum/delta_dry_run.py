@@ -7,7 +7,7 @@ from lakehouse.core.errors import Broken
 from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import temporary_view
-from lakehouse.engine.spark.session_confs import ADAPTIVE, WHOLE_STAGE, session_confs
+from lakehouse.engine.spark.temporary_confs import ADAPTIVE, WHOLE_STAGE, session_confs
 
 if TYPE_CHECKING:
     import pyarrow as pa

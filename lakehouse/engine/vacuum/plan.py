@@ -11,7 +11,7 @@ from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.increments import consumed_of
+from lakehouse.core.ingest.derived_increments import consumed_of
 from lakehouse.core.inventory.objects import Listing, StoredObject
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.reasons import Reason

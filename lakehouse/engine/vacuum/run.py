@@ -44,8 +44,8 @@ from lakehouse.core.vacuum.mode_choice import DELETE_KEYS
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_rest
 from lakehouse.engine.clock import check_clock, pause_about
+from lakehouse.engine.commit_safety import refuse_table_of_another_lake
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.lake_owner import refuse_table_of_another_lake
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.table_lock import hold, hold_without_session
 from lakehouse.engine.vacuum.lake_facts import LakeFacts

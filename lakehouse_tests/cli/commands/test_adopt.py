@@ -12,9 +12,9 @@ from lakehouse.core.compaction import engine_choice
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.adoption.adopt import write_adopted
-from lakehouse.engine.compaction import holds
+from lakehouse.engine.commit_safety import claim
+from lakehouse.engine.compaction import skip_reasons
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.cli.shapes import documented, shape
@@ -84,7 +84,7 @@ def test_a_fleet_ends_with_its_totals_and_the_line_that_lets_it_be_compacted(
     terminal: Terminal, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line is for tables that Spark compacts, whose commits are not conditional."""
-    monkeypatch.setattr(holds, "spark_commits_conditionally", lambda *_: False)
+    monkeypatch.setattr(skip_reasons, "spark_commits_conditionally", lambda *_: False)
     monkeypatch.setattr(engine_choice, "missing_in_deltalake", lambda _: "it has row tracking")
     rehearsed = terminal.run("adopt", "--prefix", str(warehouse), "--top", "1", "--dry-run").stdout
     assert "silver/events is" in rehearsed and "silver/customers is" not in rehearsed

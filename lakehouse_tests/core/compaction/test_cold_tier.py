@@ -10,7 +10,7 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import MIB
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.compaction.test_small_files import in_day, paths, planned
+from lakehouse_tests.core.compaction.test_optimize_bins import in_day, paths, planned
 from lakehouse_tests.core.example_snapshots import data_file, snapshot
 from lakehouse_tests.core.optimize_oracle import delta_bins
 from lakehouse_tests.core.tiers.test_storage_class_costs import PRICES

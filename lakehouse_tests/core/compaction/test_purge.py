@@ -11,7 +11,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.compaction.test_small_files import in_day, paths, planned, stories
+from lakehouse_tests.core.compaction.test_optimize_bins import in_day, paths, planned, stories
 from lakehouse_tests.core.example_snapshots import data_file, plan_of, snapshot
 from lakehouse_tests.core.optimize_oracle import after, delta_bins
 

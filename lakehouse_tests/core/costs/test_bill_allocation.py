@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.costs.bill_allocation import allocated_rows, select_rows, split
+from lakehouse.core.costs.chargeback_columns import COLUMNS, COSTS
 from lakehouse.core.costs.charges import Charge
-from lakehouse.core.costs.focus import COLUMNS, COSTS
 from lakehouse.core.errors import Refused
 
 AMOUNTS = st.decimals(

@@ -3,7 +3,6 @@
 import json
 
 from lakehouse.core.costs.compaction_history import account_for
-from lakehouse.core.costs.figures import Figure
 from lakehouse.core.costs.operations import (
     compactions_of,
     failed_compactions,
@@ -11,6 +10,7 @@ from lakehouse.core.costs.operations import (
     sums_by_kind,
     vacuums_of,
 )
+from lakehouse.core.costs.predicted_and_actual import Figure
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.journal_records import CompactionTry, VacuumRecord
 from lakehouse_tests.log_builder import START_MS, LogBuilder

@@ -16,8 +16,8 @@ from lakehouse.core.ingest.batches import (
     SetAside,
     ingest_app_id,
 )
+from lakehouse.core.ingest.judge_landed_file import FileRead, judge_file, settle_batch
 from lakehouse.core.ingest.ledger_segments import extend_ledger, find_unfinished
-from lakehouse.core.ingest.load_or_set_aside import FileRead, judge_file, settle_batch
 from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_batch
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Reason

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lakehouse.core.costs.figures import Figure
 from lakehouse.core.costs.operations import UpkeepOperation
+from lakehouse.core.costs.predicted_and_actual import Figure
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
 from lakehouse.core.metrics.families import (
     COST,

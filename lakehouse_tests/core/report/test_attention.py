@@ -9,7 +9,7 @@ from lakehouse.core.report.attention import (
     attention_to_table,
     attention_to_undeclared,
 )
-from lakehouse.core.report.page import Page
+from lakehouse.core.report.page_contents import Page
 from lakehouse.core.report.values import Attention, Concern, ReportedTable, StoredBytes, points_of
 from lakehouse.core.units import HOUR_MS
 

@@ -17,8 +17,8 @@ from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.compaction import deltalake_run, run, verify
+from lakehouse.engine.compaction.row_hashes_spark import Side, content_sums
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.compaction.spark_content import Side, content_sums
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
@@ -157,8 +157,8 @@ def test_commits_of_others_before_ours_change_neither_the_plan_nor_their_rows(
     def append() -> None:
         write_deltalake(uri, rows(Random(9), 10, 900), mode="append")
 
-    real = deltalake_run.compact_in_log_order
-    monkeypatch.setattr(deltalake_run, "compact_in_log_order", before_each([append], real))
+    real = deltalake_run.compact_by_deltalake
+    monkeypatch.setattr(deltalake_run, "compact_by_deltalake", before_each([append], real))
     outcome = compact(lake, no_spark, adopted(uri))
     assert (outcome.files_removed, outcome.files_added, outcome.conflicts) == (4, 1, 0)
     assert (outcome.version_after, len(contents(uri))) == (5, 50)
@@ -172,8 +172,8 @@ def test_a_partition_in_which_another_writer_wins_is_left_to_it(
     def delete() -> None:
         DeltaTable(uri).delete("number = 1 AND id < 25")
 
-    real = deltalake_run.compact_in_log_order
-    monkeypatch.setattr(deltalake_run, "compact_in_log_order", before_each([delete], real))
+    real = deltalake_run.compact_by_deltalake
+    monkeypatch.setattr(deltalake_run, "compact_by_deltalake", before_each([delete], real))
     outcome = compact(lake, no_spark, adopted(uri))
     left = {file.partition for file in outcome.facts.snapshot.files} if outcome.facts else set()
     assert (outcome.conflicts, outcome.version_after, len(left)) == (1, 5, 3)
@@ -192,8 +192,8 @@ def test_a_race_that_is_lost_three_times_ends_the_attempt(
         write_deltalake(uri, rows(Random(9), 10, 900), mode="append")
         write_deltalake(uri, rows(Random(9), 10, 910), mode="append")
 
-    real = deltalake_run.compact_in_log_order
-    monkeypatch.setattr(deltalake_run, "compact_in_log_order", before_each([rewrite] * 3, real))
+    real = deltalake_run.compact_by_deltalake
+    monkeypatch.setattr(deltalake_run, "compact_by_deltalake", before_each([rewrite] * 3, real))
     with pytest.raises(Transient, match="another writer changed the table first"):
         compact(lake, no_spark, adopted(uri))
     assert len(contents(uri)) == 100
@@ -209,8 +209,8 @@ def test_a_compaction_by_others_at_the_same_time_doubles_no_row(
     def optimize() -> None:
         DeltaTable(uri).optimize.compact()
 
-    real = deltalake_run.compact_in_log_order
-    monkeypatch.setattr(deltalake_run, "compact_in_log_order", before_each([optimize], real))
+    real = deltalake_run.compact_by_deltalake
+    monkeypatch.setattr(deltalake_run, "compact_by_deltalake", before_each([optimize], real))
     outcome = compact(lake, no_spark, adopted(uri))
     assert (outcome.version_after, outcome.conflicts) == (None, 1)
     assert len(contents(uri)) == 40
@@ -426,8 +426,8 @@ def test_a_table_on_s3_is_compacted_with_the_keys_that_boto3_finds(
         table = rows(Random(9), 10, 900)
         write_deltalake(uri, table, mode="append", storage_options=options)
 
-    real = deltalake_run.compact_in_log_order
-    monkeypatch.setattr(deltalake_run, "compact_in_log_order", before_each([append], real))
+    real = deltalake_run.compact_by_deltalake
+    monkeypatch.setattr(deltalake_run, "compact_by_deltalake", before_each([append], real))
     outcome = compact(lake, no_spark, adopted(uri))
     assert (outcome.files_removed, outcome.version_after, outcome.rows_verified) == (4, 5, 40)
     assert len(contents(uri, storage_options=options)) == 50

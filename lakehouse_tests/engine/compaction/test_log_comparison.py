@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lakehouse.engine.compaction.log_comparison import equal_by_log
-from lakehouse.engine.compaction.spark_content import Side
+from lakehouse.engine.compaction.row_hashes_spark import Side
 from lakehouse_tests.log_builder import LogBuilder
 
 

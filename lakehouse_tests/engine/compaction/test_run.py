@@ -20,7 +20,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction import verify
 from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.session_confs import session_confs
+from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse_tests.engine.example import events, facts_of, session_settings, version_of
 from lakehouse_tests.log_builder import LogBuilder, add_of
 

@@ -18,7 +18,7 @@ from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.engine.compaction import run, spark_content, verify
+from lakehouse.engine.compaction import row_hashes_spark, run, verify
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import TableFacts
@@ -26,7 +26,7 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import content_hash
-from lakehouse.engine.spark.session_confs import HASH_MAPS, session_confs
+from lakehouse.engine.spark.temporary_confs import HASH_MAPS, session_confs
 from lakehouse_tests.engine.example import events, facts_of, version_of
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
@@ -153,17 +153,17 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three_files(lake)
-    before, real = facts_of(lake, events.key), spark_content._by_file
+    before, real = facts_of(lake, events.key), row_hashes_spark._by_file
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
     monkeypatch.setattr(
-        spark_content, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:])
+        row_hashes_spark, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:])
     )
     with pytest.raises(
         Broken, match=r"which names 7 file\(s\), lacks .*/part=0/part-.*. Nothing is restored"
     ):
         compact(lake, spark, EVERY_ROW)
     assert version_of(lake, events.key) == 3
-    monkeypatch.setattr(spark_content, "_by_file", real)
+    monkeypatch.setattr(row_hashes_spark, "_by_file", real)
     after = facts_of(lake, events.key)
     assert (
         verify.verify(lake, spark, before.snapshot, after, after.history.commits[3:]).row_count
@@ -188,8 +188,10 @@ def test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself(
         memory.store.put(f"{events.key}/a b", sink.getvalue().to_pybytes())
     lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b. Nothing is restored"
     with nullcontext() if is_known else pytest.raises(Broken, match=lacks):
-        assert spark_content._sum_of(memory, snapshot, file, {}) == (0, 0)
-    assert spark_content._sum_of(memory, snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (
+        assert row_hashes_spark._sum_of(memory, snapshot, file, {}) == (0, 0)
+    assert row_hashes_spark._sum_of(
+        memory, snapshot, file, {"/lake/bronze/events/a b": (5, 7)}
+    ) == (
         5,
         7,
     )
@@ -223,13 +225,13 @@ PATHS = {
 @pytest.mark.parametrize(("logged", "told"), PATHS.items())
 def test_a_path_of_the_log_and_one_of_spark_are_decoded_once_each(logged: str, told: str) -> None:
     snapshot = LogBuilder(MemoryStore(), events.key).create().snapshot()
-    assert spark_content._comparable_path(snapshot, logged) == spark_content._comparable_path(
+    assert row_hashes_spark._comparable_path(snapshot, logged) == row_hashes_spark._comparable_path(
         snapshot, told
     )
     assert (
         len(
             {
-                spark_content._comparable_path(snapshot, path)
+                row_hashes_spark._comparable_path(snapshot, path)
                 for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))
             }
         )

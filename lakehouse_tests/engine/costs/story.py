@@ -8,10 +8,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from lakehouse.core.costs.chargeback_columns import charge_of
 from lakehouse.core.costs.charges import Charge
-from lakehouse.core.costs.focus import charge_of
 from lakehouse.core.journal_records import VacuumRecord
-from lakehouse.engine.costs.chargeback import read_charges
+from lakehouse.engine.costs.chargeback_table import read_charges
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.log_builder import START_MS

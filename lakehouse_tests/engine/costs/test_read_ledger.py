@@ -13,7 +13,7 @@ from lakehouse.core.costs.exact_amounts import day_of, gb_months
 from lakehouse.core.errors import Refused
 from lakehouse.core.tiers.lifecycle_check import OpenUpload
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.costs import chargeback
+from lakehouse.engine.costs import chargeback_table
 from lakehouse.engine.costs.read_ledger import read_ledger
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import open_lake
@@ -55,5 +55,5 @@ def test_unfinished_uploads_and_the_inventory_have_charges_of_their_own(
     def refused(_: S3Store) -> list[OpenUpload]:
         raise Refused("no right to s3:ListBucketMultipartUploads")
 
-    monkeypatch.setattr(chargeback, "open_uploads", refused)
+    monkeypatch.setattr(chargeback_table, "open_uploads", refused)
     assert "multipart" not in {each.part for each in charges()}

@@ -10,7 +10,7 @@ from lakehouse.core.compaction.target_size import write_history_of
 from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.delta.commits import may_repeat_rows
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.ingest.increments import (
+from lakehouse.core.ingest.derived_increments import (
     CREATED_AGAIN,
     NothingNew,
     ReadAll,
@@ -24,7 +24,7 @@ from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.engine.compaction import run
 from lakehouse.engine.compaction.unverified_commits import expect_verification
 from lakehouse.engine.delta_log import history_since, newest_first
-from lakehouse.engine.ingest import commit_rows, input_changes
+from lakehouse.engine.ingest import commit_rows, derived_inputs
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import OlderCommits
@@ -62,7 +62,7 @@ def followed(lake: Lake, key: str, *versions: int) -> LogBuilder:
 
 def increment(lake: Lake, table: Any = copies) -> Any:
     """The part of the events that is new for a table that follows them."""
-    return input_changes.next_increment(
+    return derived_inputs.next_increment(
         lake, table, facts_of(lake, events.key), facts_of(lake, table.key)
     )
 
@@ -108,7 +108,7 @@ def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken
     for number in range(MANY):
         own.set_properties(x=str(number))
     assert isinstance(
-        input_changes.next_increment(memory, copies, driver, facts_of(memory, copies.key)),
+        derived_inputs.next_increment(memory, copies, driver, facts_of(memory, copies.key)),
         ReadChanges,
     )
     source.version = 2
@@ -160,13 +160,15 @@ def test_rows_that_were_written_in_another_way_are_not_added_to(
     appended(LogBuilder(memory.store, events.key).create(), 2)
     driver = facts_of(memory, events.key)
     own = followed(memory, table.key, 1)
-    assert isinstance(input_changes.next_increment(memory, table, driver, own.facts()), ReadChanges)
+    assert isinstance(
+        derived_inputs.next_increment(memory, table, driver, own.facts()), ReadChanges
+    )
     consumed = {"txn": {"appId": consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
     own.commit(
         "WRITE", *([consumed] if "keys" in told else []), user_metadata=json.dumps(told)
     ).set_properties(x="y")
     with pytest.raises(Refused, match=f"{table.key}: its rows are to be {refused}"):
-        input_changes.next_increment(memory, table, driver, own.facts())
+        derived_inputs.next_increment(memory, table, driver, own.facts())
 
 
 def test_the_order_in_which_keys_are_declared_is_no_other_way(memory: Lake) -> None:
@@ -178,7 +180,7 @@ def test_the_order_in_which_keys_are_declared_is_no_other_way(memory: Lake) -> N
     )
     turned = replace(states, write=Merge(keys=("state", "id"), order_by=("at",)))
     assert isinstance(
-        input_changes.next_increment(memory, turned, driver, own.facts()), ReadChanges
+        derived_inputs.next_increment(memory, turned, driver, own.facts()), ReadChanges
     )
 
 
@@ -206,15 +208,17 @@ def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(
     for number in range(MANY):
         log.set_properties(x=str(number))
         source.set_properties(x=str(number))
-    consumed = consumed_by_overwrite(input_changes.commits_of(memory, facts_of(memory, counts.key)))
+    consumed = consumed_by_overwrite(
+        derived_inputs.commits_of(memory, facts_of(memory, counts.key))
+    )
     assert isinstance(
-        input_changes._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew
+        derived_inputs._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew
     )
     source.version = 0
     source.commit("WRITE", committed_ms=1)
     source.version = MANY + 1
     source.set_properties(x="y")
-    found = input_changes._increment_of(memory, consumed, facts_of(memory, states.key))
+    found = derived_inputs._increment_of(memory, consumed, facts_of(memory, states.key))
     assert found.reason is (Reason.INPUT_READ_WHOLE if is_told else Reason.INPUTS_UNCHANGED)
     assert is_told == (CREATED_AGAIN in found.sentence)
 
@@ -341,6 +345,6 @@ def test_whatever_somebody_writes_into_a_commit_ends_nothing(memory: Lake, said:
     facts = facts_of(memory, events.key)
     assert facts.history.undone() == frozenset() and len(facts.history.compactions()) == 4
     assert [may_repeat_rows(commit) for commit in facts.history.commits] == [False] * 8
-    assert consumed_by_overwrite(input_changes.commits_of(memory, facts)) == {}
+    assert consumed_by_overwrite(derived_inputs.commits_of(memory, facts)) == {}
     assert find_rewrites(facts.history).times == 0
     assert write_history_of(facts.history).last_target is None

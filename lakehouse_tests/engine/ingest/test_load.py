@@ -29,7 +29,7 @@ from lakehouse.engine.journal import planned_batches
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import delta_writes
-from lakehouse.engine.spark.session_confs import (
+from lakehouse.engine.spark.temporary_confs import (
     TRANSACTION_APP,
     TRANSACTION_VERSION,
     session_confs,

@@ -9,14 +9,14 @@ import pytest
 from lakehouse import Table
 from lakehouse.core.delta.commits import INPUTS
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.increments import (
+from lakehouse.core.ingest.derived_increments import (
     FIRST_READ,
     NothingNew,
     ReadAll,
     ReadChanges,
     consume_app_id,
 )
-from lakehouse.engine.ingest import input_changes
+from lakehouse.engine.ingest import derived_inputs
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import gather
@@ -39,7 +39,7 @@ def table_at(lake: Lake, key: str, *, versions: int) -> LogBuilder:
 def increment_of(lake: Lake, reader: Table) -> Any:
     """What a reader reads of the moved events."""
     target = facts_of(lake, reader.key)
-    return input_changes.next_increment(lake, reader, facts_of(lake, NEW), target)
+    return derived_inputs.next_increment(lake, reader, facts_of(lake, NEW), target)
 
 
 @pytest.mark.parametrize("reader", [copies, states])
@@ -85,7 +85,7 @@ def test_an_overwrite_knows_a_moved_input_and_one_that_it_no_longer_reads(memory
 
     def news() -> tuple[list[Any], list[str]]:
         inputs = {NEW: facts_of(memory, NEW)}
-        return input_changes.increments_to_overwrite(memory, inputs, target)
+        return derived_inputs.increments_to_overwrite(memory, inputs, target)
 
     [unchanged], removed = news()
     assert isinstance(unchanged, NothingNew) and removed == ["bronze/other"]

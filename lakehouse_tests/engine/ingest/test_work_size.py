@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from lakehouse import Landing, Merge, Overwrite, Table
 from lakehouse.core.delta.snapshot import LogFile, Snapshot, TableFacts
-from lakehouse.core.ingest.increments import ReadChanges
+from lakehouse.core.ingest.derived_increments import ReadChanges
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest.input_changes import confs_to_derive
+from lakehouse.engine.ingest.derived_inputs import confs_to_derive
 from lakehouse.engine.ingest.work_size import are_few
-from lakehouse.engine.spark.session_confs import INTERPRETED
+from lakehouse.engine.spark.temporary_confs import INTERPRETED
 from lakehouse_tests.core.example_snapshots import data_file, history, snapshot
 from lakehouse_tests.memory_store import MemoryStore
 

@@ -13,11 +13,11 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, Merge, Overwrite
 from lakehouse.core.errors import Refused
-from lakehouse.core.ingest.increments import consume_app_id
+from lakehouse.core.ingest.derived_increments import consume_app_id
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.ingest import input_changes, merge_rows
+from lakehouse.engine.ingest import derived_inputs, merge_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import delta_writes
@@ -227,7 +227,7 @@ def test_changes_are_gone_where_the_cause_says_so(
     error = SparkException(
         "task failed", errorClass="TASK_WRITE_FAILED", messageParameters={}, server_stacktrace=trace
     )
-    assert input_changes.changes_are_gone(error, snapshot) is are_gone
+    assert derived_inputs.changes_are_gone(error, snapshot) is are_gone
 
 
 def test_a_table_whose_write_is_declared_anew_gets_no_row_twice(

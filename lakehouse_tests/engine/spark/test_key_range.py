@@ -15,8 +15,8 @@ from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.delta_writes import Transaction
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.key_range import with_key_range
-from lakehouse.engine.spark.session_confs import INTERPRETED, session_confs
 from lakehouse.engine.spark.statements import MergeTarget
+from lakehouse.engine.spark.temporary_confs import INTERPRETED, session_confs
 from lakehouse_tests.engine.clients import new_session
 from lakehouse_tests.engine.example import add_events, event, rows_in, states
 

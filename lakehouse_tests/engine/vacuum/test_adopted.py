@@ -14,9 +14,9 @@ from lakehouse.core.declaration.vacuum_policy import VacuumMode
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.commit_safety import claim
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import gather, plan

@@ -13,7 +13,7 @@ import pytest
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Refused
-from lakehouse.core.ingest.increments import consume_app_id
+from lakehouse.core.ingest.derived_increments import consume_app_id
 from lakehouse.core.reasons import Reason
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vacuum.plan import VacuumPlan

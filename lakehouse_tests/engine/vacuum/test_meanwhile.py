@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse import Append, Table
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.ingest.increments import consume_app_id
+from lakehouse.core.ingest.derived_increments import consume_app_id
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vacuum import candidates
 from lakehouse.engine import clock

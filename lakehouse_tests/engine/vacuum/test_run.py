@@ -155,7 +155,7 @@ def test_files_that_a_clone_reads_stay(lake: Lake, spark: "SparkSession") -> Non
 
 
 def test_what_a_reader_of_changes_has_not_read_stays(lake: Lake) -> None:
-    from lakehouse.core.ingest.increments import consume_app_id
+    from lakehouse.core.ingest.derived_increments import consume_app_id
 
     table, uri = table_of(), add(lake, 0)
     add(lake, 10)

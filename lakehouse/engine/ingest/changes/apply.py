@@ -36,6 +36,11 @@ from lakehouse.engine.ingest.changes.columns import (
     is_newer,
 )
 from lakehouse.engine.ingest.changes.deleted_keys import forget, remember, remembered_deletions
+from lakehouse.engine.ingest.changes.fill_unsent_values import (
+    corrected_rows,
+    large_columns,
+    with_kept_values,
+)
 from lakehouse.engine.ingest.changes.read import ChangeCounts
 from lakehouse.engine.ingest.changes.rows import (
     ChangeBatch,
@@ -44,7 +49,6 @@ from lakehouse.engine.ingest.changes.rows import (
     key_range,
     truncations,
 )
-from lakehouse.engine.ingest.changes.unsent import corrected_rows, large_columns, with_kept_values
 from lakehouse.engine.ingest.loaded_batches import batch_commits
 from lakehouse.engine.ingest.parse_lines import ORIGIN, REASON
 from lakehouse.engine.lake import Lake

@@ -31,7 +31,7 @@ from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import delta_writes, statements
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.frames import table_at, temporary_view
-from lakehouse.engine.spark.session_confs import USER_METADATA, session_confs
+from lakehouse.engine.spark.temporary_confs import USER_METADATA, session_confs
 from lakehouse.engine.store import Store
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.spark.session_confs import READ_WHOLE, session_confs
+from lakehouse.engine.spark.temporary_confs import READ_WHOLE, session_confs
 from lakehouse.engine.store import StoredFile
 from lakehouse.engine.table_lock import hold
 

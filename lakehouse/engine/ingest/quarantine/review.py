@@ -24,7 +24,7 @@ from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.session_confs import READ_WHOLE, USER_METADATA, session_confs
+from lakehouse.engine.spark.temporary_confs import READ_WHOLE, USER_METADATA, session_confs
 from lakehouse.engine.table_lock import hold
 
 if TYPE_CHECKING:

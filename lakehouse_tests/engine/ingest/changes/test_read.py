@@ -14,7 +14,7 @@ from lakehouse.engine.ingest.staging import stage
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.planned_batches import landed_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.session_confs import ANSI, session_confs
+from lakehouse.engine.spark.temporary_confs import ANSI, session_confs
 from lakehouse_tests.engine.example import land, rows_in
 
 if TYPE_CHECKING:

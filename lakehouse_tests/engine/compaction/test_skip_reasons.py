@@ -12,7 +12,7 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.journal_records import Pause
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.failed_attempts import Attempt, failure_recorded
-from lakehouse.engine.compaction.holds import (
+from lakehouse.engine.compaction.skip_reasons import (
     hold_now,
     refuse_held,
 )
@@ -20,7 +20,7 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import translated
 from lakehouse.runtime.server_state import folder
-from lakehouse.runtime.spark_conf import write_private
+from lakehouse.runtime.spark_startup_conf import write_private
 from lakehouse_tests.core.example_snapshots import plan
 from lakehouse_tests.engine.example import events
 from lakehouse_tests.memory_store import MemoryStore

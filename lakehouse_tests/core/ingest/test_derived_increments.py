@@ -8,7 +8,7 @@ import pytest
 from lakehouse import Append, Landing, Merge, Table
 from lakehouse.core.delta.commits import Commit, Commits, may_repeat_rows
 from lakehouse.core.errors import Refused
-from lakehouse.core.ingest.increments import (
+from lakehouse.core.ingest.derived_increments import (
     FIRST_READ,
     Increment,
     NothingNew,

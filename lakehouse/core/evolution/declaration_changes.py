@@ -1,6 +1,6 @@
 """Compares a declaration with its table. Each difference becomes a `Change` of a known kind.
 
-**Safety properties** (tests in `test_changes.py`)
+**Safety properties** (tests in `test_declaration_changes.py`)
 - No column is removed, renamed or given another type, unless the same commit replaces all rows, or
   a person asked for Delta's column mapping or type widening.
 - Every difference in columns, types and partitioning becomes a change; none is overlooked.

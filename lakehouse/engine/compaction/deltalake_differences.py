@@ -1,6 +1,6 @@
 """Handles differences between deltalake and Spark in Parquet files and statistics.
 
-**Safety properties** (tests in `test_rewritten_files.py`)
+**Safety properties** (tests in `test_deltalake_differences.py`)
 - No value changes for Spark: files that deltalake would misread are refused.
 - No row becomes invisible: bounds of columns that may be wrong are omitted, since readers skip a
   file or a row group by its bounds. Footers keep the bounds of floats inside structs, since

@@ -4,10 +4,10 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from lakehouse.core.costs.figures import Figure
 from lakehouse.core.costs.operations import UpkeepOperation
+from lakehouse.core.costs.predicted_and_actual import Figure
 from lakehouse.core.report.money import DearTable, Money, NamedAmount
-from lakehouse.core.report.page import Page
+from lakehouse.core.report.page_contents import Page
 from lakehouse.core.report.retention import RetainedTable
 from lakehouse.core.report.values import (
     Attention,
@@ -17,7 +17,7 @@ from lakehouse.core.report.values import (
     StoredBytes,
     StoredShare,
 )
-from lakehouse.report.page import render_page, usd_text
+from lakehouse.report.render_page import render_page, usd_text
 
 NOW_MS = 1_795_000_000_000
 HOUR_MS = 3_600_000

@@ -14,11 +14,11 @@ from pyspark.sql.types import LongType
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.spark import errors, open_session, sessions
-from lakehouse.engine.spark.session_confs import session_confs
+from lakehouse.engine.spark import errors, open_session, prepare_session
+from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse.runtime import server
 from lakehouse.runtime.log_store import JAR
-from lakehouse.runtime.spark_conf import (
+from lakehouse.runtime.spark_startup_conf import (
     TOKEN_VARIABLE,
     cores_of,
     s3a_conf,
@@ -36,9 +36,9 @@ CLIENT = """
 import os, sys
 from pathlib import Path
 from lakehouse.core.settings import parse_settings
-from lakehouse.engine.spark import open_session, sessions
+from lakehouse.engine.spark import open_session, prepare_session
 session = open_session.connect(parse_settings(os.environ, base=Path.cwd()))
-print(sessions.session_id(session), flush=True)
+print(prepare_session.session_id(session), flush=True)
 session.sql(sys.argv[1])
 """
 
@@ -61,14 +61,14 @@ def test_each_session_is_its_own_and_knows_its_id(
     assert [set(config) for config in configs] == [{"spark.remote"}, {"spark.remote"}]
     assert session.sql("SELECT 1 AS one").collect()[0].one == 1
     assert open_session.connect(shared_settings) is session
-    assert len(sessions.session_id(session)) == 36
+    assert len(prepare_session.session_id(session)) == 36
 
 
 @pytest.mark.spark
 def test_spark_is_asked_how_many_tasks_it_runs_at_once(session: SparkSession) -> None:
     with session_confs(session, {"spark.sql.leafNodeDefaultParallelism": "7"}):
-        assert sessions.task_slots(session) == 7
-    assert sessions.task_slots(session) == 2
+        assert prepare_session.task_slots(session) == 7
+    assert prepare_session.task_slots(session) == 2
 
 
 @pytest.mark.spark
@@ -138,10 +138,11 @@ def test_what_a_killed_client_left_running_is_interrupted_and_commits_nothing(
         left = client.stdout.readline().strip()
         wait_until("the insert runs", lambda: begun(shared_settings, name))
         client.kill()
-    assert len(sessions.interrupt_session(shared_settings, left)) == 1
-    assert sessions.interrupt_session(shared_settings, left) == ()
+    assert len(prepare_session.interrupt_session(shared_settings, left)) == 1
+    assert prepare_session.interrupt_session(shared_settings, left) == ()
     assert (
-        sessions.interrupt_session(shared_settings, "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001") == ()
+        prepare_session.interrupt_session(shared_settings, "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001")
+        == ()
     )  # nobody knows it
     assert session.sql(f"SELECT count(*) AS rows FROM {table}").collect()[0].rows == 3
 
@@ -156,17 +157,17 @@ def test_an_operation_that_does_not_end_is_told_with_the_way_out(
     try:
         wait_until("the statement runs", lambda: begun(shared_settings, name))
         client: SparkConnectClient = session.client  # type: ignore[attr-defined]  # of Connect sessions only
-        monkeypatch.setattr(sessions, "_SETTLE_SECONDS", 0)
+        monkeypatch.setattr(prepare_session, "_SETTLE_SECONDS", 0)
         operations = tuple(
             each.operation_id for each in client._get_operation_statuses().operation_statuses
         )
         with pytest.raises(
             Transient, match=r"has not ended after 0 s; stop .*lakehouse server stop.*try again"
         ):
-            sessions._wait_until_ended(client, operations)
+            prepare_session._wait_until_ended(client, operations)
     finally:
         monkeypatch.undo()
-        sessions.interrupt_session(shared_settings, sessions.session_id(session))
+        prepare_session.interrupt_session(shared_settings, prepare_session.session_id(session))
         endless.join()
         session.stop()
 

@@ -13,7 +13,7 @@ of drivers and homes may write to a lake. Otherwise, only one driver may write:
 4. A table that other programs write is checked before each operation: the table must not belong to
    another lake, and our commits must not be able to overwrite commits of the other programs.
 
-**Safety properties** (tests in `test_lake_owner.py`, `test_foreign_tables.py`)
+**Safety properties** (tests in `test_commit_safety.py`, `test_foreign_tables.py`)
 - If several drivers claim a new lake at the same time, only one succeeds, because the record is
   written only if there is none.
 - A driver without conditional commits is refused if another driver may write. A driver with
@@ -54,7 +54,7 @@ from lakehouse.runtime.log_store import (
     remember_conditions,
 )
 from lakehouse.runtime.server_state import driver_log_stores, status
-from lakehouse.runtime.spark_conf import CONNECT_PORT
+from lakehouse.runtime.spark_startup_conf import CONNECT_PORT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.core.adoption.adopted_file import adopted_table
-from lakehouse.core.compaction.log_order import pack_in_log_order
+from lakehouse.core.compaction.deltalake_bins import pack_for_deltalake
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction
 from lakehouse.core.delta.commits import Commit, Commits
@@ -21,7 +21,7 @@ def named(*sizes: int) -> list[DataFile]:
 
 
 def packed(*sizes: int) -> list[list[int]]:
-    bins = pack_in_log_order(named(*sizes), up_to_bytes=TARGET)
+    bins = pack_for_deltalake(named(*sizes), up_to_bytes=TARGET)
     return [[file.size_bytes for file in bin_.files] for bin_ in bins]
 
 

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse.core.errors import Broken, Transient
-from lakehouse.engine.compaction import delivered_files
+from lakehouse.engine.compaction import deltalake_delivery
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
@@ -36,8 +36,8 @@ def test_half_a_file_of_a_killed_run_goes_once_a_later_run_has_committed(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(delivered_files, "_copy_file", kill)
-        patch.setattr(delivered_files, "_delete", kill)
+        patch.setattr(deltalake_delivery, "_copy_file", kill)
+        patch.setattr(deltalake_delivery, "_delete", kill)
         with pytest.raises(Killed):
             compact(lake, no_spark, adopted(uri))
     [half] = data_files(uri) - before
@@ -116,14 +116,14 @@ def test_nothing_stays_of_files_that_were_not_all_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri, lake = orders(tmp_path, partition_by=["number"])
-    before, real = data_files(uri), delivered_files._copy_file
+    before, real = data_files(uri), deltalake_delivery._copy_file
 
     def full(*args: Any) -> None:
         if data_files(uri) != before:
             raise Transient("the disk is full")
         real(*args)
 
-    monkeypatch.setattr(delivered_files, "_copy_file", full)
+    monkeypatch.setattr(deltalake_delivery, "_copy_file", full)
     with pytest.raises(Transient, match="the disk is full"):
         compact(lake, no_spark, adopted(uri))
     assert data_files(uri) == before

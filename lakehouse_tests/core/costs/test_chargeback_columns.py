@@ -6,8 +6,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
-from lakehouse.core.costs.charges import Charge
-from lakehouse.core.costs.focus import (
+from lakehouse.core.costs.chargeback_columns import (
     COLUMNS,
     CUSTOM_COLUMNS,
     FOCUS_COLUMNS,
@@ -15,6 +14,7 @@ from lakehouse.core.costs.focus import (
     charge_of,
     estimated_row,
 )
+from lakehouse.core.costs.charges import Charge
 
 with Path(__file__).with_name("focus-1.3-columns.csv").open(encoding="utf-8") as file:
     SPECIFIED = list(csv.DictReader(file))

@@ -12,8 +12,8 @@ from lakehouse.core.delta.commits import CONSUME, Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.core.evolution.plan import NEW_KEY
-from lakehouse.core.ingest import increments
-from lakehouse.core.ingest.increments import Increment, ReadAll, ReadChanges, Reader
+from lakehouse.core.ingest import derived_increments
+from lakehouse.core.ingest.derived_increments import Increment, ReadAll, ReadChanges, Reader
 from lakehouse.core.text import count_of
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.ingest.work_size import Size, are_few, confs_to_read, merged_into, whole_table
@@ -44,16 +44,16 @@ def next_increment(
         Broken: the input was replaced by an older copy of itself.
         Refused: the table's rows were written in another way.
     """
-    increments.check_written_alike(table, commits_of(lake, target))
+    derived_increments.check_written_alike(table, commits_of(lake, target))
     version = driver.snapshot.version
     known = {} if target is None else target.snapshot.transactions
-    consumed = increments.consumed_of(driver.snapshot, known)
+    consumed = derived_increments.consumed_of(driver.snapshot, known)
     history = driver.history
     if consumed is not None:
         history = history_since(lake.store, driver.history, consumed.version - 1)
         refuse_older_copy(lake, table, driver, target)
     # An `Append` that has never read the input's changes has only the rows of its first write.
-    has_followed = increments.has_followed(driver.snapshot, commits_of(lake, target))
+    has_followed = derived_increments.has_followed(driver.snapshot, commits_of(lake, target))
     prefix = f"{CONSUME}{driver.snapshot.table}/"
     reader = Reader(
         read_another=any(each.startswith(prefix) for each in known),
@@ -61,7 +61,7 @@ def next_increment(
         is_append=isinstance(table.write, Append),
     )
     consumed_version = None if consumed is None else consumed.version
-    increment = increments.plan_increment(consumed_version, version, history, reader)
+    increment = derived_increments.plan_increment(consumed_version, version, history, reader)
     return with_archive(lake, driver, increment) if isinstance(increment, ReadAll) else increment
 
 
@@ -87,11 +87,11 @@ def refuse_older_copy(
     """Raises `Broken` if the last consumed version of the input no longer exists."""
     version = driver.snapshot.version
     known = {} if target is None else target.snapshot.transactions
-    consumed = increments.consumed_of(driver.snapshot, known)
+    consumed = derived_increments.consumed_of(driver.snapshot, known)
     if consumed is None:
         return
     history = history_since(lake.store, driver.history, consumed.version - 1)
-    read_ms = increments.read_ms_of(commits_of(lake, target), *consumed)
+    read_ms = derived_increments.read_ms_of(commits_of(lake, target), *consumed)
     if consumed.version > version or history.has_replaced(consumed.version, read_ms):
         # A rebuild records a newer version than the consumed one, or none at all.
         instead = f"use `lakehouse rebuild {table.key}`" if consumed.version < version else NEW_KEY
@@ -108,7 +108,7 @@ def increments_to_overwrite(
 ) -> tuple[list[Increment], list[str]]:
     """The increment of each input, and the keys of inputs that only the last overwrite read."""
     consumed = _under_present_keys(
-        increments.consumed_by_overwrite(commits_of(lake, target)), inputs
+        derived_increments.consumed_by_overwrite(commits_of(lake, target)), inputs
     )
     planned = [_increment_of(lake, consumed, facts) for facts in inputs.values()]
     return planned, sorted({key for key, _ in consumed} - inputs.keys())
@@ -189,7 +189,7 @@ def _increment_of(
             version = None
     read_another = any(key == snapshot.table for key, _ in consumed)
     reader = Reader(read_another=read_another, may_hold_all=True)
-    return increments.plan_increment(version, snapshot.version, history, reader)
+    return derived_increments.plan_increment(version, snapshot.version, history, reader)
 
 
 def changed_rows(spark: "SparkSession", uri: str, increment: ReadChanges) -> "DataFrame":

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark.open_session import connect, prepare
-from lakehouse.engine.spark.session_confs import (
+from lakehouse.engine.spark.temporary_confs import (
     INTERPRETED,
     SHUFFLE_PARTITIONS,
     TRANSACTION_APP,

@@ -25,14 +25,14 @@ from lakehouse.core.compaction.bins import (
     Rewrite,
     in_columns,
 )
+from lakehouse.core.compaction.optimize_bins import LEAST_KEPT_BYTES, nothing
 from lakehouse.core.compaction.run_bounds import PlannedPartition, best_group, fits, one_run
-from lakehouse.core.compaction.small_files import LEAST_KEPT_BYTES, nothing
 from lakehouse.core.delta.snapshot import DataFile, by_partition
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import size_text
 
 
-def plan_in_log_order(facts: PlanningFacts) -> Rewrite:
+def plan_for_deltalake(facts: PlanningFacts) -> Rewrite:
     """The merge of small files by deltalake, or the reason for doing nothing."""
     group = best_group(facts, partial(_planned, facts))
     if not group.plans:
@@ -52,7 +52,7 @@ def plan_in_log_order(facts: PlanningFacts) -> Rewrite:
     )
 
 
-def pack_in_log_order(files: Iterable[DataFile], *, up_to_bytes: int) -> tuple[Bin, ...]:
+def pack_for_deltalake(files: Iterable[DataFile], *, up_to_bytes: int) -> tuple[Bin, ...]:
     """The bins of one partition, whose files are in the order of the log."""
     bins = list[list[DataFile]]([[]])
     open_bytes = 0
@@ -80,7 +80,7 @@ def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
         fresh = _fresh_paths(facts, files)
         small = [file for file in files if file.size_bytes < facts.policy.candidate_bytes]
         lowered = _lowered_target([file for file in files if file.path in fresh], target)
-        bins = pack_in_log_order(files, up_to_bytes=lowered)
+        bins = pack_for_deltalake(files, up_to_bytes=lowered)
         plan = PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered)
         yield PlannedPartition(
             plan=in_columns(plan, partition, files),

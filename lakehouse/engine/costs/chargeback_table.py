@@ -9,7 +9,7 @@
 A day is open until a run that could read all tables has written it after the day's end. The last
 days begin a week ago or, if that is earlier, with the newest written day.
 
-**Safety properties** (tests in `test_chargeback.py`)
+**Safety properties** (tests in `test_chargeback_table.py`)
 - A run that is repeated, or killed and run again, leaves the same rows.
 - Rows of a closed day are never replaced. No day is closed while the operations of a table cannot
   be read. On an open day, recorded operations stay even if they can no longer be read.
@@ -25,6 +25,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from lakehouse.core.costs.bill_allocation import allocated_rows
+from lakehouse.core.costs.chargeback_columns import COLUMNS, LakeAccount, charge_of, estimated_row
 from lakehouse.core.costs.charges import (
     Charge,
     carried,
@@ -34,7 +35,6 @@ from lakehouse.core.costs.charges import (
     total_usd,
 )
 from lakehouse.core.costs.exact_amounts import day_of
-from lakehouse.core.costs.focus import COLUMNS, LakeAccount, charge_of, estimated_row
 from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.costs.storage_charges import (
     StoredDay,
@@ -47,7 +47,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.tiers.lifecycle_check import OpenUpload
-from lakehouse.engine.costs.cost_tables import (
+from lakehouse.engine.costs.operations_table import (
     DAYS_BACK,
     CostsSession,
     CostsWritten,

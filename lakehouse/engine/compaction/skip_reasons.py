@@ -1,4 +1,4 @@
-"""Finds a table's holds, which are reasons to skip it: in its declaration, journal and log."""
+"""Finds the reasons to skip a table, in its declaration, its journal and its log."""
 
 from collections.abc import Sequence
 
@@ -18,11 +18,11 @@ from lakehouse.core.scheduling.circuit_breaker import (
     find_rewrites,
     tries_of,
 )
-from lakehouse.core.scheduling.holds import find_hold, persons_hold
+from lakehouse.core.scheduling.skip_reasons import find_hold, persons_hold
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.commit_safety import spark_commits_conditionally
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.lake_owner import spark_commits_conditionally
 
 
 def breaker_of(

@@ -1,6 +1,6 @@
 """Renders the morning page as one HTML file that needs no network, no script and no other file.
 
-**Safety properties** (`report/test_page.py`)
+**Safety properties** (`report/test_render_page.py`)
 - Every text is escaped: a table named `<script>` shows as text.
 - Control characters and direction marks are shown escaped, as in the terminal.
 """
@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from lakehouse.core.costs.operations import UpkeepOperation
-from lakehouse.core.report.page import Page
+from lakehouse.core.report.page_contents import Page
 from lakehouse.core.report.values import Concern
 from lakehouse.core.text import count_of, printable, size_text, utc_text
 from lakehouse.core.units import MINUTE_MS

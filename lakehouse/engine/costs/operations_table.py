@@ -4,7 +4,7 @@
 2. The operations are read from logs and journal.
 3. One commit replaces the days whose rows differ.
 
-**Safety properties** (tests in `test_chargeback.py`)
+**Safety properties** (tests in `test_chargeback_table.py`)
 - A run that is repeated, or killed and run again, leaves the same rows.
 - Operations that are no longer in a log or journal stay in the table.
 """
@@ -20,17 +20,17 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakehouse.core.costs.chargeback_columns import midnight
 from lakehouse.core.costs.exact_amounts import DIGITS, day_of
-from lakehouse.core.costs.focus import midnight
-from lakehouse.core.costs.operation_rows import OPERATION_COLUMNS, operation_row, united_rows
 from lakehouse.core.costs.operations import UpkeepOperation
+from lakehouse.core.costs.operations_columns import OPERATION_COLUMNS, operation_row, united_rows
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken
 from lakehouse.engine.costs.read_operations import read_operations
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.spark.session_confs import PARTITIONS_OVERWRITTEN, session_confs
+from lakehouse.engine.spark.temporary_confs import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.engine.table_lock import hold
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Holds: reasons to skip a table, however much a compaction would gain."""
+"""Reasons to skip a table, however much a compaction would gain."""
 
 from collections.abc import Mapping
 

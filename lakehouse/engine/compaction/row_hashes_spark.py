@@ -18,7 +18,7 @@ from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.errors import is_conflict, is_lost, is_of_spark
 from lakehouse.engine.spark.frames import content_hash, literal_path, table_at
-from lakehouse.engine.spark.session_confs import (
+from lakehouse.engine.spark.temporary_confs import (
     ANSI,
     HASH_MAPS,
     OLD_VERSIONS_REFUSED,
@@ -60,7 +60,7 @@ def content_sums(
 ) -> list[PartitionSums]:
     """For each side, row counts and sums of hashes by partition; without a session, by Arrow."""
     if spark is None:
-        from lakehouse.engine.compaction.arrow_content import arrow_sums
+        from lakehouse.engine.compaction.row_hashes_arrow import arrow_sums
 
         return arrow_sums(lake, snapshot, sides)
     with session_confs(spark, READ_CONFS):

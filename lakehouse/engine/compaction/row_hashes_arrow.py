@@ -16,7 +16,12 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.delta.partition_values import by_name
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.engine.compaction.spark_content import PartitionSums, RowSum, Side, sums_by_partition
+from lakehouse.engine.compaction.row_hashes_spark import (
+    PartitionSums,
+    RowSum,
+    Side,
+    sums_by_partition,
+)
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark.errors import is_of_unknown_session, translated
-from lakehouse.runtime.spark_conf import STORED_TIMES
+from lakehouse.runtime.spark_startup_conf import STORED_TIMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

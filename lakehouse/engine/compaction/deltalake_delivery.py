@@ -9,7 +9,7 @@ these names.
 3. The caller commits. If it is certain that nothing was committed, the files are deleted again.
 4. After a commit, the files that earlier runs left are deleted, and the record is removed.
 
-**Safety properties** (tests in `test_delivered_files.py`)
+**Safety properties** (tests in `test_deltalake_delivery.py`)
 - If it is unknown whether a run committed, its files stay until a later run has committed. From
   then on, the earlier run cannot commit any more, since the version that it would create exists.
   The table's lock shows that the earlier run has ended.

@@ -15,9 +15,9 @@ import pytest
 
 from lakehouse.cli.commands.up import check_owner
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine import lake_owner, table_lock
+from lakehouse.engine import commit_safety, table_lock
+from lakehouse.engine.commit_safety import claim, commits_sentence, owner_of, take_over
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.lake_owner import claim, commits_sentence, owner_of, take_over
 from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse.runtime import foreground, server
 from lakehouse.runtime.foreground import run_all
@@ -53,14 +53,14 @@ class Counted(DiskStore):
 @pytest.fixture(autouse=True)
 def another_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forgets what this process has compared, as a new one would."""
-    monkeypatch.setattr(lake_owner, "_claimed", set())
-    return lake_owner._claimed.clear
+    monkeypatch.setattr(commit_safety, "_claimed", set())
+    return commit_safety._claimed.clear
 
 
 @pytest.fixture(autouse=True)
 def log_stores_of_delta(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark commits through the log stores that Delta comes with."""
-    monkeypatch.setattr(lake_owner, "commits_conditionally", lambda _log_store: False)
+    monkeypatch.setattr(commit_safety, "commits_conditionally", lambda _log_store: False)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_the_same_home_at_the_same_path_of_another_machine_is_another(
     another_process: Callable[[], None],
 ) -> None:
     (tmp_path / "machine-id").write_text("the-machine-s-own\n")
-    monkeypatch.setattr(lake_owner, "_MACHINE_ID", tmp_path / "machine-id")
+    monkeypatch.setattr(commit_safety, "_MACHINE_ID", tmp_path / "machine-id")
     claim(home("a"), asked="write")
     (tmp_path / "machine-id").write_text("77aa\n")
     another_process()
@@ -276,8 +276,8 @@ def conditional(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     """Sets whether the drivers of the next claims commit conditionally, as new processes do."""
 
     def choose(is_so: bool) -> None:
-        monkeypatch.setattr(lake_owner, "commits_conditionally", lambda _log_store: is_so)
-        lake_owner._claimed.clear()
+        monkeypatch.setattr(commit_safety, "commits_conditionally", lambda _log_store: is_so)
+        commit_safety._claimed.clear()
 
     return choose
 
@@ -367,7 +367,7 @@ def test_a_server_is_asked_about_large_commits_too(
 ) -> None:
     lake = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}"))
     assert isinstance(lake.store, S3Store)
-    monkeypatch.setattr(lake_owner, "store_at", lambda _root: lake.store)
+    monkeypatch.setattr(commit_safety, "store_at", lambda _root: lake.store)
 
     def unheard(request: Any, **_: Any) -> None:
         del request.headers["If-None-Match"]

@@ -7,7 +7,7 @@ import pytest
 from lakehouse import Append, Debezium, History, Landing, Merge, Overwrite, Table
 from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.changes import CHANGE_KEYS, compare, differences, is_wider
+from lakehouse.core.evolution.declaration_changes import CHANGE_KEYS, compare, differences, is_wider
 from lakehouse.core.evolution.plan import Kind, Way, WrittenRows, checked
 
 LOG = LogTail(checkpoint_version=None, commit_count=1, commit_bytes=1)

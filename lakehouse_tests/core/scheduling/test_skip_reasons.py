@@ -13,7 +13,7 @@ from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import BreakerState, Rewrites, assess_breaker
-from lakehouse.core.scheduling.holds import find_hold, persons_hold
+from lakehouse.core.scheduling.skip_reasons import find_hold, persons_hold
 
 HOUR = 3_600_000
 NOON = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)

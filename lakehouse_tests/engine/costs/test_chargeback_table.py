@@ -13,17 +13,17 @@ import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.costs.bill_allocation import select_rows
-from lakehouse.core.costs.focus import COLUMNS, COSTS
-from lakehouse.core.costs.operation_rows import OPERATION_COLUMNS
+from lakehouse.core.costs.chargeback_columns import COLUMNS, COSTS
+from lakehouse.core.costs.operations_columns import OPERATION_COLUMNS
 from lakehouse.core.units import DAY_MS, MINUTE_MS
-from lakehouse.engine.costs.chargeback import (
+from lakehouse.engine.costs.chargeback_table import (
     CHARGEBACK,
     Estimates,
     read_charges,
     write_allocated,
     write_chargeback,
 )
-from lakehouse.engine.costs.cost_tables import (
+from lakehouse.engine.costs.operations_table import (
     OPERATIONS,
     CostsSession,
     read_rows,
