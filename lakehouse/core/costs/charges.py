@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Literal
 
 from lakehouse.core.costs.exact_amounts import EXACT, day_of, decimal_of, gb_months, rounded
-from lakehouse.core.costs.operations import UpkeepOperation
+from lakehouse.core.costs.operations import UpkeepOperation, request_class
 from lakehouse.core.costs.price_book import PriceBook
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.objects import RECLAIMABLE, Part
@@ -184,24 +184,17 @@ def _charges_of(operation: UpkeepOperation, table: Table, book: PriceBook) -> It
     }
     counts = dict[str, int]()
     for name, count in (operation.requests or {}).items():
-        request_class = _request_class(name)
-        counts[request_class] = counts.get(request_class, 0) + count
-    for request_class, count in counts.items():
+        price_class = request_class(name)
+        counts[price_class] = counts.get(price_class, 0) + count
+    for price_class, count in counts.items():
         yield replace(
             compute,
             kind="requests",
-            sku=f"requests/{request_class}",
+            sku=f"requests/{price_class}",
             quantity=Decimal(count),
             unit="Requests",
-            unit_price=decimal_of(usd_per_1000[request_class]) / 1_000,
+            unit_price=decimal_of(usd_per_1000[price_class]) / 1_000,
         )
-
-
-def _request_class(name: str) -> str:
-    """The price class of an S3 request. `put` includes COPY, POST and LIST."""
-    if name.startswith(("Get", "Head")):
-        return "get"
-    return "delete" if name.startswith("Delete") else "put"
 
 
 def _sums(charges: Iterable[Charge]) -> dict[tuple[str, ...], Charge]:

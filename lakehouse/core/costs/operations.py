@@ -1,5 +1,6 @@
 """Upkeep operations that ended: predicted and actual figures, cost, and sums by kind."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -197,15 +198,32 @@ def _vacuum(table: str, record: VacuumRecord, prices: Prices) -> UpkeepOperation
 
 
 def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
-    """The operation of an archive, restore or TTL commit. `started_ms` is in its metadata."""
+    """The operation of an archive, restore or TTL commit, from the commit's metadata.
+
+    Only an archive run has figures: it is one commit, so its plan and its outcome cover the same.
+    """
     written = written_in(commit)
     kind = written[ROWS_MOVED]
+    plan = _mapping_in(written, "plan") or {}
+    requests = _mapping_in(written, "requests")
     started_ms = written.get("started_ms")
-    written_plan = written.get("plan")
     seconds = None
+    usd = None
     if isinstance(started_ms, int) and started_ms <= commit.committed_ms:
         seconds = (commit.committed_ms - started_ms) / 1000
-    plan = cast("dict[str, Any]", written_plan) if isinstance(written_plan, dict) else {}
+        classes = Counter[str]()
+        for name, count in (requests or {}).items():
+            classes[request_class(name)] += count
+        usd = run_price(
+            prices, seconds=seconds, get_requests=classes["get"], put_requests=classes["put"]
+        )
+    figures = (
+        Figure("files", plan.get("files"), len(commit.removed_paths)),
+        Figure("rows", plan.get("rows"), written.get("rows")),
+        Figure("requests", _total(_mapping_in(plan, "requests")), _total(requests)),
+        Figure("seconds", plan.get("seconds"), seconds),
+        Figure("usd", plan.get("usd"), usd),
+    )
     return UpkeepOperation(
         table=table,
         kind=kind,
@@ -216,5 +234,23 @@ def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
         reason=str(plan.get("reason", "")),
         seconds=seconds,
         vcpu_seconds=None if seconds is None else seconds * prices.vcpus,
-        usd=None if seconds is None else run_price(prices, seconds=seconds),
+        requests=requests,
+        usd=usd,
+        figures=figures if kind == "archive" and plan else (),
     )
+
+
+def request_class(name: str) -> str:
+    """The price class of an S3 request: get, put or delete. `put` includes COPY, POST and LIST."""
+    if name.startswith(("Get", "Head")):
+        return "get"
+    return "delete" if name.startswith("Delete") else "put"
+
+
+def _mapping_in(written: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    value = written.get(name)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _total(requests: Mapping[str, int] | None) -> int | None:
+    return None if requests is None else sum(requests.values())

@@ -1,6 +1,8 @@
 """The commit that removes archived partitions from a table, and the checks before and after it."""
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from lakehouse.core.archive.archived_files import files_by_partition
 from lakehouse.core.archive.plan import ArchivePlan
@@ -48,22 +50,23 @@ def delete_partitions(
     planned: ArchivePlan,
     facts: TableFacts,
     *,
-    started_ms: int,
+    measured: Mapping[str, Any],
 ) -> None:
     """Removes the partitions from the table of `facts` in one commit, which must be verified.
 
-    The commit's metadata has the plan's figures, and the time at which the run began.
+    The commit's metadata has the plan's figures and what the run `measured` so far: `started_ms`,
+    and its S3 `requests` by method.
     """
     snapshot = facts.snapshot
     predicate = statements.partition_predicate(
         snapshot.columns, [each.values for each in operation.partitions]
     )
     document = planned.as_json()
-    names = ("reason", "sentence", "files", "rows", "bytes", "seconds", "usd")
+    names = ("reason", "sentence", "files", "rows", "bytes", "requests", "seconds", "usd")
     written = {
         ROWS_MOVED: "archive",
         "number": operation.number,
-        "started_ms": started_ms,
+        **measured,
         "cutoff_ms": operation.cutoff_ms,
         "rows": operation.row_count,
         "plan": {name: document[name] for name in names},

@@ -151,6 +151,7 @@ def _run(
     lake = session.lake
     key = session.key
     started_ms = now_ms()
+    requests_before = lake.store.requests.copy()
     facts = lake.facts(key)
     if facts is None:
         raise Refused(
@@ -173,7 +174,9 @@ def _run(
     if before is None or not has_files_of(lake, before, operation):
         raise _FilesChanged
     tell(f"{key}: deleting the partitions from the table")
-    delete_partitions(session, operation, planned, before, started_ms=started_ms)
+    requests = requests_since(lake.store, requests_before)
+    measured = {"started_ms": started_ms, "requests": requests}
+    delete_partitions(session, operation, planned, before, measured=measured)
     version = verify_delete(lake, key)
     clear_rewritten(lake, key)
     return ArchiveOutcome(plan=planned, operation=operation, version_after=version)

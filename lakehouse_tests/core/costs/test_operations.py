@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from lakehouse.core.costs.compaction_history import account_for
 from lakehouse.core.costs.operations import (
     compactions_of,
@@ -81,6 +83,31 @@ def test_operations_before_the_shown_days_are_left_out() -> None:
     [failed] = failed_compactions("t", tries, DEFAULT_PRICES, since_ms=5)
     assert (failed.why, failed.is_ok) == ("conflict: lost a race", False)
     assert failed.usd == 1.5 * 2 / 3600 * 0.11
+
+
+def test_an_archive_run_has_its_plan_s_figures_and_pays_for_its_requests() -> None:
+    builder = LogBuilder().create().append([("a", 100, 1)])
+    note = {
+        "rows_moved": "archive",
+        "rows": 1,
+        "started_ms": START_MS,
+        "requests": {"CopyObject": 3, "HeadObject": 4},
+        "plan": {"sentence": "1 partition moves", "reason": "OLD_PARTITIONS", "files": 1, "rows": 1}
+        | {"requests": {"CopyObject": 3, "HeadObject": 3}, "seconds": 60.0, "usd": 0.01},
+    }
+    removed = builder._remove("a", data_change=True)
+    builder.commit("DELETE", removed, user_metadata=json.dumps(note))
+    [run] = moves_of("t", builder.facts().history, DEFAULT_PRICES, since_ms=0)
+    seconds = (run.ended_ms - START_MS) / 1_000
+    usd = seconds * 2 / 3600 * 0.11 + 3 * 0.005 / 1_000 + 4 * 0.0004 / 1_000
+    assert run.usd == pytest.approx(usd, rel=1e-12)
+    assert [(each.predicted, each.actual) for each in run.figures] == [
+        (1, 1),
+        (1, 1),
+        (6, 7),
+        (60.0, seconds),
+        (0.01, run.usd),
+    ]
 
 
 def test_sums_name_what_has_no_price_and_average_the_errors() -> None:
