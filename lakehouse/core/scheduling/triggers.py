@@ -31,7 +31,7 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
     counts = {"mergeable": mergeable, "threshold": threshold}
     if mergeable > 0:
         if balance and balance.is_due:
-            return Reason.DUE_READERS.explain(**balance.numbers)
+            return Reason.DUE_READERS.explain(**balance.texts)
         if mergeable >= threshold:
             return Explanation(Reason.DUE, counts, note)
         if trigger := _by_age(state, policy, now_ms=now_ms):
@@ -46,7 +46,7 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
     )
     if mergeable == 0 or balance is None or not _trusts_readers(state):
         return Explanation(Reason.BELOW_THRESHOLD, counts, more)
-    return Explanation(Reason.READERS_LOSE_LITTLE, {**balance.numbers, **counts}, more)
+    return Explanation(Reason.READERS_LOSE_LITTLE, {**balance.texts, **counts}, more)
 
 
 def is_due(finding: Explanation) -> bool:
@@ -68,7 +68,7 @@ def _bound_times(state: TableState, policy: Compaction) -> int:
     """The multiple of the declared bounds that a table may wait for its readers' losses."""
     if not _trusts_readers(state):
         return 1
-    return policy.bound_times if state.readers == "declared" else _SEEN_READERS
+    return policy.threshold_factor if state.readers == "declared" else _SEEN_READERS
 
 
 def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
