@@ -116,7 +116,7 @@ class ReadBalance:
 
     @property
     def texts(self) -> dict[str, str]:
-        """`lost` and `cost` as text, in seconds. On S3 also in USD, since each opening costs a request."""
+        """`lost` and `cost` in seconds. On S3 also in USD, because each opening costs requests."""
         lost = f"{self.lost_seconds:.1f} s"
         cost = f"{self.cost_seconds:.1f} s"
         if self.on_s3:

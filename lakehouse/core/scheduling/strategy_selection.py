@@ -174,7 +174,7 @@ def _sensor_seconds(policy: Compaction, facts: WriteFacts, merge_seconds: float)
     The losses grow with the square of the time since the last compaction.
     """
     interval_seconds = 3600 / facts.arrivals_per_hour
-    by_count_seconds = interval_seconds * policy.most_small_files / facts.batch_files
+    by_count_seconds = interval_seconds * policy.due_file_count / facts.batch_files
     reads_per_second = (policy.reads_per_day or 0) * 1_000 / DAY_MS
     files_per_second = facts.batch_files / interval_seconds
     lost_per_second = SECONDS_PER_OPENING * files_per_second * reads_per_second
