@@ -23,7 +23,7 @@ from lakehouse.engine.ingest.parse_lines import (
 )
 from lakehouse.engine.ingest.quarantine.entries import (
     quarantine,
-    quarantine_arrived,
+    quarantine_has_files,
     quarantine_poison_files,
     take_out_landed_again,
 )
@@ -134,7 +134,7 @@ def write_batch(
     if batch.isolated:
         quarantine_poison_files(session, batch)
     if not batch.files:
-        if batch.quarantined and not quarantine_arrived(lake, table.key, batch):
+        if batch.quarantined and not quarantine_has_files(lake, table.key, batch):
             raise Broken(
                 f"load of {table.key}: all files of batch {batch.number} were refused, but the "
                 f"quarantine has no entries for them. Look at quarantine/{table.key}/_delta_log"
