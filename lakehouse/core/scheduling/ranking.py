@@ -185,11 +185,8 @@ def _weigh(
     state = candidate.state
     policy = candidate.policy
     finding = find_trigger(state, policy, now_ms=now_ms)
-    tries_of_version = [
-        attempt
-        for attempt in runs.tries
-        if (attempt.version, attempt.committed_ms) == (state.version, state.committed_ms)
-    ]
+    present = (state.version, state.committed_ms)
+    tries_of_version = [each for each in runs.tries if (each.version, each.committed_ms) == present]
     nothing_to_do = _nothing_to_do(state, finding, tries_of_version, now_ms=now_ms)
     busy = None
     if runs.in_flight:
