@@ -275,7 +275,7 @@ def _advice_on_work(key: str, table: Table | None) -> dict[str, tuple[str, str]]
         ),
     }
     if table is not None:
-        files = 2 * policy_for(table.layer, table.compaction).most_small_files
+        files = 2 * policy_for(table.layer, table.compaction).due_file_count
         advice["compaction"] = (
             "It is compacted often. Try a larger Compaction(min_small_files=…) on its history",
             f"lakehouse backtest {key} --policy min_small_files={files} --compare",

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from lakehouse.core.costs.chargeback_columns import midnight
 from lakehouse.core.costs.exact_amounts import DIGITS, day_of
 from lakehouse.core.costs.operations import UpkeepOperation
-from lakehouse.core.costs.operations_columns import OPERATION_COLUMNS, operation_row, united_rows
+from lakehouse.core.costs.operations_columns import OPERATION_COLUMNS, merge_rows, operation_row
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken
 from lakehouse.engine.costs.read_operations import read_operations
@@ -95,8 +95,8 @@ def write_operations(costs: CostsSession, *, now_ms: int) -> CostsWritten:
             for each in found
         ]
         written = read_rows(lake, OPERATIONS, OPERATION_COLUMNS, since=first)
-        before = rows_by_day(united_rows(written, ()))
-        after = rows_by_day(united_rows(written, rows))
+        before = rows_by_day(merge_rows(written, ()))
+        after = rows_by_day(merge_rows(written, rows))
         changed = [day for day, of_day in after.items() if of_day != before.get(day)]
         wanted = [row for day in changed for row in after[day]]
         if wanted:

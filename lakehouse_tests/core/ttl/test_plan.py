@@ -261,7 +261,7 @@ def test_a_table_whose_rows_cannot_expire_is_refused(
 @pytest.mark.parametrize(
     ("write", "ttl", "why"),
     [
-        (Overwrite(), TTL, "each run of an Overwrite brings all rows back"),
+        (Overwrite(), TTL, "each run of an Overwrite table writes all rows again"),
         (Append(), Ttl(column="ta", days=1), "unknown column 'ta'. Did you mean 'at'"),
         (Append(), Ttl(column="id", days=1), "id is BIGINT. Use a DATE or TIMESTAMP column"),
     ],

@@ -99,7 +99,9 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
     operation = F.when(is_tombstone, _TOMBSTONE).otherwise(
         F.try_element_at(operations, F.col(CODE))
     )
-    lines = lines.withColumns({OPERATION: operation, OLD_KEY: _changed_key(keys, changes.update)})
+    lines = lines.withColumns(
+        {OPERATION: operation, OLD_KEY: _changed_key(keys, changes.update_code)}
+    )
     columns = [
         *landing.column_names,
         *ORIGIN,
