@@ -208,7 +208,7 @@ def test_without_any_known_time_nothing_goes_by_the_clock_of_the_newest_row() ->
     plan = planned({file("x"): UNKNOWN}, ttl=NEWEST)
     assert (plan.cutoff_ms, plan.steps) == (None, ())
     assert plan.sentence == (
-        "nothing can be planned: the log shows no time of at, from which 30 days could be counted"
+        "nothing can be planned: the log records no time of at, so the newest row is unknown"
     )
 
 
