@@ -55,7 +55,9 @@ def folded(lake: Lake, *, count: int) -> None:
         file = LandedFile(name=f"{number}.json", size_bytes=2, modified_ms=1, digest="d")
         batches.plan(Batch(number=number, files=(file,), prefix="landing/orders/"))
     batches.ledger()
-    batches.fold(lying={f"landing/orders/{count}.json"}, arrived=count, now_ms=365 * DAY_MS)
+    batches.fold(
+        landed_paths={f"landing/orders/{count}.json"}, last_loaded_batch=count, now_ms=365 * DAY_MS
+    )
 
 
 def planned(lake: Lake, number: int, *names: str) -> None:

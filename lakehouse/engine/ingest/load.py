@@ -118,7 +118,7 @@ class LandingLoad:
                 forget_replaced(lake.store, table.key, arrived=loaded)
         # A failure loses neither rows nor manifests, and the next load folds them.
         with suppress(Transient, Refused):
-            batches.fold(lying=listed_paths, arrived=loaded, now_ms=now_ms())
+            batches.fold(landed_paths=listed_paths, last_loaded_batch=loaded, now_ms=now_ms())
         return self._outcome(facts, plan.explanation)
 
     def _outcome(self, after: TableFacts | None, nothing_new: Explanation) -> WriteOutcome:
