@@ -111,7 +111,7 @@ class TierPlan(Explained):
         return self.stay_usd - self.move_usd
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as the JSON document that `lakehouse tiers --json` prints."""
+        """The plan in its documented JSON shape."""
         return {
             "table": self.table,
             "version": self.version,

@@ -110,7 +110,7 @@ class TtlPlan(Explained):
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as the JSON document that `lakehouse ttl --json` prints."""
+        """The plan in its documented JSON shape."""
         steps = [
             {
                 "by_metadata": step.by_metadata,

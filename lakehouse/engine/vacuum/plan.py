@@ -65,7 +65,7 @@ def plan(
     if inputs is None:
         return None
     began_ms = now_ms()
-    choice = choose_mode(inputs.facts, prices=table.prices, now_ms=began_ms, wanted=mode)
+    choice = choose_mode(inputs.facts, prices=table.prices, now_ms=began_ms, requested=mode)
     listing = Listing(
         objects=_objects(lake_facts.lake, inputs, choice.mode), settled_ms=began_ms - SETTLED_MS
     )
