@@ -14,7 +14,7 @@ from lakehouse.core.archive.expire import ExpireOutcome
 from lakehouse.core.archive.outcome import ArchiveOutcome
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction import report_table
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import archive_key, pool_of, table_key
 from lakehouse.defs.metadata.runs import figures_table
 from lakehouse.defs.metadata.table import Metadata
@@ -66,7 +66,7 @@ def archive_asset(
         owner = f"run {context.run.run_id}"
         moved: ArchiveOutcome | None = None
         expired: ExpireOutcome | None = None
-        with dagster_words(context):
+        with errors_for_dagster(context):
             if not is_table(lake.store, table.key) and lake.facts(table.key) is None:
                 context.log.info(f"{table.key}: there is no table yet")
                 return

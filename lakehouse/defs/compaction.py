@@ -26,7 +26,7 @@ from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.skip_reasons import closed_window
 from lakehouse.defs.dagster_records import pools_at_risk
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.fleet_from_events import REFUSED
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
@@ -81,7 +81,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
 
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark: LazyPySparkResource = getattr(context.resources, resource)
-        with dagster_words(context):
+        with errors_for_dagster(context):
             _refuse_what_may_not_begin(context, lake, table, anyway=config.anyway)
             if (
                 not isinstance(table.write, Adopted)

@@ -12,7 +12,7 @@ import dagster as dg
 
 from lakehouse.core.costs.exact_amounts import day_of
 from lakehouse.core.declaration.table import Table
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import costs_key, inventory_key
 from lakehouse.defs.resources import LazyPySparkResource, open_session
@@ -83,7 +83,7 @@ def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
     ) -> dg.MaterializeResult[Any]:
         from lakehouse.engine.costs.operations_table import write_operations
 
-        with dagster_words(context):
+        with errors_for_dagster(context):
             costs = _session(context, spark, tables, lake)
             written = write_operations(costs, now_ms=now_ms())
         return dg.MaterializeResult(metadata=_metadata(context, written))
@@ -113,7 +113,7 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
         from lakehouse.engine.costs.chargeback_table import write_chargeback
         from lakehouse.engine.costs.read_ledger import read_budgets
 
-        with dagster_words(context):
+        with errors_for_dagster(context):
             costs = _session(context, spark, tables, lake)
             written = write_chargeback(costs, now_ms=now_ms())
             budgets = read_budgets(lake, costs.tables, now_ms=now_ms())

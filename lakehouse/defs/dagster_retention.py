@@ -31,7 +31,7 @@ from lakehouse.core.dagster_retention import RetentionPlan, plan_retention
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import size_text
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.sql_records import SqlRecords, open_records
 from lakehouse.defs.upkeep_times import RECORDS_CRON
@@ -62,7 +62,7 @@ def records_asset(settings: Settings) -> dg.AssetsDefinition:
     def records(
         context: dg.AssetExecutionContext, config: RecordsConfig
     ) -> dg.MaterializeResult[Any]:
-        with dagster_words(context):
+        with errors_for_dagster(context):
             plan, metadata = prune(
                 context.instance,
                 days=settings.records_days,

@@ -21,7 +21,7 @@ ONCE_TAG = machine_tag("once")
 
 
 @contextmanager
-def dagster_words(
+def errors_for_dagster(
     context: dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext,
 ) -> Iterator[None]:
     """Turns our errors into Dagster's. Any other error is a bug: it is raised and not retried.

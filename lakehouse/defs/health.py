@@ -19,7 +19,7 @@ from lakehouse.core.inventory.checks import restore_advice
 from lakehouse.core.scheduling.health import log_debt_ok, small_files_ok
 from lakehouse.core.text import count_of
 from lakehouse.defs.dagster_records import runs_in_flight
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import health_result
 from lakehouse.engine.clock import now_ms
@@ -60,7 +60,7 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
     )
     def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         wanted = {selected.name for selected in context.selected_asset_check_keys}
-        with dagster_words(context):
+        with errors_for_dagster(context):
             assessed = _handed.pop((context.run.run_id, table.key), None)
             results = [result for result in judge(table, lake, assessed) if result.name in wanted]
         yield from (

@@ -15,7 +15,7 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.checks import CHECKS
 from lakehouse.core.inventory.report_manifest import MAX_REPORT_AGE_HOURS
 from lakehouse.defs.dagster_records import keys_in_flight
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import inventory_key, table_key
 from lakehouse.defs.metadata.inventory import inventory_metadata
@@ -73,7 +73,7 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
         from lakehouse.engine.inventory.reconcile_lake import fresh_report
         from lakehouse.engine.inventory.reports_table import judge, load_report
 
-        with dagster_words(context):
+        with errors_for_dagster(context):
             try:
                 report = fresh_report(
                     lake, now_ms=now_ms(), configuration=config.configuration or None

@@ -12,7 +12,7 @@ import dagster as dg
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.metrics.facts import DagsterRecords
 from lakehouse.core.text import count_of
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import report_key, table_key
 from lakehouse.defs.metadata.fleet import fleet_metadata
 from lakehouse.defs.sql_records import measured_records
@@ -49,7 +49,7 @@ def report_asset(
         from lakehouse.engine.report.stored_pages import NEWEST, store_page
         from lakehouse.report.render_page import render_page
 
-        with dagster_words(context):
+        with errors_for_dagster(context):
             lake, tables = everything()
             page = read_page(
                 lake,

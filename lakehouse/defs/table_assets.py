@@ -15,7 +15,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.text import count_of, printable
 from lakehouse.defs.compaction import compact_after_write
 from lakehouse.defs.dagster_records import tag_as_read_nothing
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import hand_on
 from lakehouse.defs.keys import landing_key, pool_of, table_key
 from lakehouse.defs.metadata.runs import write_metadata
@@ -63,7 +63,7 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
     ) -> Iterator[dg.MaterializeResult[Any]]:
         from lakehouse.engine.ingest.write import write_table
 
-        with dagster_words(context):
+        with errors_for_dagster(context):
             session = open_session(context, spark)
             evolved = _follow_declaration(lake, session, table, tables, context)
             outcome = write_table(lake, session, table, tell=context.log.info)
@@ -81,7 +81,7 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
                 tags=code_tags(outcome),
             )
         if problem is not None:
-            with dagster_words(context):
+            with errors_for_dagster(context):
                 raise problem
 
     return write

@@ -13,7 +13,7 @@ import dagster as dg
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.ttl.outcome import TtlOutcome
 from lakehouse.defs.compaction import report_table
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import pool_of, table_key, ttl_key
 from lakehouse.defs.metadata.runs import figures_table
 from lakehouse.defs.metadata.table import Metadata
@@ -51,7 +51,7 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         from lakehouse.engine.adoption.find_tables import is_table
         from lakehouse.engine.ttl.run import run
 
-        with dagster_words(context):
+        with errors_for_dagster(context):
             if not is_table(lake.store, table.key) and lake.facts(table.key) is None:
                 context.log.info(
                     f"ttl run of {table.key}: skipped, because the table has not been written yet"

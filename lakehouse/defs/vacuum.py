@@ -16,7 +16,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.journal_records import FAILED_NAMED, VacuumRecord
 from lakehouse.core.text import count_of
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
 from lakehouse.defs.metadata.runs import vacuum_metadata
 from lakehouse.defs.resources import open_session
@@ -86,7 +86,7 @@ def vacuum_asset(
         from lakehouse.engine.vacuum.run import vacuum as vacuum_table
 
         session = partial(open_session, context, getattr(context.resources, resource))
-        with dagster_words(context):
+        with errors_for_dagster(context):
             facts = _facts_of_run(context, lake, load_lake)
             reason = _vacuum_skip_reason(context, facts, table, anyway=config.anyway)
             if reason:

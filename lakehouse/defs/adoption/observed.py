@@ -22,7 +22,7 @@ from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.text import count_of
 from lakehouse.defs.dagster_records import newest_facts
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import evaluation_of, judge
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import declared_metadata, health_result, table_metadata
@@ -86,7 +86,7 @@ def observed_asset(table: Table, lake: Lake) -> Any:
     """
 
     def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
-        with dagster_words(context):
+        with errors_for_dagster(context):
             assessed = _assessed(table, lake)
         # Only a table of `maintain` may not exist yet, and such a table has no observable asset.
         assert assessed is not None
