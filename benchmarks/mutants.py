@@ -131,7 +131,7 @@ MUTANTS = [
     *_of("engine.ingest.retire", "engine/ingest/test_retire.py",
         ("retire", gives("has_moved_on", "False")), ("_still_as_loaded", returns("list(files)"))),
     *_of("core.ingest.ledger_segments", "core/ingest/test_ledger_segments.py",
-        ("fold_batches", reads("lying", "True")), ("fold_batches", gives("fingerprint", "b''"))),
+        ("fold_batches", reads("landed_paths", "True")), ("fold_batches", gives("fingerprint", "b''"))),
     *_of("engine.journal.planned_batches", "engine/journal/test_folding.py",
         ("PlannedBatches.fold", never_raises())),
     *_of("core.dagster_retention", "core/test_dagster_retention.py",

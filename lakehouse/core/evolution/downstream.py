@@ -10,7 +10,7 @@ from lakehouse.core.errors import Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownstreamReader:
-    """A table that reads the rebuilt table. With `waits`, it has yet to read some changes."""
+    """A table that reads the rebuilt table. `waits`: it has not read all changes yet."""
 
     table: Table
     waits: bool = False
@@ -53,14 +53,15 @@ class RebuildEffect:
 
 
 def refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
-    """Refuses a change of columns while an `Append` has yet to read rows under the present ones."""
-    waiting = [
-        each.table.key
-        for each in readers
-        if each.waits
-        and isinstance(each.table.write, Append)
-        and each.table.inputs[0].key == table.key
-    ]
+    """Refuses a change of columns while an `Append` has not read all rows.
+
+    It could not read them under the new columns.
+    """
+    waiting = list[str]()
+    for reader in readers:
+        is_append = isinstance(reader.table.write, Append)
+        if reader.waits and is_append and reader.table.inputs[0].key == table.key:
+            waiting.append(reader.table.key)
     if waiting:
         raise Refused(
             f"rebuild of {table.key}: not all its rows have been read by {', '.join(waiting)} "

@@ -13,7 +13,7 @@ from typing import Any
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
 
-# The end of messages about a table that cannot be written as declared.
+# The last alternative in messages about a table that cannot be changed as declared.
 NEW_KEY = "declare the table under a new key, which leaves this one as it is"
 
 
@@ -37,7 +37,7 @@ class Consent(Enum):
 
 
 class Kind(Enum):
-    """The kinds of changes, each with the way to apply it, and who decides that it is applied."""
+    """A kind of change: its title, the way to apply it, and who decides that it is applied."""
 
     COLUMN_ADDED = ("column added", Way.METADATA, Consent.BY_ITSELF)
     COMMENT_CHANGED = ("description changed", Way.METADATA, Consent.BY_ITSELF)
@@ -75,8 +75,8 @@ class NewColumn:
 class Change:
     """One difference between a declaration and its table.
 
-    `column` is the declared column, and `before` its name in the table. `added` is set for a new
-    column.
+    `column` is the declared column, if any, and `before` its name in the table. `added` is set for
+    a new column.
     """
 
     kind: Kind
@@ -90,8 +90,8 @@ class Change:
 class WrittenRows:
     """What the log records about the rows of a table. `None` means that a value is unknown.
 
-    - `way`: how the rows were written, if it differs from the declaration.
-    - `declared_way`: how the declaration writes rows.
+    - `way`: how the rows were written, if this differs from `declared_way`.
+    - `declared_way`: how rows are written according to the declaration.
     - `code_since`: the newest version with rows that earlier code computed.
     - `missing`: the number of rows without a value in a required column, by column name.
     """
@@ -127,13 +127,12 @@ class EvolutionPlan:
 
     @property
     def blocking(self) -> tuple[Change, ...]:
-        """The changes without which the table cannot be written as declared."""
-        applied = () if self.policy == "refuse" else (Consent.BY_ITSELF,)
-        return tuple(
-            change
-            for change in self.changes
-            if change.kind not in _STOP_NOTHING and change.kind.consent not in applied
-        )
+        """The changes that have to be applied before the table can be written as declared."""
+        stopping = [change for change in self.changes if change.kind not in _STOP_NOTHING]
+        if self.policy == "refuse":
+            return tuple(stopping)
+        # The next write applies the other changes itself.
+        return tuple(each for each in stopping if each.kind.consent is not Consent.BY_ITSELF)
 
     @property
     def by_policy(self) -> tuple[Change, ...]:
@@ -142,9 +141,11 @@ class EvolutionPlan:
 
     @property
     def rebuild_from(self) -> Way | None:
-        """The source of the rebuild that the blocking changes need; `None` if they need none."""
+        """The kind of rebuild that applies the blocking changes; `None` if no rebuild is needed."""
         ways = {change.kind.way for change in self.blocking}
-        return next((way for way in (Way.INPUTS, Way.OWN_ROWS) if way in ways), None)
+        if Way.INPUTS in ways:
+            return Way.INPUTS
+        return Way.OWN_ROWS if Way.OWN_ROWS in ways else None
 
     @property
     def impossible(self) -> tuple[Change, ...]:
@@ -154,14 +155,14 @@ class EvolutionPlan:
     @property
     def sentence(self) -> str:
         """All changes in one sentence."""
-        if not self.changes:
-            known = "the declaration and the table agree"
-            unknown = (
-                "the declaration and the table agree, as far as can be seen without Spark; the"
-                " next write compares the columns"
-            )
-            return known if self.columns_known else unknown
-        return "; ".join(change.sentence for change in self.changes)
+        if self.changes:
+            return "; ".join(change.sentence for change in self.changes)
+        if self.columns_known:
+            return "the declaration and the table agree"
+        return (
+            "the declaration and the table agree, as far as can be seen without Spark; the next"
+            " write compares the columns"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The documented shape, for `lakehouse evolve --json`."""

@@ -85,7 +85,7 @@ def unfinished_batch(
 
     `loaded` is the number of the last batch in the table's log.
     """
-    unfinished = find_unfinished(ledger, table.write, arrived=loaded, read=batches.batch)
+    unfinished = find_unfinished(ledger, table.write, last_loaded_batch=loaded, read=batches.batch)
     newest = ledger.newest
     if unfinished is None and newest is not None and not newest.files and newest.quarantined:
         return None if quarantine_has_files(lake, table.key, newest) else newest

@@ -225,9 +225,9 @@ class PlannedBatches:
             new_segment = fold_batches(
                 segment,
                 self._read_manifests(newer),
-                lying=landed_paths,
+                landed_paths=landed_paths,
                 prefix=self._prefix,
-                arrived=last_loaded_batch,
+                last_loaded_batch=last_loaded_batch,
                 now_ms=now_ms,
             )
             data = encode_segment(new_segment)
@@ -236,7 +236,7 @@ class PlannedBatches:
         if data is not None and read_back != data:
             raise Broken(f"journal: {name} is not what was written; nothing was deleted")
         self._segment = decode_segment(read_back, name, number=newest)
-        lost = lost_files(older, self._segment, lying=landed_paths)
+        lost = lost_files(older, self._segment, landed_paths=landed_paths)
         if lost:
             raise Broken(
                 f"journal: {name} lacks {count_of(len(lost), 'file')}, for example {lost[0]!r}; "

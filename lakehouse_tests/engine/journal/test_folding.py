@@ -141,7 +141,9 @@ def test_batches_of_a_table_that_was_deleted_are_done_again_from_the_segment_unl
     whole = of(store)
     with pytest.raises(Transient, match="batch 32 was planned by another process"):
         whole.plan(batch(FOLD_EVERY, "other"))
-    assert find_unfinished(whole.ledger(), Append(), arrived=2, read=whole.batch) == whole.batch(3)
+    assert find_unfinished(
+        whole.ledger(), Append(), last_loaded_batch=2, read=whole.batch
+    ) == whole.batch(3)
     assert whole.batch(3) == full(3)
     planned(store, first=last + 1, last=2 * last).fold(
         landed_paths=paths(1, 9), last_loaded_batch=2 * last, now_ms=1000 * DAY_MS
@@ -152,9 +154,9 @@ def test_batches_of_a_table_that_was_deleted_are_done_again_from_the_segment_unl
         Broken,
         match="batch 3 is not in the table, and loaded files of the batches up to 63 are gone from",
     ):
-        find_unfinished(folded.ledger(), Append(), arrived=2, read=folded.batch)
+        find_unfinished(folded.ledger(), Append(), last_loaded_batch=2, read=folded.batch)
     assert (
-        find_unfinished(folded.ledger(), Overwrite(), arrived=0, read=folded.batch)
+        find_unfinished(folded.ledger(), Overwrite(), last_loaded_batch=0, read=folded.batch)
         == folded.ledger().newest
     )
     assert len(folded.ledger().forgotten) == 2 * last - 3
