@@ -162,7 +162,9 @@ def test_a_copy_that_differs_from_its_file_stops_the_run(
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "copy_files", spoil)
-        with pytest.raises(Broken, match=r"original: 1 archived file, for example .*checksum"):
+        with pytest.raises(
+            Broken, match=r"1 archived file differed from the original, for example .*checksum"
+        ):
             run_archive(session_of(lake, spark))
     assert table_rows(lake) == ROWS and archive_rows(lake) == []
     assert run_archive(session_of(lake, spark)).operation is not None
