@@ -310,7 +310,7 @@ def test_what_a_disk_could_not_delete_is_named_and_the_rest_is_gone(tmp_path: Pa
     for name in ("folder/x", "a"):
         store.put(name, b"")
     assert store.delete_each(["folder", "a"]).keys() == {"folder"}
-    with pytest.raises(Refused, match="cannot delete 1 of the files, such as "):
+    with pytest.raises(Refused, match="cannot delete 1 file, for example "):
         store.delete(["folder"])
     assert names(store) == ["folder/x"]
 
