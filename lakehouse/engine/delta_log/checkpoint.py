@@ -199,8 +199,8 @@ def integers(values: Iterable[int]) -> pa.Array:
 
 def _append_numbers(numbers: "array[int]", column: pa.Array) -> None:
     """Adds a column of integers. A null becomes -1, which means unknown."""
-    known = compute().coalesce(column.cast(pa.int64()), integers([-1])[0])
-    numbers.frombytes(known.buffers()[1][8 * known.offset : 8 * (known.offset + len(known))])
+    filled = compute().coalesce(column.cast(pa.int64()), integers([-1])[0])
+    numbers.frombytes(filled.buffers()[1][8 * filled.offset : 8 * (filled.offset + len(filled))])
 
 
 def _count_rows(file: pq.ParquetFile, adds: AddedColumns, first: int) -> None:

@@ -203,10 +203,10 @@ def _partitioner(
     Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization".
     """
     physical_names = {name: physical.get(name, name) for name in shape.partition_columns}
-    known: dict[TextPairs, PartitionValues] = {}
+    partitions: dict[TextPairs, PartitionValues] = {}
 
     def partition_of(pairs: TextPairs) -> PartitionValues:
-        if pairs not in known:
+        if pairs not in partitions:
             values = dict(pairs)
             if values.keys() - {*physical_names.values()}:
                 of_file = ", ".join(values) or "nothing"
@@ -216,10 +216,10 @@ def _partitioner(
                     f"{of_table}. Restore the commit that adds the file, or rewrite the file under "
                     "the table's partitioning"
                 )
-            known[pairs] = tuple(
+            partitions[pairs] = tuple(
                 (name, values.get(physical_name)) for name, physical_name in physical_names.items()
             )
-        return known[pairs]
+        return partitions[pairs]
 
     return partition_of
 
