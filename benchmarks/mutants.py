@@ -137,7 +137,7 @@ MUTANTS = [
     *_of("core.dagster_retention", "core/test_dagster_retention.py",
         ("plan_retention", reads("holds_newest", "False")),
         ("plan_retention", reads("_SETTLED_MS", "False")),
-        ("plan_retention", reads("_COUNTED_MS", "True"))),
+        ("plan_retention", reads("_KEPT_MS", "True"))),
     # Exactly once: batches, transaction ids, increments, quarantine
     *_of("core.ingest.next_batch", "core/ingest/test_next_batch.py",
         ("_is_settled", returns("False"))),

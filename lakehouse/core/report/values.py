@@ -89,7 +89,7 @@ class ReportedTable:
 class StoredShare:
     """The objects in one part of the inventory and in one storage class.
 
-    `kind` is the part's group in `core.inventory.objects.KINDS`.
+    `kind` is the part's group in `core.inventory.objects.PART_GROUPS`.
     """
 
     part: str

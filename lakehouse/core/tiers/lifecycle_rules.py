@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lakehouse.core.inventory.objects import RESTORED_FIRST
+from lakehouse.core.inventory.objects import MUST_BE_RESTORED
 from lakehouse.core.text import count_of, printable, size_text
 
 # The tag that `lakehouse tiers apply` sets on dead files. Its value is the storage class.
@@ -245,7 +245,7 @@ def _harmful_actions(rule: LifecycleRule) -> Sequence[LifecycleAction]:
     return [
         action
         for action in rule.actions
-        if not action.storage_class or action.storage_class in RESTORED_FIRST
+        if not action.storage_class or action.storage_class in MUST_BE_RESTORED
     ]
 
 

@@ -31,7 +31,7 @@ from lakehouse.core.declaration.vacuum_policy import (
 )
 from lakehouse.core.delta.protocol import RETENTION, unknown_features
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory.objects import Listing, Part
+from lakehouse.core.inventory.objects import KnownObjects, Part
 from lakehouse.core.inventory.table_files import Reference
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of
@@ -115,7 +115,7 @@ class VacuumPlan(Explained):
 
 
 def plan_vacuum(
-    facts: VacuumFacts, table: Table, listing: Listing, *, choice: ModeChoice, now_ms: int
+    facts: VacuumFacts, table: Table, listing: KnownObjects, *, choice: ModeChoice, now_ms: int
 ) -> VacuumPlan:
     """The plan of a vacuum of `table` by the chosen mode.
 

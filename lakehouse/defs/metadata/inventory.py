@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_among, undeclared_sentence
-from lakehouse.core.inventory.objects import KINDS
+from lakehouse.core.inventory.objects import PART_GROUPS
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.text import size_text
 from lakehouse.defs.metadata.markdown import (
@@ -73,7 +73,7 @@ def inventory_metadata(
 
 def _bytes_by_table(reconciliation: Reconciliation) -> tuple[Markdown, Markdown]:
     """Stacked bars of the largest tables and of the rest, and a Markdown table of the same data."""
-    kind_of = {part: kind for kind, parts in KINDS.items() for part in parts}
+    kind_of = {part: kind for kind, parts in PART_GROUPS.items() for part in parts}
     by_table = {table.table: Counter[str]() for table in reconciliation.tables}
     for table in reconciliation.tables:
         for share in table.shares:
@@ -92,7 +92,7 @@ def _bytes_by_table(reconciliation: Reconciliation) -> tuple[Markdown, Markdown]
     if unclaimed:
         rows.append(("no table", Counter({"no table": unclaimed})))
     present = {kind for _, kinds in rows for kind in kinds}
-    columns = sorted(present, key=[*KINDS, "no table"].index)
+    columns = sorted(present, key=[*PART_GROUPS, "no table"].index)
     bars = [StackedBar(name, kinds, size_text(kinds.total())) for name, kinds in rows]
     cells = [
         [name, *(f"{kinds[kind]:,}" for kind in columns), f"{kinds.total():,}"]

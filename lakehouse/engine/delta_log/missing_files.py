@@ -6,7 +6,7 @@ from urllib.parse import unquote
 from lakehouse.core.delta.paths import is_absolute, name_below, name_in_table, vector_path
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.objects import RESTORED_FIRST
+from lakehouse.core.inventory.objects import MUST_BE_RESTORED
 from lakehouse.engine.store import Store
 
 
@@ -36,7 +36,7 @@ def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
     return UnreadableFiles(
         missing=tuple(name for name in names if f"{snapshot.table}/{name}" not in stored),
         archived=tuple(
-            name for name in names if stored.get(f"{snapshot.table}/{name}") in RESTORED_FIRST
+            name for name in names if stored.get(f"{snapshot.table}/{name}") in MUST_BE_RESTORED
         ),
     )
 

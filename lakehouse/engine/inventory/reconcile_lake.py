@@ -11,7 +11,7 @@ from dataclasses import replace
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.inventory.objects import Listing, StoredObject
+from lakehouse.core.inventory.objects import KnownObjects, StoredObject
 from lakehouse.core.inventory.reconcile import KnownTables, Reconciliation, reconcile
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
@@ -129,7 +129,7 @@ def reconcile_rows(
 
     rows = read_report(store, report)
     objects = rows if observe is None else observe(rows, table_of)
-    listing = Listing(objects=objects, settled_ms=settled_ms(report))
+    listing = KnownObjects(objects=objects, settled_ms=settled_ms(report))
     return reconcile(known, listing, now_ms=now_ms)
 
 
@@ -144,7 +144,7 @@ def _has_only_own_reports(store: Store) -> bool:
 def read_table_files(
     lake: Lake, declared: Iterable[Table], keys: Iterable[str], *, now_ms: int
 ) -> KnownTables:
-    """The files of the tables `keys`; for tables whose log cannot be read, the reason."""
+    """The files of the tables `keys`, or the reason why a table's log cannot be read."""
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
     for table in keys:

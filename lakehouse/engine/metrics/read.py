@@ -24,7 +24,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory.checks import loads_of
-from lakehouse.core.inventory.objects import KINDS
+from lakehouse.core.inventory.objects import PART_GROUPS
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
 from lakehouse.core.metrics.families import Sample, samples_of
@@ -55,7 +55,7 @@ _PARTS = {
     "orphaned_young": "orphaned",
     "orphaned_old": "orphaned",
     "noncurrent": "noncurrent",
-    **{part.name.lower(): "log" for part in KINDS["log"]},
+    **{part.name.lower(): "log" for part in PART_GROUPS["log"]},
 }
 
 _LOG = logging.getLogger(__name__)

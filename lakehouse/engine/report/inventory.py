@@ -6,7 +6,7 @@ from dataclasses import replace
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.inventory.objects import KINDS
+from lakehouse.core.inventory.objects import PART_GROUPS
 from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles
@@ -23,7 +23,7 @@ from lakehouse.engine.inventory.reconcile_lake import (
 from lakehouse.engine.inventory.stored_reports import SCAN
 from lakehouse.engine.lake import Lake
 
-_KIND_OF = {part: kind for kind, parts in KINDS.items() for part in parts}
+_KIND_OF = {part: kind for kind, parts in PART_GROUPS.items() for part in parts}
 # Shown instead of a storage class if the report does not name one, as for files on a disk.
 _NO_CLASS = "not recorded"
 

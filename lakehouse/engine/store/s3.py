@@ -22,7 +22,7 @@ from typing import Any
 from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory.objects import RESTORED_FIRST, StoredObject, is_folder_marker
+from lakehouse.core.inventory.objects import MUST_BE_RESTORED, StoredObject, is_folder_marker
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.interface import Store, StoredFile, checked_name, folder_prefix
 from lakehouse.engine.store.s3_client import (
@@ -235,7 +235,7 @@ class S3Store(Store):
         if tier := head.get("ArchiveStatus"):
             return f"{storage_class} ({tier})"
         is_restored = 'ongoing-request="false"' in head.get("Restore", "")
-        return storage_class if storage_class in RESTORED_FIRST and not is_restored else None
+        return storage_class if storage_class in MUST_BE_RESTORED and not is_restored else None
 
     def honours_conditions(self, name: str = TAKEN) -> bool:
         """Whether the server refuses to overwrite `name`. Only a positive result is remembered."""

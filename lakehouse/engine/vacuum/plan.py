@@ -12,7 +12,7 @@ from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.derived_increments import consumed_of
-from lakehouse.core.inventory.objects import Listing, StoredObject
+from lakehouse.core.inventory.objects import KnownObjects, StoredObject
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.candidates import checksum_name
@@ -66,7 +66,7 @@ def plan(
         return None
     began_ms = now_ms()
     choice = choose_mode(inputs.facts, prices=table.prices, now_ms=began_ms, requested=mode)
-    listing = Listing(
+    listing = KnownObjects(
         objects=_objects(lake_facts.lake, inputs, choice.mode), settled_ms=began_ms - SETTLED_MS
     )
     if choice.mode == "INVENTORY" and inputs.rows:

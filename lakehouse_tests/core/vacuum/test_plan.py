@@ -15,7 +15,7 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.paths import vector_file
 from lakehouse.core.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory.objects import Listing, Part, StoredObject
+from lakehouse.core.inventory.objects import KnownObjects, Part, StoredObject
 from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.core.inventory.table_files import Reference, TableFiles
 from lakehouse.core.journal_records import VacuumRecord
@@ -138,7 +138,7 @@ def plan(
     policy = policy or Vacuum()
     quotes = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW).quotes
     table = Table(key="bronze/t", write=Adopted(uri="/warehouse/t"), vacuum=policy)
-    listing = Listing(objects=objects, settled_ms=settled_ms)
+    listing = KnownObjects(objects=objects, settled_ms=settled_ms)
     choice = ModeChoice(mode=mode, quotes=quotes)
     return plan_vacuum(facts, table, listing, choice=choice, now_ms=NOW)
 
