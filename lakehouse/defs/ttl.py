@@ -63,7 +63,8 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
                 return
             session = partial(open_session, context, getattr(context.resources, resource))
             outcome = run(lake, session, table, owner=f"run {context.run.run_id}")
-        if outcome.commits and (facts := lake.facts(table.key)) is not None:
+        facts = lake.facts(table.key) if outcome.commits else None
+        if facts is not None:
             report_table(context, table, lake, facts)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=_metadata(outcome))

@@ -15,7 +15,7 @@ of drivers may write to a lake. Otherwise, only one driver may write:
 
 **Safety properties** (tests in `test_commit_safety.py`, `test_foreign_tables.py`)
 - If several drivers claim a new lake at the same time, only one becomes the owner, because the
-  record is written only if there is none.
+  record is written only if it does not exist.
 - A driver without conditional commits is refused if another driver may write. A driver with
   conditional commits is refused if the owner is another driver without conditional commits.
 - A copy of a home on another machine counts as a different home, even at the same path, because
@@ -271,7 +271,7 @@ def _new_record(lake: Lake) -> Owner:
 
 
 def _driver_of(settings: Settings) -> str:
-    """The driver in the settings: a Connect server, or the home, for all drivers started in it."""
+    """The driver in the settings: a Connect server, or the home with all drivers that it starts."""
     if not settings.spark.startswith("sc://"):
         home = os.path.realpath(settings.home)
         return f"the home {home} (id {_identity(settings)}, machine {_machine()})"
