@@ -87,6 +87,7 @@ def unfinished_batch(
     """
     unfinished = find_unfinished(ledger, table.write, last_loaded_batch=loaded, read=batches.batch)
     newest = ledger.newest
+    # A batch without files only writes quarantine entries, which the table's log does not show.
     if unfinished is None and newest is not None and not newest.files and newest.quarantined:
         return None if quarantine_has_files(lake, table.key, newest) else newest
     return unfinished

@@ -36,6 +36,7 @@ EVENT = "_lakehouse_event"  # the text to parse instead of RAW, if any (`Record.
 DIGEST = "_lakehouse_digest"  # the digest of the record's file
 REASON = "_lakehouse_reason"
 ORIGIN = ("_source_file", "_source_line", "_landed_at")
+# The staged columns, and their names in the frames of this module.
 _STAGED_NAMES = {
     "source_file": ORIGIN[0],
     "line": ORIGIN[1],
@@ -47,6 +48,7 @@ _STAGED_NAMES = {
     "event": EVENT,
 }
 _PARSED = "_parsed"
+# The beginnings of reasons, from which `depends_on_declaration` recognises them.
 _MISSING = "required field "
 _EMPTY = "partition field "
 LATE = "its partition is in the table's archive"
@@ -171,7 +173,7 @@ def depends_on_declaration(reason: "Column") -> "Column":
 
 
 def parsed_json(text: "Column", ddl: str) -> "Column":
-    """JSON as a struct. If a value does not fit and `ddl` has the field `CORRUPT`, it is set."""
+    """JSON as a struct. If a value does not fit, the field `CORRUPT` is set (if `ddl` has it)."""
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": CORRUPT,

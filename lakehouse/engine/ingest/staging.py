@@ -47,9 +47,9 @@ from lakehouse.engine.store import Store
 class Staged:
     """A staged batch.
 
-    `files` are the files that were read, by name, and `gone` the files that were missing. The
-    planned files in neither are left to the next batch. `columns` are those of an inferred schema,
-    and new columns for undeclared fields.
+    `files` are the files that were read, by name, and `gone` the files that were missing. All other
+    planned files are left to the next batch. `columns` are the columns of an inferred schema, and
+    new columns for undeclared fields.
     """
 
     batch: Batch
@@ -184,8 +184,8 @@ def _find_planned(file: LandedFile, data: bytes) -> tuple[FileRead, int | None]:
     """Compares the current content of a file with the content that was planned.
 
     Returns the size and digest of the content to stage, and the byte of the text at which it ends.
-    If the file only grew, these are the planned size, digest and end. Otherwise, they are those of
-    the whole current content, and the end is `None`.
+    If the file only grew, these are the planned size, digest and end. Otherwise, size and digest
+    are those of the current content, and the end is `None`, because the whole text is staged.
     """
     digest = content_digest(data)
     is_planned = (file.size_bytes, file.digest or digest) == (len(data), digest)

@@ -96,8 +96,8 @@ class _ReferredValues:
             case MethodType():
                 return f"method {self.refer(value.__func__)} of {self.refer(value.__self__)}"
             case partial():
-                given = [self.refer(each) for each in value.args]
-                return f"partial {self.refer(value.func)} {given} {self._named(value.keywords)}"
+                arguments = [self.refer(each) for each in value.args]
+                return f"partial {self.refer(value.func)} {arguments} {self._named(value.keywords)}"
             case type():
                 return self._class_text(value)
             case ModuleType():

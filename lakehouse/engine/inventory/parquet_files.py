@@ -35,7 +35,7 @@ class RowFiles:
             self._begin_file()
 
     def finish(self) -> tuple[DataPart, ...]:
-        """Puts the last file into the store; returns all files. Without rows: one empty file."""
+        """Puts the last file into the store; returns all files (without rows, one empty file)."""
         if self._rows or not self._files:
             self._finish_file()
         return tuple(self._files)

@@ -1,8 +1,8 @@
 """The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
 
 - Manifests: `<number>.json`, numbered from 1 without a gap. A manifest is written once, with one
-  exception: as long as its batch has not arrived in the table, it may be replaced with a manifest
-  in which some of the batch's files are set aside.
+  exception: until its batch is loaded, it may be replaced with a manifest in which some of the
+  batch's files are set aside.
 - Segments: `segment-<number>.json`, each with the batches up to its number.
 
 The ledger is the newest segment and the manifests after it.
@@ -88,7 +88,7 @@ class PlannedBatches:
     Manifests are read once and kept in memory.
 
     Raises:
-        Broken: a manifest is missing or damaged; raised by every method that reads manifests.
+        Broken: from each method that reads manifests: a manifest is missing or damaged.
     """
 
     def __init__(self, store: Store, table_key: str, *, prefix: str) -> None:
@@ -111,7 +111,7 @@ class PlannedBatches:
             raise self._missing_manifest(error) from error
 
     def known(self) -> list[Batch]:
-        """All recorded batches in ascending order, except those whose files are all forgotten."""
+        """All recorded batches in ascending order, except batches whose files are all forgotten."""
         listing = self._list()
         newer = [number for number in listing.manifests if number > listing.segment]
         try:
@@ -173,8 +173,8 @@ class PlannedBatches:
         The caller holds the table's lock.
 
         Raises:
-            Broken: the manifest is folded; or the batch names other files than before; or it has no
-                files, although newer batches exist, so that it would be skipped.
+            Broken: the manifest is folded; or the batch names other files than its manifest; or it
+                has no files, although newer batches exist, so that it would be skipped.
         """
         listing = self._list()
         subject = f"ingest of {self._table}: batch {batch.number} was to be planned"

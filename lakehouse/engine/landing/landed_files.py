@@ -15,7 +15,7 @@ A load does not rely on any of this: each load lists the prefix itself.
 - Only files that are in the store are loaded. A message that is false, late, repeated or out of
   order adds nothing.
 - A message is deleted when none of its files waits: each file is gone from the store, or the ledger
-  names it and every planned batch has arrived. A message without a file below a prefix of its queue
+  names it and every planned batch is loaded. A message without a file below a prefix of its queue
   is also deleted. An unreadable message stays in the queue.
 - The state is only in memory, so a new process first lists the prefix.
 """

@@ -70,8 +70,13 @@ class _Journal:
     quarantined: dict[str, int | None]
 
     def last_vacuum(self, table: str) -> VacuumRecord | None:
-        """The newest vacuum of a table; `None` if none is known."""
+        """The newest vacuum of a table, or `None` if no vacuum is known."""
         return next(reversed(self.vacuums.get(table, ())), None)
+
+    def failed_deletions(self, table: str) -> Mapping[str, str]:
+        """The files that the newest vacuum of a table could not delete, with the reasons."""
+        vacuum = self.last_vacuum(table)
+        return {} if vacuum is None else vacuum.failed
 
 
 def read_page(
@@ -114,10 +119,8 @@ def read_page(
     attention += attention_to_checks(_failed_checks(records), tables)
     for table, found in zip(reported, fleet.tables, strict=True):
         pause = found.value.known.pause if found.value else None
-        last_vacuum = journal.last_vacuum(table.table)
-        failed_deletions = {} if last_vacuum is None else last_vacuum.failed
         attention += attention_to_table(table, pause, now_ms=now)
-        attention += attention_to_deletions(table.table, failed_deletions)
+        attention += attention_to_deletions(table.table, journal.failed_deletions(table.table))
     operations = [operation for of_table in in_log.values() for operation in of_table]
     operations += _operations_in_journal(fleet.tables, journal, since_ms=since_ms)
     known = KnownFacts(operations=operations, reconciled=inventory.reconciled)

@@ -59,10 +59,9 @@ def quarantine_app_id(table_key: str) -> str:
 def quarantine_has_files(lake: Lake, table_key: str, batch: Batch) -> bool:
     """Whether the quarantine records the files of a batch that loads no rows."""
     facts = lake.facts(quarantine_key(table_key))
-    return (
-        facts is not None
-        and _files_transaction(table_key, batch).app_id in facts.snapshot.transactions
-    )
+    if facts is None:
+        return False
+    return _files_transaction(table_key, batch).app_id in facts.snapshot.transactions
 
 
 def quarantined_count(lake: Lake, table_key: str) -> int | None:
@@ -141,7 +140,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
     # Delta skips a write under a number that the log already has.
     if not is_repeated:
         transaction = delta_writes.Transaction(app_id=quarantine_app_id(key), version=batch.number)
-    if not batch.files and not batch.isolated:
+    if not batch.files and not batch.isolated:  # the batch loads no rows
         transaction = _files_transaction(key, batch)
     if facts is not None and (is_repeated or not batch.files):
         entries = missing_entries(spark, facts.snapshot, entries)
@@ -296,5 +295,5 @@ def _files_transaction(table_key: str, batch: Batch) -> delta_writes.Transaction
 
 
 def _path(batch: Batch, file: SetAside) -> str:
-    """The path of a file; bytes of its name that are not UTF-8 are escaped."""
+    """The path of a file. Bytes of its name that are not UTF-8 are escaped."""
     return f"{batch.prefix}{file.name}".encode("utf-8", "backslashreplace").decode()
