@@ -21,7 +21,7 @@ _MOST_DIGITS = 38
 
 
 def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
-    """The decoded rows of a Parquet file in small batches, with dates and times as counts.
+    """The decoded rows of a Parquet file in small batches, with dates and times as integers.
 
     Raises:
         Unreadable: two columns have the same name, or the rows take more than `limit` bytes.
@@ -50,7 +50,7 @@ def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
 
 
 def parquet_dates(data: bytes) -> DateTexts:
-    """A converter from the counts in `parquet_batches` to texts of dates and times."""
+    """Converts the integers that `parquet_batches` gives for dates and times to texts."""
     with _open_file(data) as file:
         metadata = {
             key.decode(errors="replace"): value.decode(errors="replace")
@@ -143,12 +143,12 @@ def _text_of(kind: pa.DataType, dates: DateTexts, *, is_int96: bool) -> TextOf |
     is_a = pa.types
     inner = partial(_text_of, dates=dates, is_int96=is_int96)
     if is_a.is_date32(kind):
-        return _of_count(dates.date_text)
+        return _of_integer(dates.date_text)
     if is_a.is_date64(kind):
-        return _of_count(lambda ms: dates.date_text(ms // DAY_MS))
+        return _of_integer(lambda ms: dates.date_text(ms // DAY_MS))
     if is_a.is_timestamp(kind):
         zoned = kind.tz is not None
-        return _of_count(partial(dates.time_text, unit=kind.unit, zoned=zoned, int96=is_int96))
+        return _of_integer(partial(dates.time_text, unit=kind.unit, zoned=zoned, int96=is_int96))
     if is_a.is_struct(kind):
         members = [kind.field(index) for index in range(kind.num_fields)]
         texts = {member.name: inner(member.type) for member in members}
@@ -163,8 +163,8 @@ def _text_of(kind: pa.DataType, dates: DateTexts, *, is_int96: bool) -> TextOf |
     return None
 
 
-def _of_count(text: Callable[[int], str]) -> TextOf:
-    """A function that converts counts to texts, and returns any other value unchanged."""
+def _of_integer(text: Callable[[int], str]) -> TextOf:
+    """A function that converts integers to texts, and returns any other value unchanged."""
     return lambda value: text(value) if isinstance(value, int) else value
 
 

@@ -129,8 +129,8 @@ def reconcile_rows(
 
     rows = read_report(store, report)
     objects = rows if observe is None else observe(rows, table_of)
-    listing = KnownObjects(objects=objects, settled_ms=settled_ms(report))
-    return reconcile(known, listing, now_ms=now_ms)
+    in_storage = KnownObjects(objects=objects, settled_ms=settled_ms(report))
+    return reconcile(known, in_storage, now_ms=now_ms)
 
 
 def _has_only_own_reports(store: Store) -> bool:

@@ -88,7 +88,7 @@ class PlannedBatches:
     Manifests are read once and kept in memory.
 
     Raises:
-        Broken: from each method that reads manifests: a manifest is missing or damaged.
+        Broken: a manifest is missing or damaged. Each method that reads manifests may raise this.
     """
 
     def __init__(self, store: Store, table_key: str, *, prefix: str) -> None:
@@ -102,7 +102,7 @@ class PlannedBatches:
 
     def ledger(self) -> Ledger:
         """The ledger of all batches, whether or not they were loaded."""
-        # After a listing, another process may fold the listed objects. So a second listing follows.
+        # Another process may fold the listed objects before they are read. If so, list them again.
         with suppress(FileNotFoundError):
             return self._read_ledger()
         try:

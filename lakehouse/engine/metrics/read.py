@@ -236,8 +236,10 @@ def _bytes_in_inventory(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
     Empty if that table has neither yesterday nor today.
     """
     days = read_charges(lake, since=day_of(read_ms - DAY_MS))
+    if not days:
+        return {}
     sums = dict[str, dict[str, int]]()
-    for row in days[max(days)] if days else ():
+    for row in days[max(days)]:
         charge = charge_of(row)
         part = _PARTS.get(charge.part)
         if charge.size_bytes is None or not charge.is_stored or not charge.table:

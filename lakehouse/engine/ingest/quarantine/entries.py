@@ -147,7 +147,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
         is_recorded = batch.number in QuarantinedBatches(lake, key, facts)
         if entries.isEmpty() and transaction is None and is_recorded:
             return
-    # Imported late: most loads quarantine nothing.
+    # Imported here, because most loads quarantine nothing.
     from lakehouse.core.ingest.retried_lines import csv_fields_text
 
     more_columns = {
