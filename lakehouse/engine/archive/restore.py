@@ -142,7 +142,7 @@ def _planned(
         table=table.key,
         version=facts.snapshot.version,
         target=request.target,
-        partitions=tuple(each for each in contents.partitions if request.wants(each)),
+        partitions=tuple(each for each in contents.partitions if request.includes(each)),
         stays_days=None if table.archive is None else table.archive.older_than_days,
     )
 

@@ -75,7 +75,7 @@ def test_old_partitions_move_in_one_commit_that_reads_no_data(
     assert names == moved
     again = run_archive(session_of(lake, spark))
     assert again.plan.reason is Reason.NOTHING_PAST_THE_CUTOFF
-    assert again.plan.sentence == "no partition is from before 2013-01-07 00:00 UTC"
+    assert again.plan.sentence == "no partition to archive is from before 2013-01-07 00:00 UTC"
     assert again.version_after is None and facts_now(lake).snapshot.version == made.version
 
 
@@ -265,7 +265,7 @@ def test_a_restored_older_version_is_found_before_rows_are_doubled(
     add_rows(lake, ROWS)
     run_archive(session_of(lake, spark))
     DeltaTable(lake.settings.table_uri(KEY)).restore(0)
-    with pytest.raises(Broken, match="version 2, a RESTORE, brought back a version before"):
+    with pytest.raises(Broken, match="version 2 is a RESTORE of a version before"):
         run_archive(session_of(lake, spark))
 
 
