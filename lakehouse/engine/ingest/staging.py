@@ -116,8 +116,8 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     """A planned batch, staged again if staged parts are missing or the declaration has changed.
 
     Raises:
-        Broken: the records are not staged, and a file is gone, has changed, or cannot be read with
-            the current declaration.
+        Broken: the batch must be staged again, but a file is gone, has changed, or cannot be read
+            with the current declaration.
     """
     is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
     if is_whole and batch.shape.partition("-")[0] == _shape(landing):

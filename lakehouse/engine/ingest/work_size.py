@@ -8,7 +8,7 @@ from lakehouse.core.ingest.batches import Batch
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.spark.temporary_confs import confs_for
 
-# Rows (`None`: unknown) and bytes.
+# The number of rows (`None` if unknown) and the number of bytes.
 Size = tuple[float | None, int]
 # A MERGE reads this many rows of the table in the time that it takes to read one whole row, because
 # it reads few columns and only files that the batch may touch.

@@ -40,10 +40,10 @@ def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[t
     regardless of the number of data files.
     """
     base = f"{REPORTS}/{store.bucket}"
-    first_stamps = after or {}
+    after_stamps = after or {}
     stamps = list[tuple[str, str]]()
     for name in store.folders(base):
-        for stamp in store.folders(f"{base}/{name}", after=first_stamps.get(name, "")):
+        for stamp in store.folders(f"{base}/{name}", after=after_stamps.get(name, "")):
             if _STAMP.fullmatch(stamp):
                 stamps.append((name, stamp))
     return sorted(stamps, key=lambda each: (each[1], each[0]), reverse=True)

@@ -41,7 +41,6 @@ class InventoryOfPage:
         self._now_ms = now_ms
         self._files = dict[str, TableFiles]()
         self._absent = set[str]()
-        self._unread = dict[str, str]()
         self._problem = ""
         self._report: Report | None = None
         self.reconciled = dict[str, Reconciliation]()
@@ -60,7 +59,10 @@ class InventoryOfPage:
     def reconcile(
         self, tables: Sequence[Table], unread: Mapping[str, str]
     ) -> tuple[StoredBytes, list[Attention]]:
-        """The bytes by part, and what needs attention. `unread` are logs that cannot be read."""
+        """The bytes by part, and what needs attention.
+
+        `unread` maps each table whose log cannot be read to the reason.
+        """
         report = self._report
         if report is None:
             return self._without_report(tables)
@@ -109,9 +111,10 @@ def _shares(reconciliation: Reconciliation) -> tuple[StoredShare, ...]:
     sums = dict[tuple[str, str, str], list[int]]()
     of_tables = [share for table in reconciliation.tables for share in table.shares]
     for share in (*of_tables, *reconciliation.unclaimed):
-        cell = sums.setdefault((*_part(share), share.storage_class or _NO_CLASS), [0, 0])
-        cell[0] += share.file_count
-        cell[1] += share.size_bytes
+        storage_class = share.storage_class or _NO_CLASS
+        totals = sums.setdefault((*_part(share), storage_class), [0, 0])
+        totals[0] += share.file_count
+        totals[1] += share.size_bytes
     shares = [
         StoredShare(
             part=part,

@@ -97,7 +97,7 @@ def prepare(settings: Settings) -> None:
 
 
 def _check_master(master: str) -> None:
-    """Checks that a master in `spark://host:port,…` answers. Spark itself would wait a minute."""
+    """Checks that a master in `spark://host:port,…` answers. Spark would wait a minute for it."""
     if not master.startswith("spark://"):
         return
     for address in master.removeprefix("spark://").split(","):
