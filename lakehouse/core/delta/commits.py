@@ -55,7 +55,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The plan of our compaction, as the compaction's commit records it."""
+    """The plan of our compaction, as the compaction's commits record it.
+
+    `mark` is the id of the compaction, which all its commits contain.
+    """
 
     mark: str
     reason: str
@@ -169,15 +172,12 @@ class Commits:
 
     def compactions(self) -> tuple[LoggedCompaction, ...]:
         """The compactions by any program, oldest first."""
-        groups: dict[str, tuple[list[Commit], Prediction | None]] = {}
+        groups: dict[str, list[Commit]] = {}
         for commit in filter(is_compaction, self.commits):
             predicted = prediction_in(commit)
             mark = "" if predicted is None else predicted.mark
-            key = mark or f"version {commit.version}"
-            groups.setdefault(key, ([], predicted))[0].append(commit)
-        return tuple(
-            _logged_compaction(commits, predicted) for commits, predicted in groups.values()
-        )
+            groups.setdefault(mark or f"version {commit.version}", []).append(commit)
+        return tuple(map(_logged_compaction, groups.values()))
 
 
 def is_compaction(commit: Commit) -> bool:
@@ -278,8 +278,9 @@ def _number(value: Any, kind: Any) -> Any:
     return None if value is None else kind(value)
 
 
-def _logged_compaction(commits: Sequence[Commit], predicted: Prediction | None) -> LoggedCompaction:
+def _logged_compaction(commits: Sequence[Commit]) -> LoggedCompaction:
     last = commits[-1]
+    predicted = prediction_in(commits[0])
     started_ms = None if predicted is None else predicted.started_ms
     seconds = None
     # The commit time may come from another machine. If its clock is behind, the time is unknown.

@@ -69,7 +69,8 @@ class Rows(Sequence[Item], Generic[Item]):
     def __init__(
         self, columns: Columns[Item], places: Sequence[int], *, keeps_objects: bool = False
     ) -> None:
-        self.columns, self.places = columns, places
+        self.columns = columns
+        self.places = places
         self.keeps_objects = keeps_objects
         self._objects: Sequence[Item] = ()
 

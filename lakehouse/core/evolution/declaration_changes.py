@@ -40,7 +40,7 @@ def compare(
     """Compares a declaration with its table.
 
     `columns` are the declared columns, or `None` if they are unknown. An empty type is unknown, and
-    is not compared.
+    is not compared. `written` is what the log records about the table's rows.
     """
     changes = _column_changes(table, columns, snapshot) if columns is not None else []
     if partitioning := _partitioning(table, snapshot):
@@ -164,9 +164,10 @@ def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot)
             )
         after = column.name
     lowered = {name.lower() for name in names}
-    other_changes = {*earlier_names.values(), *snapshot.partition_columns}
+    # Renamed columns and partition columns are reported as other kinds of changes.
+    reported_names = {*earlier_names.values(), *snapshot.partition_columns}
     for name, present in existing.items():
-        if name.lower() not in lowered and name not in other_changes:
+        if name.lower() not in lowered and name not in reported_names:
             what = f"{name} ({present.type}) is no longer declared{_NULL_IN_NEW_ROWS}"
             changes.append(Change(kind=Kind.COLUMN_LEFT, sentence=what, before=name))
     return changes

@@ -28,14 +28,16 @@ class RebuildEffect:
         """What the next run of this reader will do."""
         key = reader.table.key
         write = reader.table.write
-        is_first = reader.table.inputs[0].key == self.table.key
+        # A reader follows the changes of its first input.
+        is_followed = reader.table.inputs[0].key == self.table.key
         if self.has_same_rows:
-            if self.has_other_columns and reader.waits and isinstance(write, Merge) and is_first:
+            is_interrupted = self.has_other_columns and reader.waits and is_followed
+            if is_interrupted and isinstance(write, Merge):
                 return f"{key} (Merge) reads all of {self.table.key} once, under its new columns"
             return f"{key} ({type(write).__name__}) skips the rebuild, since the rows are the same"
         if isinstance(write, Overwrite):
             return f"{key} (Overwrite) computes all its rows again"
-        if not is_first:
+        if not is_followed:
             return (
                 f"{key} ({type(write).__name__}) uses the new rows in its later runs; its present"
                 " rows stay"

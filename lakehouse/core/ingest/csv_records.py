@@ -179,7 +179,7 @@ def _check_header(
 def _only_lacks_columns(
     names: Sequence[str], columns: Sequence[str], needed: Iterable[str]
 ) -> bool:
-    """Whether a header has no other names, but lacks some `columns`. They are null in its records.
+    """Whether a header only lacks some `columns`. These columns are null in all its records.
 
     The header must have all `needed` columns, and at least half of all columns: a file with fewer
     may belong to another table. A header that lacks a column and has an unknown name is not

@@ -107,7 +107,7 @@ def with_earlier_names(landing: Landing, renamed: Mapping[str, str]) -> Landing:
     """The landing for files that may still have the earlier names of the `renamed` columns."""
     if not renamed:
         return landing
-    # Files have no derived columns.
+    # Files have no derived columns, under any name.
     names = {old: new for old, new in renamed.items() if new not in landing.derived}
     if isinstance(landing.changes, Dms):
         # A renamed column's before-image has the new name, too.

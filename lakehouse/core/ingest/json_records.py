@@ -26,11 +26,11 @@ _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-def _no_constant(name: str) -> object:
+def _refuse_constant(name: str) -> object:
     raise ValueError(name)  # NaN and the infinities are not JSON
 
 
-_decoded = json.JSONDecoder(parse_constant=_no_constant).decode
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -77,7 +77,7 @@ def json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str,
 
 def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
     text = line.decode()
-    value: object = _decoded(text)
+    value: object = _decode(text)
     # Half of a surrogate pair cannot be encoded. Spark would replace it with a question mark.
     has_escapes = _ESCAPED_SURROGATE.search(line) is not None
     if has_escapes and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):

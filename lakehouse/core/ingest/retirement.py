@@ -91,7 +91,7 @@ class Arrivals:
     """
 
     newest: int
-    found: tuple[Arrival, ...]
+    commits: tuple[Arrival, ...]
     first_version: int | None
     replaced_version: int | None
     is_partial: bool = False
@@ -102,7 +102,7 @@ class Arrivals:
 
     def reaches(self, number: int) -> bool:
         """Whether all commits were read, back to the commit that loaded batch `number`."""
-        return self.first_version == 0 or bool(self.found and self.found[0].number <= number)
+        return self.first_version == 0 or bool(self.commits and self.commits[0].number <= number)
 
     def settles(self, number: int) -> bool:
         """Whether unread older commits cannot change the decision for batch `number` or later."""
@@ -145,7 +145,7 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
             break
     return Arrivals(
         newest=newest,
-        found=tuple(reversed(arrivals)),
+        commits=tuple(reversed(arrivals)),
         first_version=None if first is None else first.version,
         replaced_version=replaced_version,
     )
@@ -198,12 +198,12 @@ def plan_retirement(
     # The greatest batch number up to each arrival: ascending, so that it can be searched.
     greatest = list[int]()
     if arrivals is not None:
-        greatest = [*accumulate((each.number for each in arrivals.found), max)]
+        greatest = [*accumulate((each.number for each in arrivals.commits), max)]
     for batch, why in judged:
         why_all = "the table's log has no record of their batch"
         if arrivals is not None and arrivals.records(batch.number):
             index = bisect_left(greatest, batch.number)
-            arrival = arrivals.found[index] if index < len(greatest) else None
+            arrival = arrivals.commits[index] if index < len(greatest) else None
             why_all = _why_all_kept(batch, landing, arrivals, arrival, now_ms)
             if not why_all and arrival is not None and batch.number not in quarantined:
                 why_all = _why_refused(batch, landing, arrival)

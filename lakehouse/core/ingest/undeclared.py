@@ -95,6 +95,7 @@ def _has_others(row: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
 def _others(
     row: Mapping[str, Any], text: str, fields: Mapping[str, str], *, by_path: bool
 ) -> Iterator[tuple[str, str]]:
+    """The undeclared members of a row, each with its JSON text."""
     texts = members_of(text)
     for name, value in row.items():
         if name not in fields and value is not None:
