@@ -270,14 +270,14 @@ def _row(finding: FoundTable) -> tuple[str, ...]:
     vacuum = finding.value.vacuum
     files_after = health.file_count - finding.value.openings_saved
     counts = (health.file_count, health.small_file_count, files_after)
-    past_retention = "-" if isinstance(vacuum, str) else bytes_text(vacuum.size_bytes)
+    expired_text = "-" if isinstance(vacuum, str) else bytes_text(vacuum.size_bytes)
     sentence = f"{plan.sentence}; {vacuum}" if isinstance(vacuum, str) else plan.sentence
     return (
         f"{health.score:.1f}",
         plan.table,
         *map(count_text, counts),
         bytes_text(health.size_bytes),
-        past_retention,
+        expired_text,
         f"{plan.estimate.usd:.3g}" if plan.bins else "-",
         sentence,
     )
