@@ -1,7 +1,7 @@
-"""Upkeep operations that ended: predicted and actual figures, cost, and sums by kind."""
+"""Finished upkeep operations: predicted and actual figures, cost, and sums by kind."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, cast
 
@@ -16,9 +16,9 @@ from lakehouse.core.text import count_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepOperation:
-    """One upkeep operation that ended. `None` means unknown.
+    """One finished upkeep operation. `None` means unknown.
 
-    - `operation_id`: identifies the operation among those of the same table and kind.
+    - `operation_id`: identifies the operation among the operations of the same table and kind.
     - `reason`: the name of the plan's reason.
     - `why`: the plan's sentence, or the error of a failed operation.
     - `seconds`, `vcpu_seconds`, `requests` (by method) and `usd` are actual figures.
@@ -54,9 +54,9 @@ class UpkeepOperation:
 class UpkeepSum:
     """The sums of all operations of one kind.
 
-    Unknown values are not summed, and `unknown_count` is the number of operations without a known
-    price. `errors` has each figure's mean prediction error, as a share of
-    the actual figure.
+    Unknown values are not summed. `unknown_count` is the number of operations without a known
+    price. `errors` lists each figure with its mean prediction error, as a share of the actual
+    figure.
     """
 
     kind: str
@@ -71,7 +71,7 @@ class UpkeepSum:
 def compactions_of(
     table: str, entries: Iterable[Entry], prices: Prices, *, since_ms: int
 ) -> list[UpkeepOperation]:
-    """The compactions in a log since a time. Those by other programs have no prediction."""
+    """The compactions in a log since a time. Compactions by other programs have no prediction."""
     return [
         _compaction(table, each, prices)
         for each in entries
@@ -84,18 +84,7 @@ def failed_compactions(
 ) -> list[UpkeepOperation]:
     """The compactions since a time that failed, or lost a conflict with another writer."""
     return [
-        UpkeepOperation(
-            table=table,
-            kind="compaction",
-            operation_id=f"failed-{each.ended_ms}",
-            ended_ms=each.ended_ms,
-            is_ok=False,
-            why=f"{each.result}: {each.why.strip().partition(chr(10))[0]}",
-            seconds=each.seconds,
-            vcpu_seconds=each.seconds * prices.vcpus,
-            usd=run_price(prices, seconds=each.seconds),
-            run_id=each.run,
-        )
+        _failed_compaction(table, each, prices)
         for each in tries
         if each.result != "succeeded" and each.ended_ms >= since_ms
     ]
@@ -111,7 +100,7 @@ def vacuums_of(
 def moves_of(
     table: str, history: Commits, prices: Prices, *, since_ms: int
 ) -> list[UpkeepOperation]:
-    """The commits since a time by which archive or TTL moved rows out of the table, or back."""
+    """The archive, restore and TTL commits since a time."""
     return [
         _move(table, commit, prices)
         for commit in history.commits
@@ -121,24 +110,25 @@ def moves_of(
 
 def sums_by_kind(operations: Sequence[UpkeepOperation]) -> list[UpkeepSum]:
     """The sums of each kind, the most expensive kind first."""
-    kinds = dict[str, list[UpkeepOperation]]()
+    by_kind = dict[str, list[UpkeepOperation]]()
     for each in operations:
-        kinds.setdefault(each.kind, []).append(each)
-    return sorted((_sum(kind, of_kind) for kind, of_kind in kinds.items()), key=_by_price)
+        by_kind.setdefault(each.kind, []).append(each)
+    return sorted((_sum(kind, group) for kind, group in by_kind.items()), key=_by_price)
 
 
-def _sum(kind: str, runs: Sequence[UpkeepOperation]) -> UpkeepSum:
+def _sum(kind: str, operations: Sequence[UpkeepOperation]) -> UpkeepSum:
     errors = dict[str, list[float]]()
-    for figure in (figure for run in runs for figure in run.figures):
-        if figure.error is not None:
-            errors.setdefault(figure.name, []).append(figure.error)
+    for operation in operations:
+        for figure in operation.figures:
+            if figure.error is not None:
+                errors.setdefault(figure.name, []).append(figure.error)
     return UpkeepSum(
         kind=kind,
-        count=len(runs),
-        failed_count=sum(not run.is_ok for run in runs),
-        seconds=sum(run.seconds or 0.0 for run in runs),
-        usd=sum(run.usd or 0.0 for run in runs),
-        unknown_count=sum(run.usd is None for run in runs),
+        count=len(operations),
+        failed_count=sum(not each.is_ok for each in operations),
+        seconds=sum(each.seconds or 0.0 for each in operations),
+        usd=sum(each.usd or 0.0 for each in operations),
+        unknown_count=sum(each.usd is None for each in operations),
         errors=tuple((name, fmean(shares)) for name, shares in errors.items()),
     )
 
@@ -149,24 +139,41 @@ def _by_price(total: UpkeepSum) -> tuple[float, int]:
 
 def _compaction(table: str, entry: Entry, prices: Prices) -> UpkeepOperation:
     run = entry.compaction
-    predicted = entry.compaction.predicted
-    figures = [
-        Figure(name, getattr(predicted, name, None), getattr(run, name))
-        for name in ("files_removed", "files_added", "bytes_added", "seconds")
-    ]
-    figures.append(Figure("usd", None if predicted is None else predicted.usd, entry.usd))
-    return UpkeepOperation(
+    operation = UpkeepOperation(
         table=table,
         kind="compaction",
         operation_id=f"version-{run.version}",
         ended_ms=run.committed_ms,
         is_ok=True,
-        why="by another program" if predicted is None else predicted.sentence,
-        reason="" if predicted is None else predicted.reason,
+        why="by another program",
         seconds=run.seconds,
         vcpu_seconds=None if run.seconds is None else run.seconds * prices.vcpus,
         usd=entry.usd,
-        figures=() if predicted is None else tuple(figures),
+    )
+    predicted = run.predicted
+    if predicted is None:
+        return operation
+    names = ("files_removed", "files_added", "bytes_added", "seconds")
+    figures = [Figure(name, getattr(predicted, name), getattr(run, name)) for name in names]
+    figures.append(Figure("usd", predicted.usd, entry.usd))
+    return replace(
+        operation, why=predicted.sentence, reason=predicted.reason, figures=tuple(figures)
+    )
+
+
+def _failed_compaction(table: str, attempt: CompactionTry, prices: Prices) -> UpkeepOperation:
+    first_line = attempt.why.strip().partition("\n")[0]
+    return UpkeepOperation(
+        table=table,
+        kind="compaction",
+        operation_id=f"failed-{attempt.ended_ms}",
+        ended_ms=attempt.ended_ms,
+        is_ok=False,
+        why=f"{attempt.result}: {first_line}",
+        seconds=attempt.seconds,
+        vcpu_seconds=attempt.seconds * prices.vcpus,
+        usd=run_price(prices, seconds=attempt.seconds),
+        run_id=attempt.run,
     )
 
 
@@ -198,14 +205,14 @@ def _vacuum(table: str, record: VacuumRecord, prices: Prices) -> UpkeepOperation
 
 def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
     """The operation of an archive, restore or TTL commit. `started_ms` is in its metadata."""
-    written = written_in(commit)
-    kind = written[ROWS_MOVED]
-    started_ms = written.get("started_ms")
-    written_plan = written.get("plan")
+    metadata = written_in(commit)
+    kind = metadata[ROWS_MOVED]
+    started_ms = metadata.get("started_ms")
     seconds = None
     if isinstance(started_ms, int) and started_ms <= commit.committed_ms:
         seconds = (commit.committed_ms - started_ms) / 1000
-    plan = cast("dict[str, Any]", written_plan) if isinstance(written_plan, dict) else {}
+    recorded_plan = metadata.get("plan")
+    plan = cast("dict[str, Any]", recorded_plan) if isinstance(recorded_plan, dict) else {}
     return UpkeepOperation(
         table=table,
         kind=kind,
