@@ -228,8 +228,9 @@ def files_with_vectors(files: Sequence[DataFile]) -> Sequence[DataFile]:
     if columns is None:
         return [file for file in files if file.deletion_vector is not None]
     vectors = columns.vectors
-    places = [place for place in places_of(files) if place in vectors] if vectors else []
-    return Rows(columns, places)
+    if not vectors:
+        return Rows(columns, [])
+    return Rows(columns, [place for place in places_of(files) if place in vectors])
 
 
 def uncompacted(files: Sequence[DataFile]) -> Sequence[DataFile]:

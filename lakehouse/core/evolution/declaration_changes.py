@@ -50,19 +50,19 @@ def compare(
     if table.source is not None:
         changes += _landed_write_changes(table, snapshot)
     elif written.way is not None and written.way != written.declared_way:
-        what = f"its rows are to be {written.declared_way}, and were {written.way}"
-        changes.append(Change(kind=Kind.WRITE_CHANGED, sentence=what))
+        sentence = f"its rows are to be {written.declared_way}, and were {written.way}"
+        changes.append(Change(kind=Kind.WRITE_CHANGED, sentence=sentence))
     if written.code_since is not None:
-        what = (
+        sentence = (
             f"its code has changed since version {written.code_since}, and existing rows were made"
             " by the earlier code"
         )
-        changes.append(Change(kind=Kind.CODE_CHANGED, sentence=what))
+        changes.append(Change(kind=Kind.CODE_CHANGED, sentence=sentence))
     for name, count in written.missing.items():
         if count != 0:
             rows = "an unknown number of rows" if count is None else count_of(count, "row")
-            what = f"{name} is now required, but has no value in {rows}; existing rows stay"
-            changes.append(Change(kind=Kind.REQUIRED_ADDED, sentence=what))
+            sentence = f"{name} is now required, but has no value in {rows}; existing rows stay"
+            changes.append(Change(kind=Kind.REQUIRED_ADDED, sentence=sentence))
     return EvolutionPlan(
         table=table.key,
         version=snapshot.version,
@@ -105,11 +105,11 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
             declared_way = f"kept as a history by {declared_keys}"
     if existing_way == declared_way:
         return []
-    what = (
+    sentence = (
         f"its rows are to be {declared_way}, and were {existing_way}: existing rows cannot be"
         " converted"
     )
-    return [Change(kind=Kind.LANDED_WRITE_CHANGED, sentence=what)]
+    return [Change(kind=Kind.LANDED_WRITE_CHANGED, sentence=sentence)]
 
 
 def _present_keys(table: Table, snapshot: Snapshot) -> str | None:
@@ -154,13 +154,13 @@ def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot)
             changes += _changes_of(column, present)
         elif column.name.lower() in spellings:
             spelling = spellings[column.name.lower()]
-            what = f"{column.name} is declared, but spelled {spelling} in the table"
-            changes.append(Change(kind=Kind.SPELLING_CHANGED, sentence=what, column=column))
+            sentence = f"{column.name} is declared, but spelled {spelling} in the table"
+            changes.append(Change(kind=Kind.SPELLING_CHANGED, sentence=sentence, column=column))
         else:
-            what = f"{column.name} ({column.type}) is declared, but not in the table"
+            sentence = f"{column.name} ({column.type}) is declared, but not in the table"
             added = NewColumn(column=column, after=after)
             changes.append(
-                Change(kind=Kind.COLUMN_ADDED, sentence=what, column=column, added=added)
+                Change(kind=Kind.COLUMN_ADDED, sentence=sentence, column=column, added=added)
             )
         after = column.name
     lowered = {name.lower() for name in names}
@@ -168,8 +168,8 @@ def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot)
     reported_names = {*earlier_names.values(), *snapshot.partition_columns}
     for name, present in existing.items():
         if name.lower() not in lowered and name not in reported_names:
-            what = f"{name} ({present.type}) is no longer declared{_NULL_IN_NEW_ROWS}"
-            changes.append(Change(kind=Kind.COLUMN_LEFT, sentence=what, before=name))
+            sentence = f"{name} ({present.type}) is no longer declared{_NULL_IN_NEW_ROWS}"
+            changes.append(Change(kind=Kind.COLUMN_LEFT, sentence=sentence, before=name))
     return changes
 
 
@@ -178,19 +178,19 @@ def _changes_of(column: Column, present: Column) -> list[Change]:
     before = present.name
     changes = list[Change]()
     if column.name != before:
-        what = f"{before} is renamed to {column.name} in the declaration"
+        sentence = f"{before} is renamed to {column.name} in the declaration"
         changes.append(
-            Change(kind=Kind.COLUMN_RENAMED, sentence=what, column=column, before=before)
+            Change(kind=Kind.COLUMN_RENAMED, sentence=sentence, column=column, before=before)
         )
     if column.type and column.type != present.type:
         kind = Kind.TYPE_WIDENED if is_wider(present.type, column.type) else Kind.TYPE_CHANGED
-        what = f"{column.name} is declared as {column.type}, but is {present.type} in the table"
-        changes.append(Change(kind=kind, sentence=what, column=column, before=before))
+        sentence = f"{column.name} is declared as {column.type}, but is {present.type} in the table"
+        changes.append(Change(kind=kind, sentence=sentence, column=column, before=before))
     # If the declaration has no description, the table's description stays.
     if column.comment and column.comment != present.comment:
-        what = f"the description of {column.name} has changed"
+        sentence = f"the description of {column.name} has changed"
         changes.append(
-            Change(kind=Kind.COMMENT_CHANGED, sentence=what, column=column, before=before)
+            Change(kind=Kind.COMMENT_CHANGED, sentence=sentence, column=column, before=before)
         )
     return changes
 

@@ -39,7 +39,7 @@ class MovedFiles:
 class MoveFacts:
     """The state of both keys before a move.
 
-    - `problem`: the reason not to move the old table that its log shows; empty if there is none.
+    - `problem`: why the old table cannot be moved, according to its log; empty if it can be moved.
     - `old_table`, `new_table`: table id and version at each key; `None` if there is no table, or if
       its log is incomplete.
     - `new_count`: the number of objects at the new key.

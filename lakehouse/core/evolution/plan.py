@@ -186,7 +186,7 @@ class EvolutionPlan:
 
     @property
     def advice(self) -> str:
-        """What to do about the blocking changes; empty if there are none."""
+        """What to do about the blocking changes; empty if nothing blocks."""
         if not self.blocking:
             return ""
         if self.impossible:
@@ -204,10 +204,10 @@ def checked(plan: EvolutionPlan) -> EvolutionPlan:
         Refused: the table needs a change that a write must not make.
     """
     if plan.blocking:
-        what = "; ".join(change.sentence for change in plan.blocking)
+        changes = "; ".join(change.sentence for change in plan.blocking)
         policy = ' (its evolution is "refuse")' if plan.policy == "refuse" else ""
         raise Refused(
-            f"write of {plan.table}: its declaration has changed: {what}{policy}. Nothing was"
+            f"write of {plan.table}: its declaration has changed: {changes}{policy}. Nothing was"
             f" written. {plan.advice}"
         )
     return plan

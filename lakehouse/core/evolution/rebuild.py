@@ -107,9 +107,9 @@ class RebuildPlan:
         origin = "its own rows"
         if self.source == "inputs":
             origin = "its inputs, without rows and columns that the inputs no longer give"
-        what = f": {'; '.join(self.changes)}" if self.changes else ""
+        changes = f": {'; '.join(self.changes)}" if self.changes else ""
         cost = f"about {self.seconds:.1f} s and {self.usd:.6f} USD, by {self.basis}"
-        return f"version {self.version} ({size}) is written again from {origin}{what}; {cost}"
+        return f"version {self.version} ({size}) is written again from {origin}{changes}; {cost}"
 
     def as_json(self) -> dict[str, Any]:
         """The documented shape, for `lakehouse rebuild --json`."""

@@ -57,17 +57,18 @@ def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> Non
     for each in request.columns:
         if each.source is None:
             continue
-        before = types.get(each.source)
-        after = each.column.type
-        if before is None:
+        old_type = types.get(each.source)
+        new_type = each.column.type
+        if old_type is None:
             names = first_names([*types], most=20)
             raise Refused(f"{rebuild}: the table has no column {each.source}. Use one of {names}")
-        is_nested = before.startswith(_NESTED) or after.startswith(_NESTED)
-        has_same_members = _MEMBER.findall(before) == _MEMBER.findall(after)
-        if is_nested and before != after and not has_same_members:
+        is_nested = old_type.startswith(_NESTED) or new_type.startswith(_NESTED)
+        has_same_members = _MEMBER.findall(old_type) == _MEMBER.findall(new_type)
+        if is_nested and old_type != new_type and not has_same_members:
             raise Refused(
-                f"{rebuild}: {each.source} is {before} and would become {after}, but a cast would "
-                "mix up their members. Either restore its type, or add a column of the new type"
+                f"{rebuild}: {each.source} is {old_type} and would become {new_type}, but a cast "
+                "would mix up their members. Either restore its type, or add a column of the new "
+                "type"
             )
     write = request.table.write
     if not isinstance(write, Append) or not request.columns:

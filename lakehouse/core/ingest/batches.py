@@ -141,7 +141,7 @@ class Ledger:
 
     - `seen`: the files of all batches, by path.
     - `last_taken`: the greatest path of a loaded file in the order of strings, or empty.
-    - `forgotten`: the fingerprints of loaded files of which nothing else is kept.
+    - `forgotten`: the fingerprints of loaded files that are no longer in `seen`.
     - `columns`: the columns that batches added to the table, in this order.
     """
 

@@ -192,10 +192,10 @@ def _text_only(
     first = _first_bytes(chunks, _SIGNATURE_BYTES)
     binary_format = detect_format(first)
     if binary_format is not None:
-        what = "its content" if compression is None else f"the content of its {compression.name}"
+        content = "its content" if compression is None else f"the content of its {compression.name}"
         raise Unreadable(
-            f"{what} is {binary_format} and not {landing.format.upper()}; land it again as text, "
-            "plain or packed once with gzip or zstd"
+            f"{content} is {binary_format} and not {landing.format.upper()}; land it again as "
+            "text, plain or packed once with gzip or zstd"
         )
     yield first
     yield from chunks

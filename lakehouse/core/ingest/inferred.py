@@ -82,7 +82,7 @@ def infer_columns(
 
 def _add_columns(new: NewColumns, file: FirstFile, landing: Landing) -> None:
     if landing.records_are_csv:
-        has_columns = bool(new.found.keys() - {RESCUED})
+        has_columns = bool(new.kinds.keys() - {RESCUED})
         if not has_columns:
             names = _header(file.records, landing)
             new.see_types(dict.fromkeys(names, "STRING"), file.path)

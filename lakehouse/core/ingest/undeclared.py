@@ -181,14 +181,16 @@ class NewColumns:
     Whole numbers become BIGINT, other numbers DOUBLE, and true and false BOOLEAN. Everything else
     becomes STRING, also a field with values of several kinds, or with numbers that a DOUBLE would
     round. A field goes to the column `_rescued` if its name is not valid for a column, or if the
-    table (`table_types`) still has an undeclared column of this name with another type. `_taken`
-    maps lower-case names to the spelling of the added column; `None` if no column can be added.
+    table (`table_types`) still has an undeclared column of this name with another type.
+
+    `kinds` maps columns to their type, or kind of number, and the first file with the field.
+    `_taken` maps lower-case names to the added column's spelling; `None`: none can be added.
     """
 
     landing: Landing
     known: Sequence[AddedColumn]
     table_types: Mapping[str, str] = field(default_factory=dict[str, str])
-    found: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    kinds: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     _taken: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     def __post_init__(self) -> None:
@@ -210,15 +212,15 @@ class NewColumns:
         """Collects fields with their types, or with the kinds of their JSON numbers."""
         for name, type_ in types.items():
             column, kind = (name, type_) if self._can_be_added(name) else (RESCUED, "STRING")
-            earlier_kind, first_file = self.found.get(column, (kind, file))
+            earlier_kind, first_file = self.kinds.get(column, (kind, file))
             if earlier_kind != kind:
                 kind = _WIDER.get(frozenset((earlier_kind, kind)), "STRING")
-            self.found[column] = (kind, first_file)
+            self.kinds[column] = (kind, first_file)
 
     def columns(self, at_ms: int) -> tuple[AddedColumn, ...]:
         """The columns to add, without the `known` columns."""
         types = dict[str, tuple[str, str]]()
-        for name, (kind, file) in self.found.items():
+        for name, (kind, file) in self.kinds.items():
             type_ = _TYPES.get(kind, kind)
             if self._fits_table(name, type_):
                 types.setdefault(name, (type_, file))

@@ -112,15 +112,16 @@ def message_of(alerts: Sequence[Alert], *, lake: str) -> str:
 
     The message is empty if no alert has begun or ended.
     """
-    begun = [alert for alert in alerts if not alert.is_sent]
-    ended = [alert for alert in alerts if alert.is_over]
-    if not begun and not ended:
+    new_alerts = [alert for alert in alerts if not alert.is_sent]
+    resolved_alerts = [alert for alert in alerts if alert.is_over]
+    if not new_alerts and not resolved_alerts:
         return ""
-    lines = [f"{alert.subject}: {alert.sentence}" for alert in begun]
-    lines += [f"resolved: {alert.subject}" for alert in ended]
+    lines = [f"{alert.subject}: {alert.sentence}" for alert in new_alerts]
+    lines += [f"resolved: {alert.subject}" for alert in resolved_alerts]
     if len(lines) > _LINES:
         lines = [*lines[:_LINES], f"{len(lines) - _LINES} more: lakehouse alerts"]
-    title = f"Lake {lake}: {count_of(len(begun), 'new alert')}, {len(ended)} resolved"
+    counts = f"{count_of(len(new_alerts), 'new alert')}, {len(resolved_alerts)} resolved"
+    title = f"Lake {lake}: {counts}"
     return "\n".join(_safe(line) for line in (title, *lines))
 
 
