@@ -1,4 +1,4 @@
-"""Delta's table features and the retention property."""
+"""Delta's table features, and the table properties for retention and checkpoints."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,9 @@
 """The plan of changes between a declaration and its table: how each is applied, and when.
 
-The next run that writes the table applies safe changes. Other changes wait for `lakehouse evolve
-apply` or `lakehouse rebuild`; until then, the table is not written. A change that leaves existing
-rows as they are, for example a column that is no longer declared, does not stop writes.
+The next run that writes the table applies safe changes, and with `evolution="automatic"` also
+renames and wider types. Other changes (with `evolution="refuse"`, all changes) wait for `lakehouse
+evolve apply` or `lakehouse rebuild`; until then, the table is not written. A change that leaves
+existing rows as they are, for example a column that is no longer declared, does not stop writes.
 """
 
 from collections.abc import Mapping
@@ -59,7 +60,7 @@ class Kind(Enum):
         self.consent = consent
 
 
-# These changes do not affect how new rows are written, so writes may continue.
+# While these changes wait, new rows can still be written as declared, so they do not stop writes.
 _STOP_NOTHING = (Kind.COLUMN_LEFT, Kind.CODE_CHANGED, Kind.REQUIRED_ADDED)
 
 
@@ -198,7 +199,7 @@ class EvolutionPlan:
 
 
 def checked(plan: EvolutionPlan) -> EvolutionPlan:
-    """The same plan, if the table can be written after its safe changes.
+    """The same plan, if the table can be written once the safe changes are applied.
 
     Raises:
         Refused: the table needs a change that a write must not make.
