@@ -111,8 +111,8 @@ def settings_in_force() -> Settings:
     """The settings in the environment. Relative folders are resolved against the project's folder.
 
     The project's folder is the nearest folder, from the working folder upwards, in which `maintain`
-    has recorded tables, or else this checkout. If `maintain` has recorded tables in the lake, the
-    demo is off by default.
+    has recorded tables, or else this checkout. If `maintain` has recorded tables in a lake on disk,
+    the demo is off by default.
     """
     here = Path.cwd()
     base = next((each for each in (here, *here.parents) if (each / _RECORDS).is_dir()), ROOT)

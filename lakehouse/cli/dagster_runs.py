@@ -184,7 +184,7 @@ class _Watch:
                 materialization = event.step_materialization_data.materialization
                 key = "/".join(materialization.asset_key.path)
                 metadata = {name: entry.value for name, entry in materialization.metadata.items()}
-                if key in self.results:  # a compaction also materializes its table
+                if key in self.results:  # a write may also materialize its compaction asset
                     self.results[key].state = "done"
                     self.results[key].metadata = metadata
                 tell(f"{key}: {_outcome_sentence(metadata)}")

@@ -51,8 +51,12 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
 @contextlib.contextmanager
 def driver_on_demand(settings: Settings) -> Iterator[None]:
     """Like `driver_for_command`, but starts a server only when the block opens a session."""
-    with contextlib.ExitStack() as driver:
-        driver.enter_context(started_by(lambda: driver.enter_context(driver_for_command(settings))))
+    with contextlib.ExitStack() as stack:
+
+        def start_driver() -> None:
+            stack.enter_context(driver_for_command(settings))
+
+        stack.enter_context(started_by(start_driver))
         yield
 
 

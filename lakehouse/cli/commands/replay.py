@@ -1,4 +1,4 @@
-"""`lakehouse replay`: lands a real year of flights as fast as the disk allows."""
+"""`lakehouse replay`: lands the next hours of a real year of flights."""
 
 import sys
 from datetime import datetime, timedelta

@@ -7,9 +7,9 @@ A partition gets its time from one of:
   whose name ends in `hour`;
 - one TIMESTAMP column.
 
-All times are UTC. A DATE or TIMESTAMP column gives only the start of a partition. All partitions of
-the table get the same length: a year if each starts at the beginning of a year, or else a month, a
-day or an hour by the same rule. So no partition counts as old too early.
+All times are UTC. A date or timestamp gives only the start of a partition. All partitions of the
+table get the same length: a year if each starts at the beginning of a year, or else a month, a day
+or an hour by the same rule. So no partition counts as old too early.
 """
 
 import re
