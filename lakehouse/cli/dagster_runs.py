@@ -144,7 +144,7 @@ def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> 
     with hold_lock(settings.home / "terminal.lock"):
         instance = dg.DagsterInstance.from_config(str(home))
     with instance:
-        for run_id in close_dead_runs(instance, nothing_is_up=False):
+        for run_id in close_dead_runs(instance, dagster_is_down=False):
             tell(f"closed run {run_id[:8]}, whose process has ended")
         yield Recorder(instance, defs)
 

@@ -180,13 +180,11 @@ def _why(commit: Commit, entry: Entry | None) -> str:
         for name in _COUNTED
         if getattr(predicted, name) != getattr(actual, name)
     ]
-    seconds = (
-        ""
-        if actual.seconds is None or predicted.seconds is None
-        else f"; {actual.seconds:.1f} s, {predicted.seconds:.1f} predicted"
-    )
-    compared = f"wrongly predicted: {', '.join(wrong)}" if wrong else "as predicted"
-    return f"{predicted.sentence}; {compared}{seconds}"
+    comparison = f"wrongly predicted: {', '.join(wrong)}" if wrong else "as predicted"
+    sentence = f"{predicted.sentence}; {comparison}"
+    if actual.seconds is not None and predicted.seconds is not None:
+        sentence += f"; {actual.seconds:.1f} s, {predicted.seconds:.1f} predicted"
+    return sentence
 
 
 def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:

@@ -50,13 +50,10 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     """
     context, declared_table = open_landed(table, command="landing")
     if arrived is not None:
-        with driver_for_command(context.lake.settings):
-            record_loaded(
-                TableSession(
-                    lake=context.lake, spark=connect(context.lake.settings), table=declared_table
-                ),
-                arrived,
-            )
+        settings = context.lake.settings
+        with driver_for_command(settings):
+            session = TableSession(lake=context.lake, spark=connect(settings), table=declared_table)
+            record_loaded(session, arrived)
     document = _document(context, declared_table)
     if as_json:
         write_json(document)
