@@ -68,7 +68,7 @@ SPARK = EngineChoice(engine="spark")
 
 
 def may_need_no_spark(table: Table) -> bool:
-    """Whether the declaration permits deltalake. The table's log may still require Spark."""
+    """Whether deltalake is preferred. The data layout or the log may still require Spark."""
     declared = table.compaction.engine
     return declared == "deltalake" or (declared == "auto" and isinstance(table.write, Adopted))
 

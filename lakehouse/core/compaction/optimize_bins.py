@@ -110,6 +110,8 @@ def _partition_plan(
     facts: PlanningFacts, files: Sequence[DataFile], target: int
 ) -> tuple[PartitionPlan, Sequence[DataFile]]:
     """The plan of one partition, and the files that are small enough for it."""
+    # The earlier targets of shielded files. A file of the first tier loses its shield if the
+    # second tier merges it (`promoted`).
     shields = list[int]()
     first_tier_shields = list[int]()
     first_tier_bytes = 0

@@ -27,7 +27,7 @@ _COUNT_NAMES = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPartition:
-    """The plan of one partition, its small files, and whether a rewrite of the partition pays."""
+    """The plan of one partition, its small files, and whether its rewrite pays off (`pays`)."""
 
     plan: PartitionPlan
     candidates: Sequence[DataFile]
@@ -39,7 +39,7 @@ class BestGroup:
     """The partitions that one statement rewrites into files of up to `target` bytes.
 
     - `plans`: may be empty.
-    - `file_count`: the number of files that would be removed if all partitions were rewritten whose
+    - `file_count`: the number of files that would be removed by rewriting every partition whose
       rewrite pays off.
     - `counts`: numbers for the sentence of the plan.
     - `leaves_cores_idle`: if `plans` is empty, whether the reason is that a rewrite would leave
@@ -118,12 +118,12 @@ def _group_with_most_removed(
 def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int:
     """The time at which rows of these files were last added or deleted; 0 if unknown.
 
-    Outputs of compactions do not count. A deletion vector counts from the time of its commit, since
-    it does not change the file's modification time.
+    Outputs of compactions do not count. A deletion vector counts from the time of its commit,
+    because it does not change the file's modification time.
     """
-    logged = (write_history.written_ms.get(file.path, 0) for file in files)
-    own = (file.modified_ms for file in files if not file.compacted)
-    return max(chain(logged, own), default=0)
+    commit_times = (write_history.written_ms.get(file.path, 0) for file in files)
+    file_times = (file.modified_ms for file in files if not file.compacted)
+    return max(chain(commit_times, file_times), default=0)
 
 
 def is_warm(facts: PlanningFacts, plan: PartitionPlan) -> bool:
@@ -153,7 +153,7 @@ def keeps_cores_busy(
 def partition_plans(
     facts: PlanningFacts, bins_of: Callable[[Sequence[DataFile]], tuple[Bin, ...]]
 ) -> tuple[list[PartitionPlan], int]:
-    """The plans of partitions with bins that are not warm, and the number of warm ones.
+    """The plans of all partitions with bins, except warm partitions, and the number of these.
 
     `bins_of` packs the files of a partition into bins.
     """
@@ -177,8 +177,8 @@ def within_bounds(
 ) -> tuple[PartitionPlan, ...]:
     """The plans that fit into one run, in the order of `in_order`.
 
-    A plan that does not fit waits for the next run; smaller ones after it may still fit. The result
-    is empty if the first plan alone is too large.
+    A plan that does not fit waits for the next run; smaller plans after it may still fit. The
+    result is empty if the first plan alone is too large.
     """
     chosen = list[PartitionPlan]()
     size_bytes = 0

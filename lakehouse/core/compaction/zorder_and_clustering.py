@@ -155,8 +155,9 @@ def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
     Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, getIndexedColumns.
     """
     data = [column for column in snapshot.columns if column.name not in snapshot.partition_columns]
-    if chosen := snapshot.properties.get("delta.dataSkippingStatsColumns"):
-        named = {name.strip().strip("`").lower() for name in chosen.split(",")}
+    listed = snapshot.properties.get("delta.dataSkippingStatsColumns")
+    if listed:
+        named = {name.strip().strip("`").lower() for name in listed.split(",")}
         return [column.name for column in data if column.name.lower() in named]
     limit = int(snapshot.properties.get("delta.dataSkippingNumIndexedCols", _INDEXED_COLUMNS))
     indexed = list[str]()

@@ -80,8 +80,8 @@ def estimate(
 ) -> Estimate:
     """The cost of `work`, which is zero if no files are removed.
 
-    Requests are counted only if `on_s3`. The requests of the compaction include those for comparing
-    every row only if `compared`.
+    Requests are counted only if `on_s3`. They include the requests for comparing every row only if
+    `compared`.
     """
     has_work = work.files_removed > 0
     warm_seconds = rates.warm_seconds(work) if has_work else 0.0

@@ -159,8 +159,10 @@ def is_inside(address: str, other: str) -> bool:
 
 def folders_above(address: str) -> Iterator[str]:
     """The parent folders of an address, innermost first; the bucket is included, `/` is not."""
-    while (address := address.rpartition("/")[0]) not in ("", "s3:/"):
-        yield address
+    parent = address.rpartition("/")[0]
+    while parent not in ("", "s3:/"):
+        yield parent
+        parent = parent.rpartition("/")[0]
 
 
 def commits_conditionally(log_store: str) -> bool:
@@ -179,7 +181,7 @@ def commits_at_risk(
     """Why a compaction by `engine` could overwrite another commit; `None` if it cannot.
 
     A conditional commit creates its version only if that version does not exist. deltalake always
-    commits conditionally. Spark does not, with Delta's own log stores. An unknown engine (`None`)
+    commits conditionally. Spark with Delta's own log stores does not. An unknown engine (`None`)
     counts as Spark.
 
     Source: delta-io/delta v4.4.0, S3SingleDriverLogStore and HDFSLogStore: they check for the

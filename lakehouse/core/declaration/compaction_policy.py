@@ -177,7 +177,7 @@ class Compaction:
         "rows",
         one_of("rows", "content"),
         'how the rows are verified after the commit. `"rows"`: by row counts and column statistics '
-        'in the log; if these are missing or differ, Spark compares every row. `"content"`: Spark '
+        'in the log; if these are missing or differ, every row is compared. `"content"`: Spark '
         "always compares every row",
     )
     engine: Literal["auto", "spark", "deltalake"] = knob(

@@ -155,7 +155,8 @@ class Landing:
                 f"Landing.prefix is {self.prefix!r}. Use a path below the lake's root that ends"
                 f" with '/', like {near}"
             )
-        if (top := self.prefix.partition("/")[0]).lower() in _OWN_FOLDERS:
+        top = self.prefix.partition("/")[0]
+        if top.lower() in _OWN_FOLDERS:
             near = f"landing/{self.prefix.partition('/')[2]}"
             raise Refused(
                 f"Landing.prefix is {self.prefix!r}, but {top}/ holds the lake's own tables. Use"
@@ -255,7 +256,7 @@ class Landing:
 
     @property
     def keeps_empty_texts(self) -> bool:
-        """Whether an empty CSV field is an empty string: in DMS files, `null_value` is null."""
+        """Whether empty CSV fields are empty strings. In DMS files, only `null_value` is null."""
         return self.records_are_csv and isinstance(self.changes, Dms) and bool(self.null_value)
 
     @property
@@ -296,5 +297,4 @@ def is_retried(name: str) -> bool:
 def _valid_prefix_like(prefix: str) -> str:
     plain = re.sub(r"[^/A-Za-z0-9_.=-]+", "-", prefix)
     parts = [part.lstrip("._=-") for part in plain.split("/")]
-    valid = "/".join([part for part in parts if part]) or "landing"
-    return f"{valid}/"
+    return "/".join([part for part in parts if part] or ["landing"]) + "/"

@@ -99,7 +99,8 @@ class Table:
         self._check_upkeep()
 
     def _check_evolution(self) -> None:
-        if self.evolution not in (words := ("automatic", "ask", "refuse")):
+        words = ("automatic", "ask", "refuse")
+        if self.evolution not in words:
             raise self._refused(f"evolution is {self.evolution!r}. Use one of {words}.")
         if self.formerly == self.key:
             raise self._refused("formerly is its key. Use the earlier key, or leave it out.")
@@ -232,10 +233,11 @@ class Table:
         if not self.inputs:
             raise self._refused("inputs is empty. Use the tables that the transform reads.")
         names = [source.name for source in self.inputs]
-        if twice := [name for name in names if names.count(name) > 1]:
+        duplicates = [name for name in names if names.count(name) > 1]
+        if duplicates:
             raise self._refused(
-                f"inputs holds two tables named {twice[0]!r}, but the transform takes its inputs by"
-                " name. Use tables with different names."
+                f"inputs holds two tables named {duplicates[0]!r}, but the transform takes its"
+                " inputs by name. Use tables with different names."
             )
         assert self.transform is not None
         try:

@@ -114,7 +114,8 @@ def _numbers(word: str, low: int, high: int) -> set[int]:
     """The numbers of one field; empty if it is not valid."""
     numbers: set[int] = set()
     for part in word.split(","):
-        if (match := _PART.fullmatch(part)) is None:
+        match = _PART.fullmatch(part)
+        if match is None:
             return set()
         single, first, last, step = match.groups()
         start = int(single or first or low)
