@@ -59,10 +59,10 @@ def canonical_event(
     fields: Mapping[str, str],
     names: Mapping[str, str] = _NO_NAMES,
 ) -> Event | None:
-    """The event in a parsed line, decoded to the declared fields.
+    """The event in a line, decoded to the declared fields; `None` if it is not an object or null.
 
-    A null line is a tombstone. The result is `None` if the line is another value than an object.
-    `names` maps earlier names of fields to present names.
+    `line` is the parsed `text`. `fields` maps the declared fields to their types, and `names` maps
+    earlier names of fields to present names. A null line is a tombstone.
     """
     if line is None:
         return Event(text=TOMBSTONE, value={})
@@ -161,7 +161,10 @@ class _Decoding:
         *,
         is_state: bool = True,
     ) -> tuple[dict[str, Any], str]:
-        """The decoded row, as a value and as text. `is_state`: it is the row after the change."""
+        """The decoded row, as a value and as text.
+
+        `is_state` is true for the row after the change. Only its unsent values are recorded.
+        """
         row, text, earlier, problem = with_present_names(row, text, self._names)
         if problem is not None:
             self._refuse(problem)

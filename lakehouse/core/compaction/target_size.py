@@ -30,7 +30,7 @@ _QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 class WriteHistory:
     """Earlier compactions and writes, as far as the log shows them.
 
-    - `last_target`: the newest compaction's target, or `None`.
+    - `last_target`: the target of the newest compaction with a recorded target, or `None`.
     - `unchanged`: whether no row has changed since that compaction.
     - `targets`: the target under which each file was compacted.
     - `written_ms`: the time of the last commit that changed the rows of each file.
@@ -58,6 +58,8 @@ class WriteHistory:
 
 def write_history_of(history: Commits | None) -> WriteHistory:
     """The earlier compactions and writes of a table; empty for a table that does not exist yet."""
+    if history is None:
+        return WriteHistory()
     targets = dict[str, int]()
     written_ms = dict[str, int]()
     arranged = dict[str, tuple[tuple[str, ...], int]]()
@@ -66,7 +68,7 @@ def write_history_of(history: Commits | None) -> WriteHistory:
     unchanged = False
     versions = dict[str, int]()
     read_versions = dict[str, int]()
-    for commit in history.commits if history else ():
+    for commit in history.commits:
         versions.update(dict.fromkeys(commit.added_paths, commit.version))
         if commit.changed_data:
             written_ms.update(dict.fromkeys(commit.added_paths, commit.committed_ms))
@@ -85,7 +87,7 @@ def write_history_of(history: Commits | None) -> WriteHistory:
         if isinstance(target, int) and target > 0:
             targets.update(dict.fromkeys(commit.added_paths, target))
             last_target = target
-            unchanged = history is not None and history.data_changed_after(commit.version) is False
+            unchanged = history.data_changed_after(commit.version) is False
     return WriteHistory(
         last_target=last_target,
         unchanged=unchanged,
