@@ -31,7 +31,7 @@ class Archive:
     keep_days: int = knob(
         183,
         whole(0),
-        "an archived partition is deleted this many days after it moved to the archive",
+        "an archived partition is deleted this many days after its rows were last archived",
     )
     clock: Literal["now", "newest_row"] = knob(
         "now",
