@@ -14,7 +14,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.checks import CHECKS
 from lakehouse.core.inventory.report_manifest import MAX_REPORT_AGE_HOURS
-from lakehouse.defs.dagster_records import keys_in_flight
+from lakehouse.defs.dagster_records import run_ids_in_flight
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import inventory_key, table_key
@@ -157,7 +157,7 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
         except (Transient, Refused) as error:
             report = None
             text = f"the reports cannot be listed now: {error}"
-        if report and (runs := keys_in_flight(context.instance, key)):
+        if report and (runs := run_ids_in_flight(context.instance, key)):
             report = None
             text = f"{text}; a run of the inventory is under way: {', '.join(runs)}"
         if report is None:
