@@ -58,7 +58,11 @@ class SimulatedTable:
         parts = self._split(grains, into)
         files = [
             self._file(
-                part, grains, size_bytes, "merged", partition=bin_.partition, modified_ms=now_ms
+                part,
+                size_bytes * self._share(part, grains),
+                "merged",
+                partition=bin_.partition,
+                modified_ms=now_ms,
             )
             for part in parts
         ]
@@ -85,7 +89,6 @@ class SimulatedTable:
 
     def _file(
         self,
-        part: frozenset[int],
         grains: frozenset[int],
         size_bytes: float,
         kind: str,
@@ -93,13 +96,13 @@ class SimulatedTable:
         partition: PartitionValues,
         modified_ms: int,
     ) -> DataFile:
-        """A new file with a part of the grains. `size_bytes` is the size of all grains together."""
+        """A new file with these grains."""
         return DataFile(
             path=self._name(kind),
-            size_bytes=max(1, round(size_bytes * self._share(part, grains))),
+            size_bytes=max(1, round(size_bytes)),
             modified_ms=modified_ms,
             partition=partition,
-            row_count=sum_known([self._live_grain_rows(grain) for grain in part]),
+            row_count=sum_known([self._live_grain_rows(grain) for grain in grains]),
             compacted=kind == "merged",
         )
 
@@ -122,8 +125,7 @@ class SimulatedTable:
                 continue
             file = self._file(
                 rest,
-                live.grains,
-                live_bytes(live.file),
+                live_bytes(live.file) * self._share(rest, live.grains),
                 "rest",
                 partition=live.file.partition,
                 modified_ms=effect.commit.committed_ms,
