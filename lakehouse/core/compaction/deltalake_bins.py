@@ -6,7 +6,7 @@ of one file are dropped, and each other bin becomes one file, whatever its size.
 Source: delta-io/delta-rs, crates/core/src/operations/optimize.rs, build_compaction_plan,
 plan_compaction_bins_in_stable_order (deltalake 1.6.6 chose the same bins on 200 random tables).
 
-- A file is fresh if it was committed after the version that the partition's last compaction read.
+- A file is fresh if a writer added it after the version that the partition's last compaction read.
   A partition is worth a rewrite if a bin has at least two fresh files. Therefore, a compacted table
   is not compacted again before a writer commits: until then, it has no fresh file.
 - The target of a statement is halved as long as the fresh files of the partition together fit into

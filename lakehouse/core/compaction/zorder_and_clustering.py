@@ -1,9 +1,9 @@
 """Plans Z-order and liquid clustering: which files are out of order, and when a rewrite pays off.
 
-A rewrite covers many more files than those that are out of order. Therefore, it waits until at
-least two files are out of order and they have a quarter of the partition's bytes, or are as many as
-a plain compaction waits for. With a quarter, a byte is rewritten about four times while its
-partition doubles, instead of with each batch.
+A rewrite also covers files that are in order. Therefore, it waits until enough files are out of
+order: at least two, which have a quarter of the partition's bytes or are as many as a plain
+compaction waits for. With a quarter, a byte is rewritten about four times while its partition
+doubles, instead of with each batch.
 
 The log shows the order, because a commit names the columns in its operationParameters. A file that
 is older than the log counts as ordered if a commit ordered rows by the same columns and left no
@@ -53,8 +53,8 @@ def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
     """The partitions to order along the columns, or the reason for doing nothing.
 
     Raises:
-        Refused: Delta cannot order by a column: it is not in the table, is a partition column, or
-            has no statistics.
+        Refused: Delta cannot order by a column: it is not in the table, is a partition column, has
+            no statistics, or has a backtick in its name.
     """
     _check_columns(facts.snapshot, layout.columns)
     columns = comparable_names(layout.columns)
