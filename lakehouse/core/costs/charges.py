@@ -22,6 +22,7 @@ from lakehouse.core.inventory.objects import RECLAIMABLE, Part
 
 OUTSIDE = "outside"
 MULTIPART = "multipart"
+# The parts of storage that the newest version of a table does not need.
 _DEAD = frozenset(
     part.name.lower() for part in (*RECLAIMABLE, Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT)
 ) | {MULTIPART}
