@@ -112,8 +112,10 @@ def find_unfinished(
     newest = ledger.newest
     if newest is None:
         return None
-    numbers = range(last_loaded_batch + 1, newest.number + 1)
-    for number in reversed(numbers) if isinstance(write, Overwrite) else numbers:
+    numbers: Sequence[int] = range(last_loaded_batch + 1, newest.number + 1)
+    if isinstance(write, Overwrite):
+        numbers = numbers[::-1]
+    for number in numbers:
         batch = newest if number == newest.number else read(number)
         if batch.files:
             return batch

@@ -118,10 +118,10 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
     app_id = ingest_app_id(facts.snapshot.table)
     newest = facts.snapshot.transactions.get(app_id, 0)
     arrivals = list[Arrival]()
-    first: Commit | None = None
+    oldest_commit: Commit | None = None
     replaced_version: int | None = None
     for commit in commits:
-        first = commit
+        oldest_commit = commit
         earlier_key = moved_from(commit)
         if earlier_key is not None:
             app_id = ingest_app_id(earlier_key)
@@ -146,7 +146,7 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
     return Arrivals(
         newest=newest,
         commits=tuple(reversed(arrivals)),
-        first_version=None if first is None else first.version,
+        first_version=None if oldest_commit is None else oldest_commit.version,
         replaced_version=replaced_version,
     )
 

@@ -12,8 +12,8 @@ from lakehouse.core.report.values import Attention, Concern, ReportedTable, Stor
 from lakehouse.core.text import count_of, first_names, size_text, utc_text
 from lakehouse.core.units import HOUR_MS
 
-# A table's vacuum is late after this time. Vacuums follow the nightly inventory, so at least one
-# night was missed.
+# Removed files are overdue this long after the end of their retention. Vacuums follow the nightly
+# inventory, so at least one night was missed.
 LATE_VACUUM_MS = 48 * HOUR_MS
 # Results of these checks are not listed, because the page shows newer facts of the same kind.
 _ON_PAGE = frozenset({"breaker", "quarantine", "fresh", "missing", "deleted", "budget"})
