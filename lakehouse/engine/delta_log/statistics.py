@@ -17,7 +17,8 @@ def read_statistics(
     """The statistics (JSON) of the data files at `paths` in each version, by version and path.
 
     Each log file is read once, oldest first, so that a data file's newest statistics replace its
-    older statistics. Reading checkpoints of large tables takes most of the time.
+    older statistics. Reading checkpoints of large tables takes most of the time. The sidecars of a
+    V2 checkpoint are not read, so the result lacks the data files that are named only there.
     """
     versions_of = dict[str, list[int]]()
     listing = store.list(log_folder(table))
