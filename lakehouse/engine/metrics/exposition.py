@@ -35,7 +35,7 @@ Samples = Sequence[Sample]
 
 
 class LakeCollector(Collector):
-    """The metrics of a lake. A scrape that finds the last reading too old starts a new one."""
+    """The metrics of a lake. A scrape starts a new reading if the last one is too old."""
 
     def __init__(self, read: Callable[[], Samples], *, max_age_seconds: float) -> None:
         self._read = read
@@ -51,7 +51,7 @@ class LakeCollector(Collector):
         return families(())
 
     def collect(self) -> Iterable[PrometheusMetric]:
-        """The newest values. If they are too old, starts a reading and briefly waits for it."""
+        """The newest values. If they are too old, starts a reading and waits a while for it."""
         with self._lock:
             if self._reading is None and time.monotonic() >= self._due:
                 self._reading = threading.Thread(target=self._refresh, daemon=True)
