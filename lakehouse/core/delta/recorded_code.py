@@ -3,8 +3,7 @@
 Each commit that derives rows records the hash of the transform (`CODE`). If the table keeps rows of
 other code, the commit also records the newest version with such rows (`EARLIER_CODE`). A commit
 that computes all rows again records only the hash. Therefore, the newest of these commits is
-sufficient, however long the log is. Commits without either record, such as compactions, are
-skipped.
+sufficient, however long the log is. Commits that derive no rows, such as compactions, are skipped.
 """
 
 from collections.abc import Iterable

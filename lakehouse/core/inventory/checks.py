@@ -121,7 +121,7 @@ def assess_missing(reconciliation: Reconciliation) -> CheckResult:
     if missing:
         sentence = (
             f"the report lacks {count_of(len(missing), 'live file')}: {_named(missing)}. Unless "
-            "the report covers another prefix, restore what is missing from a backup"
+            "the report covers another prefix, restore the missing files from a backup"
         )
     unread = [table.table for table in tables if table.problem]
     if unread:
