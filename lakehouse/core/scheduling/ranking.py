@@ -159,14 +159,14 @@ def choose_compactions(
         left_usd = max(0.0, bounds.budget_usd - spent_usd)
         seconds = each.state.estimate_seconds or 0.0
         may_share = each.decision.shares_run and sum(shared_seconds) + seconds <= SHARED_RUN_SECONDS
-        joins = may_share and bool(shared_seconds)  # the shared run already has its slot
-        has_slot = joins or free_slots >= 1
+        joins_shared_run = may_share and bool(shared_seconds)  # the shared run already has its slot
+        has_slot = joins_shared_run or free_slots >= 1
         decision = _served(each, bounds, running, has_slot=has_slot, left_usd=left_usd)
         shares_run = decision.request and may_share
         if shares_run:
             shared_seconds.append(seconds)
         if decision.request:
-            free_slots -= 0 if joins else 1
+            free_slots -= 0 if joins_shared_run else 1
             spent_usd += each.state.estimate_usd or 0.0
         decisions.append(replace(decision, shares_run=shares_run))
     return tuple(decisions)
@@ -277,7 +277,9 @@ def _served(
     """
     decision = weighed.decision
     usd = weighed.state.estimate_usd
-    fits_budget = left_usd > 0 if weighed.overdue else usd is not None and usd <= left_usd
+    fits_budget = usd is not None and usd <= left_usd
+    if weighed.overdue:
+        fits_budget = left_usd > 0
     if not decision.request:
         return decision
     if not has_slot:

@@ -63,7 +63,7 @@ def _trusts_readers(state: TableState) -> bool:
     return state.readers != "unknown" and state.openings is not None
 
 
-def _bound_factor(state: TableState, policy: Compaction) -> int:
+def _threshold_factor(state: TableState, policy: Compaction) -> int:
     """The factor of the bounds on file count and file age, while readers' losses decide."""
     if not _trusts_readers(state):
         return 1
@@ -72,7 +72,7 @@ def _bound_factor(state: TableState, policy: Compaction) -> int:
 
 def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
     """The number of mergeable files that makes a compaction due, and a note on that number."""
-    declared = policy.min_small_files * _bound_factor(state, policy)
+    declared = policy.min_small_files * _threshold_factor(state, policy)
     slowdown = state.slowdown
     note = ""
     if state.mergeable_file_count and not _trusts_readers(state):
@@ -88,7 +88,7 @@ def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
 
 
 def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation | None:
-    limit = policy.max_small_file_age_hours * _bound_factor(state, policy)
+    limit = policy.max_small_file_age_hours * _threshold_factor(state, policy)
     if not limit or state.oldest_small_ms is None:
         return None
     hours = (now_ms - state.oldest_small_ms) / HOUR_MS

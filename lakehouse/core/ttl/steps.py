@@ -74,7 +74,7 @@ def plan_steps(
     expired: Sequence[DataFile],
     straddling: Sequence[DataFile],
 ) -> Iterable[TtlStep]:
-    """The steps that delete the expired rows of these files, cheapest step first."""
+    """The steps that delete the expired rows of these files. Steps by metadata come first."""
     snapshot = facts.snapshot
     if not expired and not straddling:
         return
