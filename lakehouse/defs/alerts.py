@@ -21,7 +21,8 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.metrics.alerts import read_alerts, send, write_alerts
 from lakehouse.engine.store import TimeBudget
 
-# Seconds between two ticks. On S3, a tick costs three requests, and one more per paused table.
+# Seconds between two ticks. On S3, a tick costs two requests, one more per paused table, and one
+# more if an alert has changed.
 _SECONDS_ON_DISK = 30
 _SECONDS_ON_S3 = 120
 _DONE = (AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED)

@@ -30,7 +30,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, assess
 
 _DESCRIPTIONS = {
-    "health": "The score, the files, the last and the next upkeep. This check never fails.",
+    "health": "The score, the files, the last and next upkeep. Fails only without a readable log.",
     "readable": "The log can be read, and every file that the table needs is stored and readable.",
     "small_files": "Compaction keeps up with the small files.",
     "log_debt": "The log is checkpointed often enough.",
