@@ -76,7 +76,7 @@ def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
         lake,
         key,
         description="Each upkeep operation with its measured work and its cost, by day. The "
-        "columns are those of Databricks' predictive optimization history.",
+        "columns follow Databricks' predictive optimization history.",
     )
     def operations(
         context: dg.AssetExecutionContext, spark: LazyPySparkResource
@@ -98,7 +98,7 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
         lake,
         key,
         description="What each table cost on each day: stored bytes, compute and requests. The "
-        "columns are those of FOCUS 1.3, Cost and Usage.",
+        "columns follow FOCUS 1.3, Cost and Usage.",
         check_specs=[
             dg.AssetCheckSpec(
                 "budget",

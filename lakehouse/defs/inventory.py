@@ -174,7 +174,10 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
 
 
 def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:
-    """The newest complete report after those seen (configuration and stamp), and a sentence."""
+    """The newest complete report after the reports in `seen`, and a sentence.
+
+    A report is a configuration and a stamp.
+    """
     from lakehouse.engine.inventory.stored_reports import SCAN, checksum_of, stamps_of
 
     stamps = [each for each in stamps_of(lake.store, after=seen) if each[0] != SCAN]

@@ -1,4 +1,4 @@
-"""Landing areas as external assets, and the one sensor that watches all of them."""
+"""Landing areas as external assets, and the sensor that watches all of them."""
 
 import threading
 import time

@@ -3,12 +3,12 @@
 Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
 is under way is never repeated. A failed attempt is repeated a limited number of times, and then
 once after each pause of the breaker. An attempt that was refused before it began, or that a person
-canceled, is no evidence about the table. It is repeated as soon as the table may be compacted.
-Dagster never runs a run key twice, even if the run failed, so the key has the attempt's number.
+canceled, does not count: it is repeated as soon as the table may be compacted. Dagster never runs
+a run key twice, even if the run failed, so the key has the attempt's number.
 
-The table with the most benefit for its cost goes first (`NetBenefit`). Among equal tables, the one
-with the worst health score goes first. A table that has been due for longer than the patience comes
-before all tables that have waited less. So:
+The due table with the most benefit for its cost goes first (`NetBenefit`). Among equal tables, the
+worst health score goes first. A table that has been due for longer than the patience comes before
+all tables that have waited less. So:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
   cycles. Tables that deltalake compacts share a run, and so a slot.
@@ -57,7 +57,7 @@ class RunInFlight:
 class Try:
     """A compaction that the sensor requested for one version of a table.
 
-    A `refused` or `canceled` try is no evidence about the table. `committed_ms`: the commit's time.
+    A `refused` or `canceled` try does not count. `committed_ms` is the commit time of the version.
     """
 
     table: str

@@ -229,12 +229,12 @@ def _apply(
 
 def _written_paths(commits: Iterable[Commit]) -> set[str]:
     """The files that these commits wrote, without files that only got a deletion vector."""
-    written: set[str] = set()
+    paths: set[str] = set()
     for commit in commits:
         # Without a data change, a commit that only adds files adds existing files again.
         if commit.changed_data or commit.removed_paths:
-            written |= {*commit.added_paths} - {*commit.removed_paths}
-    return written
+            paths |= {*commit.added_paths} - {*commit.removed_paths}
+    return paths
 
 
 def _partition_of(path: str, snapshot: Snapshot) -> str:

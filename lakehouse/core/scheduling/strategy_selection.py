@@ -56,7 +56,7 @@ _HYSTERESIS = 1.25
 class WriteFacts:
     """The recent writes of a table: medians over its newest commits with new rows.
 
-    Sizes are those of the written files. `is_shuffled`: the table has optimized write, so
+    Sizes are file sizes in storage. `is_shuffled`: the table has optimized write, so
     `batch_files` does not show how many files a batch would have otherwise.
     """
 
