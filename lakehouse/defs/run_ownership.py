@@ -159,10 +159,10 @@ def _close(
 
 
 if __name__ == "__main__":
-    with dg.DagsterInstance.from_config(sys.argv[1]) as records:
+    with dg.DagsterInstance.from_config(sys.argv[1]) as instance:
         if "--launched" in sys.argv:
-            closed_ids = close_launched_runs(records)
+            closed_ids = close_launched_runs(instance)
         else:
-            closed_ids = close_dead_runs(records, dagster_is_down=True)
+            closed_ids = close_dead_runs(instance, dagster_is_down=True)
         for closed_id in closed_ids:
             print(f"run {closed_id[:8]} was closed, because its process is gone", flush=True)

@@ -116,8 +116,12 @@ def _quote(mode: VacuumMode, facts: VacuumFacts, prices: Prices, now_ms: int) ->
     table_files = facts.table_files
     known_count = len(table_files.live) + len(table_files.tombstones) + len(table_files.vectors)
     removed_count = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.tombstones)
-    lists = ceil(known_count / PAGE_KEYS) if mode == "FULL" else 0
-    gets = len(facts.report.files) + 2 if mode == "INVENTORY" and facts.report else 0
+    lists = 0
+    gets = 0
+    if mode == "FULL":
+        lists = ceil(known_count / PAGE_KEYS)
+    if mode == "INVENTORY" and facts.report:
+        gets = len(facts.report.files) + 2
     deletes = ceil(removed_count / DELETE_KEYS)
     file_count = removed_count if mode == "LITE" else removed_count + known_count
     seconds = _SECONDS_FIXED + _SECONDS_PER_FILE * file_count
@@ -140,8 +144,8 @@ def _quote(mode: VacuumMode, facts: VacuumFacts, prices: Prices, now_ms: int) ->
 def _why_not(mode: VacuumMode, facts: VacuumFacts, now_ms: int, removed_count: int) -> str:
     if facts.log_only and mode != "LITE":
         return (
-            "other programs write the table, so files that its log never named are kept, unless "
-            'orphans = "delete"'
+            "other programs write the table, so storage is not searched for files that its log "
+            'never named, unless orphans = "delete"'
         )
     if facts.log_only:
         return _why_not_lite(facts, removed_count)
