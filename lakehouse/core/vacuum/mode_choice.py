@@ -101,7 +101,7 @@ def _may_be_requested(quote: Quote, facts: VacuumFacts) -> bool:
 
 def _why_not_lite(facts: VacuumFacts, removed_count: int) -> str:
     if not log_covers(facts) and not facts.log_only:
-        return "the log no longer names all files that were removed since the last vacuum"
+        return "the log no longer names all files that were removed since the last complete vacuum"
     # A log does not show which removed files have been deleted. So if a vacuum by mode LITE deleted
     # only some of them, the next one would begin with the same files again.
     if removed_count > MOST_FILES:
