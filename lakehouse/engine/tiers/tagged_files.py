@@ -43,7 +43,7 @@ def tier_records(store: Store, table_key: str) -> tuple[TierRecord, ...]:
 
 
 def tagged_before(store: Store, table_key: str) -> dict[str, str]:
-    """The files that a complete run tagged and no later run untagged, with their class."""
+    """The files that a complete run tagged and no later run untagged, with their target class."""
     tagged = dict[str, str]()
     for record in tier_records(store, table_key):
         for name in record.untagged:
@@ -56,10 +56,10 @@ def tagged_before(store: Store, table_key: str) -> dict[str, str]:
 def tagged_yet_needed(
     store: Store, table_key: str, is_needed: Callable[[str], bool]
 ) -> dict[str, str]:
-    """The needed files that still carry `TIER_TAG`, by name, with the tag's value.
+    """The needed files that still have the tag `TIER_TAG`, by name, with the tag's value.
 
-    Either a RESTORE of the table brought them back, or a clone borrows them. Only files that a
-    record names are checked.
+    Either a RESTORE of the table brought them back, or a clone borrows them. Only files in the
+    records are checked.
 
     Raises:
         Refused: a permission is missing.

@@ -65,8 +65,8 @@ _SPREAD_FOLDERS = 1_000
 class LakeFacts:
     """The facts about `lake` that several vacuums share.
 
-    - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum (`None`:
-      all).
+    - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum; `None`
+      stands for all.
     - `tables`: the folders that look like tables. `real_tables`: the folders that are tables.
     - `borrowed`: all borrowed files, relative to the lake. `unplaced`: base names of files at paths
       that may or may not lead into the lake.
@@ -116,7 +116,7 @@ class LakeFacts:
         return known
 
     def take(self, table: str) -> KnownLog | None:
-        """Returns a table's log and frees its memory. The table's borrowed files stay known."""
+        """Returns a table's log, and keeps only which files the table borrows."""
         return self._kept.pop(table, None) or self.log(table)
 
     def report_of(self, table: Table) -> tuple[ReportRows | None, str]:
@@ -225,11 +225,14 @@ class LakeFacts:
     def _check_for_changes(self) -> None:
         checked_ms = now_ms()
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            moved = pool.map(self.lake.has_moved_on, self._newest, self._newest.values())
+            results = pool.map(self.lake.has_moved_on, self._newest, self._newest.values())
             changed = {
-                table for table, has_moved in zip(self._newest, moved, strict=True) if has_moved
+                table
+                for table, has_changed in zip(self._newest, results, strict=True)
+                if has_changed
             }
-        self._read(changed | self._unread.keys() | (self._folders() - self._newest.keys()))
+        new = self._folders() - self._newest.keys()
+        self._read(changed | self._unread.keys() | new)
         self._current_ms = checked_ms
 
     def _read_tables(self, tables: Set[str]) -> None:
@@ -265,10 +268,11 @@ class LakeFacts:
 
     def _learn(self, table: str, known: KnownLog | None) -> None:
         self._unread.pop(table, None)
-        self._newest[table] = known and known.facts.newest
         if known is None:
+            self._newest[table] = None
             self.real_tables.discard(table)
             return
+        self._newest[table] = known.facts.newest
         table_files = known.table_files
         self.tables.add(table)
         self.real_tables.add(table)

@@ -50,9 +50,9 @@ class VacuumProgress:
         requests = self._lake.store.requests - self._requests_before
         kept = sorted(planned.remembered.union(self.spared if planned.log_only else ()))
         all_are_named = max(len(self.failed), len(kept)) <= FAILED_NAMED
-        # The count of deleted files may be too high: S3 reports success even if the key does not
-        # exist. A FULL vacuum has just listed each file. The other modes do not check names that no
-        # writer uses twice.
+        # The count of deleted files may be too high, because S3 also reports success for a key that
+        # does not exist. A FULL vacuum has just listed each file. The other modes do not check that
+        # a file exists if no writer uses its name twice.
         may_be_missing = self._lake.on_s3(self._table.key) and planned.mode != "FULL"
         record = VacuumRecord(
             started_ms=self._began_ms,

@@ -30,7 +30,7 @@ from lakehouse.engine.vacuum.plan import VacuumInputs, own_folders
 
 
 class Recheck:
-    """The last check of a plan's files. Each file to keep is added to `spared`, with a reason."""
+    """Checks a plan's files once more. Adds each file to keep to `spared`, with a reason."""
 
     def __init__(
         self,
@@ -75,12 +75,13 @@ class Recheck:
             stored = dict(
                 zip(to_check, pool.map(self._lake_facts.lake.store.stat, names), strict=True)
             )
-        gone = {each.name for each, now in stored.items() if now is None}
-        rewritten = {
-            each.name
-            for each, now in stored.items()
-            if now is not None and self._is_another(each, now)
-        }
+        gone = set[str]()
+        rewritten = set[str]()
+        for each, file in stored.items():
+            if file is None:
+                gone.add(each.name)
+            elif self._is_another(each, file):
+                rewritten.add(each.name)
         candidates = [each for each in candidates if each.name not in gone]
         candidates = self._without(
             candidates, rewritten, "it was written again after it was listed"
@@ -92,8 +93,8 @@ class Recheck:
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
         """The files below a folder that has become a table, for example by CONVERT TO DELTA.
 
-        Sends one request per folder. A plan has no files of other known tables. But since the plan
-        was made, a new table may have taken over files that this table removed.
+        Sends one request per folder. The plan contains no files of other known tables. But since
+        the plan was made, a new table may have taken over files that this table removed.
         """
         store = self._lake_facts.lake.store
         names = (each.name for each in candidates)
@@ -110,21 +111,21 @@ class Recheck:
             tables = {folder for folder, is_table in answers if is_table}
         return {each.name for each in candidates if not tables.isdisjoint(folders_above(each.name))}
 
-    def _is_another(self, each: Candidate, now: StoredFile) -> bool:
+    def _is_another(self, candidate: Candidate, file: StoredFile) -> bool:
         """Whether the stored file is a new file, with another size or a too recent time.
 
         Some writers use the same name in each attempt, and may be about to commit the new file. In
         LITE mode, the size is known only if the log records it. If the log alone decides, every
         file that was modified after the removal in the log is a new file.
         """
-        if each.goes_with:
+        if candidate.goes_with:
             return False
         too_late_ms = self._planned.horizon_ms
         if self._facts.log_only:
-            too_late_ms = min(too_late_ms, each.modified_ms + 1)
-        is_size_known = each.size_bytes > 0 or self._planned.mode != "LITE"
-        has_another_size = is_size_known and now.size_bytes != each.size_bytes
-        return now.modified_ms >= too_late_ms or has_another_size
+            too_late_ms = min(too_late_ms, candidate.modified_ms + 1)
+        is_size_known = candidate.size_bytes > 0 or self._planned.mode != "LITE"
+        has_another_size = is_size_known and file.size_bytes != candidate.size_bytes
+        return file.modified_ms >= too_late_ms or has_another_size
 
     def _without(
         self, candidates: Sequence[Candidate], names: set[str], why: str
@@ -134,6 +135,7 @@ class Recheck:
         return [each for each in candidates if (each.goes_with or each.name) not in names]
 
     def _allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates that pass `LastCheck`; adds the others to `spared`."""
         if self._check is None:
             horizon_ms = self._planned.horizon_ms
             self._check = LastCheck(self._facts, horizon_ms=horizon_ms, now_ms=now_ms())
@@ -163,13 +165,13 @@ class Recheck:
         """Reads which files other tables read now."""
         lake_facts = self._lake_facts
         lake_facts.ask_before_deletion(self._planned.table)
-        if (lake_facts.borrowed, lake_facts.unplaced) != (
+        facts = replace(self._facts, borrowed=lake_facts.borrowed, unplaced=lake_facts.unplaced)
+        has_changed = (facts.borrowed, facts.unplaced) != (
             self._facts.borrowed,
             self._facts.unplaced,
-        ):
-            self._facts = replace(
-                self._facts, borrowed=lake_facts.borrowed, unplaced=lake_facts.unplaced
-            )
+        )
+        if has_changed:
+            self._facts = facts
             self._check = None
 
     def _ask_the_log(self) -> None:
