@@ -23,13 +23,11 @@ _LOG = "_delta_log/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleAction:
-    """What a rule does to current objects.
+    """What a rule does to current objects: it deletes them, or moves them to `storage_class`.
 
-    `does` is `deletes` or, for example, `moves to GLACIER`. `storage_class` is empty for an
-    expiration.
+    `storage_class` is empty for a deletion. `when`: for example `after 30 days`.
     """
 
-    does: str
     when: str
     storage_class: str = ""
 
@@ -147,7 +145,10 @@ class Harm:
             folders.append(live.folder)
         if self.touches_archive:
             folders.append(live.archive)
-        effect = f"{self.action.does} {' and '.join(parts)} {self.action.when}"
+        objects = " and ".join(parts)
+        effect = f"deletes {objects} {self.action.when}"
+        if self.action.storage_class:
+            effect = f"moves {objects} to {self.action.storage_class} {self.action.when}"
         return (
             f"{printable(subject)}) {effect}. Use a prefix or a tag that excludes "
             f"{' and '.join(folders)}, or disable the rule"
@@ -172,11 +173,10 @@ def parse_rule(document: Mapping[str, Any]) -> LifecycleRule:
     actions = list[LifecycleAction]()
     expires = _when(document.get("Expiration", {}))
     if expires:
-        actions.append(LifecycleAction(does="deletes", when=expires))
+        actions.append(LifecycleAction(when=expires))
     for transition in document.get("Transitions", ()):
         storage_class = str(transition.get("StorageClass", ""))
         action = LifecycleAction(
-            does=f"moves to {storage_class}",
             when=_when(transition) or "at an unknown time",
             storage_class=storage_class,
         )
