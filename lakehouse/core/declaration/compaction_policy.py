@@ -42,7 +42,7 @@ class ZOrder:
     columns: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _check_some("ZOrder.columns", self.columns)
+        _check_column_tuple("ZOrder.columns", self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class LiquidClustering:
     columns: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _check_some("LiquidClustering.columns", self.columns)
+        _check_column_tuple("LiquidClustering.columns", self.columns)
 
 
 DataLayout = BinPacking | ZOrder | LiquidClustering
@@ -239,7 +239,7 @@ def policy_for(layer: str, declared: Compaction) -> Compaction:
     return replace(declared, **defaults)
 
 
-def _check_some(name: str, columns: tuple[str, ...]) -> None:
+def _check_column_tuple(name: str, columns: tuple[str, ...]) -> None:
     are_names = type(columns) is tuple and all(type(each) is str for each in columns)
     if not columns or not are_names:
         raise Refused(f"{name} is {columns!r}. Use a tuple of at least one column.")
