@@ -13,8 +13,8 @@
 - After a kill between steps 3 and 4, the same hour lands again with the same names and bytes;
   existing files are not overwritten.
 - The start and the hour determine which files land. Events delivered before the start never land.
-  Events delivered after the start land, even those of earlier flights. The replay ends an hour
-  after the last delivery, early on 1 January 2014.
+  Events delivered after the start land, even if an earlier event of their flight did not. The
+  replay ends an hour after the last delivery, early on 1 January 2014.
 """
 
 import json

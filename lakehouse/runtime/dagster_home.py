@@ -63,9 +63,9 @@ def dagster_home(settings: Settings) -> Path:
             "class": "S3ComputeLogManager",
             "config": logs,
         }
-    fresh = home / f"dagster.yaml.{os.getpid()}"
-    fresh.write_text(yaml.safe_dump(config, sort_keys=False))
-    fresh.replace(home / "dagster.yaml")
+    temporary = home / f"dagster.yaml.{os.getpid()}"
+    temporary.write_text(yaml.safe_dump(config, sort_keys=False))
+    temporary.replace(home / "dagster.yaml")
     return home
 
 

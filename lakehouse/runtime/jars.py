@@ -78,20 +78,21 @@ def _digest(path: Path) -> str | None:
 def _replace(wrong: tuple[str, ...], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as name:
-        fresh = Path(name) / "jars"
-        output = _run_ivy(Path(name), fresh)
-        if missing := [jar for jar in wrong if not (fresh / jar).exists()]:
+        fetched = Path(name) / "jars"
+        output = _run_ivy(Path(name), fetched)
+        missing = [jar for jar in wrong if not (fetched / jar).exists()]
+        if missing:
             raise Transient(
                 f"{len(missing)} of {len(pinned())} jars could not be fetched, for example "
                 f"{missing[0]}. Check the network; behind a proxy, set JAVA_TOOL_OPTIONS. Ivy's "
                 f"output:\n{output}"
             )
-        mismatched = set(wrong_jars(fresh)).intersection(wrong)
+        mismatched = set(wrong_jars(fetched)).intersection(wrong)
         if mismatched:
             names = ", ".join(sorted(mismatched))
             raise Broken(f"fetched jars do not match jars.sha256 and were not installed: {names}")
         for jar in wrong:
-            (fresh / jar).replace(folder / jar)
+            (fetched / jar).replace(folder / jar)
 
 
 def _run_ivy(work: Path, into: Path) -> str:

@@ -89,8 +89,8 @@ def java_from_wheel() -> Path | None:
     wrapper = home / "bin" / "java"
     if not wrapper.exists() or wrapper.read_text() != script:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
-        fresh = wrapper.with_name(f"java.{os.getpid()}")
-        fresh.write_text(script)
-        fresh.chmod(0o755)
-        fresh.replace(wrapper)
+        temporary = wrapper.with_name(f"java.{os.getpid()}")
+        temporary.write_text(script)
+        temporary.chmod(0o755)
+        temporary.replace(wrapper)
     return home

@@ -11,7 +11,7 @@
 **Safety properties** (tests in `runtime/test_server.py`)
 - A process that reuses the server's pid is neither mistaken for the server nor signalled.
 - A server that another process supervises is not stopped, because its supervisor would restart it
-  at once.
+  immediately.
 """
 
 import contextlib
@@ -99,9 +99,9 @@ def supervised(
     """Keeps a server running during the block. If the server dies, it is restarted.
 
     A restarted server has the same token. Yields the thread that restarts the server; this thread
-    calls `say` with a sentence for each event. A server that is already running is used, and not
-    ended after the block. With `waits=False`, the block begins while the server is still starting;
-    call `wait_until_running` in the block.
+    calls `say` with a sentence for each event. If a server is already running, it is used, and it
+    is ended after the block only if it died and was restarted. With `waits=False`, the block begins
+    while the server is still starting; call `wait_until_running` in the block.
 
     Raises:
         Refused, Broken: as for `start`.

@@ -110,11 +110,11 @@ def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Atomically writes a file that only its owner can read."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
-    fresh.replace(path)
+    temporary.replace(path)
 
 
 def scratch_folder(settings: Settings) -> Path:

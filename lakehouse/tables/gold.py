@@ -67,8 +67,8 @@ def carrier_daily(flights: DataFrame, airlines: DataFrame) -> DataFrame:
 def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
     """Delays per route and day, with the weather at the origin in the hour of each departure.
 
-    `observed_count` counts departures with a weather observation, `wet_count` those with rain or
-    snow. Delays are in minutes, early ones negative; wind is in miles per hour, visibility in
+    `observed_count` counts departures with a weather observation, `wet_count` departures with rain
+    or snow. Delays are in minutes, early ones negative; wind is in miles per hour, visibility in
     miles.
     """
     observations = weather.select(

@@ -4,7 +4,7 @@ A dead file was removed from the table, but not yet deleted by a vacuum. A table
 it reads the file from another table's folder, as shallow clones do.
 
 1. The plan is made from the table's log and the newest inventory report, as for a vacuum.
-2. The journal records the files of the plan, so that no tagged file is unknown.
+2. The journal records the files of the plan before they are tagged.
 3. The tag is removed from tagged files that are live again, or that another table borrows.
 4. Before each batch, three checks are made in this order: no other table borrows the files, the
    files have not changed since the report, and the table's log still records them as removed. Files
@@ -141,7 +141,7 @@ def apply(
         spared=tagging.spared,
         requests=dict(store.requests - requests_before),
     )
-    done = replace(
+    final_record = replace(
         record,
         is_complete=True,
         ended_ms=now_ms(),
@@ -150,7 +150,7 @@ def apply(
         spared=outcome.spared,
         requests=outcome.requests,
     )
-    record_tiers(store, table.key, name, done)
+    record_tiers(store, table.key, name, final_record)
     return outcome
 
 
@@ -266,8 +266,8 @@ def _planned(
         )
     now = now_ms()
     objects = inputs.rows.below(f"{lake.store.prefix}{key}/")
-    known = tagged_before(lake.store, key)
-    dead = [each for each in dead_files(facts, objects, now_ms=now) if each.name not in known]
+    tagged = tagged_before(lake.store, key)
+    dead = [each for each in dead_files(facts, objects, now_ms=now) if each.name not in tagged]
     files = facts.table_files
 
     def is_needed(name: str) -> bool:
@@ -276,5 +276,7 @@ def _planned(
 
     untag = [*tagged_yet_needed(lake.store, key, is_needed)]
     planned = plan_tiers(facts, dead, prices, classes=classes, untag=untag)
-    tagged_classes = {*known.values(), *([planned.storage_class] if planned.files else [])}
+    tagged_classes = {*tagged.values()}
+    if planned.files:
+        tagged_classes.add(planned.storage_class)
     return inputs, replace(planned, rule_classes=tuple(sorted(tagged_classes)))

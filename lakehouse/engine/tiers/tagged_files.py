@@ -1,8 +1,8 @@
 """Records of tagged files: `_lakehouse/tiers/<layer>/<name>/<ms>-<id>.json`, one per `apply` run.
 
-A record is written before its files are tagged, so that no tagged file is unknown. It also names
-the files that the run untagged. The newest 100 records of each table are kept, so the files that
-older runs tagged are unknown. If a RESTORE brings such a file back after its move, only the check
+A record is written before its files are tagged, so it names all files that the run may have tagged.
+It also names the files that the run untagged. The newest 100 records of each table are kept. If a
+RESTORE brings back a file that only an older record named, after the file was moved, only the check
 `readable` detects it.
 """
 
@@ -64,9 +64,11 @@ def tagged_yet_needed(
     Raises:
         Refused: a permission is missing.
     """
-    known = {name for record in tier_records(store, table_key) for name in record.tagged}
+    recorded_names = set[str]()
+    for record in tier_records(store, table_key):
+        recorded_names.update(record.tagged)
     tagged = dict[str, str]()
-    for name in sorted(filter(is_needed, known)):
+    for name in sorted(filter(is_needed, recorded_names)):
         place = s3_place(store, f"{table_key}/{name}")
         if place is None:
             continue

@@ -53,12 +53,12 @@ class KeptVersions:
             Broken: the record of a pin is damaged.
         """
         policy = self._table.vacuum
-        kept = list[KeptVersion]()
+        kept_versions = list[KeptVersion]()
         for version in policy.keep_versions:
             if version <= snapshot.version:
                 why = "named in Vacuum.keep_versions"
                 way_out = f"remove {version} from Vacuum.keep_versions"
-                kept.append(self._read(snapshot, version, why=why, way_out=way_out))
+                kept_versions.append(self._read(snapshot, version, why=why, way_out=way_out))
         # Without declared readers, no request is sent.
         recorded_pins = pins(self._lake.store, self._table.key) if policy.readers else ()
         for pin in recorded_pins:
@@ -70,8 +70,8 @@ class KeptVersions:
             # The end of the log files matters only if it comes before the end of the pin.
             if log_until_ms is not None and log_until_ms >= pin.until_ms:
                 pinned = replace(pinned, log_until_ms=None)
-            kept.append(pinned)
-        return tuple(sorted(kept, key=lambda each: (each.version, each.why)))
+            kept_versions.append(pinned)
+        return tuple(sorted(kept_versions, key=lambda each: (each.version, each.why)))
 
     def _read(self, snapshot: Snapshot, version: int, *, why: str, way_out: str) -> KeptVersion:
         key = (snapshot.table_id, version)
@@ -154,9 +154,9 @@ def set_pin(lake: Lake, table: Table, *, version: int, reader: str, until_ms: in
     """
     where = f"pin of {table.key}"
     if reader not in table.vacuum.readers:
-        known = ", ".join(table.vacuum.readers) or "none"
+        declared = ", ".join(table.vacuum.readers) or "none"
         raise Refused(
-            f"{where}: {reader!r} is not a declared reader of the table (declared: {known}). "
+            f"{where}: {reader!r} is not a declared reader of the table (declared: {declared}). "
             f"Either use a declared reader, or declare Vacuum(readers=({reader!r},))"
         )
     with hold_alone(lake, table.key, owner=where):

@@ -53,6 +53,7 @@ from lakehouse.engine.vacuum.lake_tables import (
 )
 from lakehouse.engine.vacuum.log_state import KnownLog, UnreadLog, read_log, salvage_log
 
+# The age at which a check for changes is repeated (see the last safety property).
 _ASK_AGAIN_MS = 10_000
 _ASK_AGAIN_MS_PER_TABLE = 100
 # The logs in memory name about this many files in total, at about 1.2 KB per file. All other logs
@@ -199,8 +200,8 @@ class LakeFacts:
         ]
         if problem or not recent:
             return False
-        wanted = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
-        return all(any(key in rows.tables for rows in recent) for key in wanted)
+        required = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
+        return all(any(key in rows.tables for rows in recent) for key in required)
 
     @cached_property
     def _listed(self) -> set[str]:

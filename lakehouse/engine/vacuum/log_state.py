@@ -111,14 +111,14 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
             older state, and it is unknown which files the table needs.
     """
     table = facts.snapshot.table
-    known = facts.newest
-    if change := lake.changed(table, known):
+    newest = facts.newest
+    if change := lake.changed(table, newest):
         raise Broken(
-            f"vacuum of {table}: the commit of version {known.version} has changed since it was "
-            f"read: {known.name} {change}. The log may have been reset to an older state, so no "
+            f"vacuum of {table}: the commit of version {newest.version} has changed since it was "
+            f"read: {newest.name} {change}. The log may have been reset to an older state, so no "
             "more files were deleted. Check the log, then run the vacuum again"
         )
-    return lake.has_version(table, known.version + 1)
+    return lake.has_version(table, newest.version + 1)
 
 
 class OlderCommits:

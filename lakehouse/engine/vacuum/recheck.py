@@ -98,16 +98,16 @@ class Recheck:
         """
         store = self._lake_facts.lake.store
         names = (each.name for each in candidates)
-        by_head = folders_to_ask(self._facts, self._planned.mode, names)
+        head_suffices = folders_to_ask(self._facts, self._planned.mode, names)
 
         def has_log(folder: str) -> bool:
             log = f"{self._planned.table}/{folder}/_delta_log"
-            if by_head[folder]:
+            if head_suffices[folder]:
                 return store.stat(f"{log}/{0:020}.json") is not None
             return bool(store.list(log))
 
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            answers = zip(by_head, pool.map(has_log, by_head), strict=True)
+            answers = zip(head_suffices, pool.map(has_log, head_suffices), strict=True)
             tables = {folder for folder, is_table in answers if is_table}
         return {each.name for each in candidates if not tables.isdisjoint(folders_above(each.name))}
 

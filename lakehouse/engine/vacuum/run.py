@@ -73,9 +73,10 @@ def vacuum(
     mode: VacuumMode | None = None,
     owner: str | None = None,
 ) -> VacuumOutcome:
-    """Vacuums `table`. A Spark session is opened only if deltalake does not suffice.
+    """Vacuums `table`.
 
-    `owner` names the caller in the lock and in the journal.
+    Opens a Spark session only to set a retention, or if deltalake cannot answer. `owner` names the
+    caller in the lock and in the journal.
 
     Raises:
         Refused: there is no table, or it may not be vacuumed now, or not in this mode.

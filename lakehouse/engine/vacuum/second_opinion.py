@@ -54,14 +54,14 @@ def confirmed_by_delta(
     data_files = [each for each in candidates if not each.goes_with]
     if not data_files:
         return []
-    kept = kept_by_deltalake(lake, facts, data_files)
-    if kept is None:
+    kept_names = kept_by_deltalake(lake, facts, data_files)
+    if kept_names is None:
         from lakehouse.engine.vacuum.delta_dry_run import confirmed_by_spark
 
         uri = lake.table_uri(facts.table)
         confirmed = confirmed_by_spark(open_spark(), uri, facts.table, data_files)
     else:
-        confirmed = {each.name for each in data_files} - kept
+        confirmed = {each.name for each in data_files} - kept_names
     if not confirmed:
         raise Broken(
             f"vacuum of {facts.table}: Delta would keep the whole plan "
@@ -90,11 +90,13 @@ def kept_by_deltalake(
             if _is_another(delta_table, facts) or _may_be_vectors(delta_table, candidates):
                 return None
             retention_ms = facts.table_files.retention_ms
-            kept = _live(delta_table) | _recently_removed(delta_table, retention_ms)
+            kept_names = _live(delta_table) | _recently_removed(delta_table, retention_ms)
     except (DeltaError, Broken):
         return None
-    can_answer = kept >= _needed(facts) and not any(is_absolute(name) for name in kept)
-    return kept if can_answer else None
+    has_absolute_paths = any(is_absolute(name) for name in kept_names)
+    if has_absolute_paths or not kept_names >= _needed(facts):
+        return None
+    return kept_names
 
 
 def _is_another(delta_table: "DeltaTable", facts: VacuumFacts) -> bool:

@@ -119,9 +119,9 @@ def _remember(settings: Settings, kind: str, name: str, value: object) -> None:
     kinds[kind] = {**kinds[kind], name: value}
     path = settings.home / _FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{_FILE}.{os.getpid()}")
-    fresh.write_text(json.dumps(kinds, indent=1))
-    fresh.replace(path)
+    temporary = path.with_name(f"{_FILE}.{os.getpid()}")
+    temporary.write_text(json.dumps(kinds, indent=1))
+    temporary.replace(path)
 
 
 def _delta_has_its_own(jars: Sequence[Path]) -> bool:
