@@ -56,39 +56,40 @@ class Recheck:
         table = self._planned.table
         self._ask_the_lake()
         in_new_tables = self._in_new_tables(batch)
-        candidates = self._without(
-            batch, in_new_tables, "a table was created in its folder meanwhile"
-        )
+        why = "a table was created in its folder meanwhile"
+        candidates = self._without(batch, in_new_tables, why)
         if not self._facts.on_s3:
             is_own = own_folders(self._lake_facts.lake, table)
             linked = {each.name for each in candidates if not is_own(each.name)}
-            candidates = self._without(
-                candidates, linked, "its folder is a link out of the table's folder"
-            )
-        # One HEAD request per file would cost as much as Delta's own vacuum. So on S3, names that
-        # no writer uses twice are not checked.
-        to_check = [
-            each for each in candidates if not self._facts.on_s3 or not written_once(each.name)
-        ]
-        names = [f"{table}/{each.name}" for each in to_check]
+            why = "its folder is a link out of the table's folder"
+            candidates = self._without(candidates, linked, why)
+        candidates = self._unchanged(candidates)
+        self._ask_for_pins()
+        self._ask_the_log()
+        return self._allowed(candidates)
+
+    def _unchanged(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates without files that are gone or were written again.
+
+        One HEAD request per file would cost as much as Delta's own vacuum. So on S3, names that no
+        writer uses twice are not checked.
+        """
+        store = self._lake_facts.lake.store
+        to_check = list[Candidate](candidates)
+        if self._facts.on_s3:
+            to_check = [each for each in candidates if not written_once(each.name)]
+        names = [f"{self._planned.table}/{each.name}" for each in to_check]
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            stored = dict(
-                zip(to_check, pool.map(self._lake_facts.lake.store.stat, names), strict=True)
-            )
+            stored_files = [*pool.map(store.stat, names)]
         gone = set[str]()
         rewritten = set[str]()
-        for each, file in stored.items():
+        for each, file in zip(to_check, stored_files, strict=True):
             if file is None:
                 gone.add(each.name)
             elif self._is_another(each, file):
                 rewritten.add(each.name)
-        candidates = [each for each in candidates if each.name not in gone]
-        candidates = self._without(
-            candidates, rewritten, "it was written again after it was listed"
-        )
-        self._ask_for_pins()
-        self._ask_the_log()
-        return self._allowed(candidates)
+        remaining = [each for each in candidates if each.name not in gone]
+        return self._without(remaining, rewritten, "it was written again after it was listed")
 
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
         """The files below a folder that has become a table, for example by CONVERT TO DELTA.
