@@ -113,12 +113,12 @@ def _stopped_by_signals() -> Iterator[Callable[[], None]]:
         if has_signal.is_set():
             raise _Stopped
 
-    previous_handlers = {number: signal.signal(number, stop) for number in numbers}
+    previous_actions = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield check_stop
     finally:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
+        for number, action in previous_actions.items():
+            signal.signal(number, action)
 
 
 @contextlib.contextmanager

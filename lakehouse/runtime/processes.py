@@ -190,11 +190,11 @@ def late_interrupts() -> Iterator[None]:
         received.append(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM)
-    previous_handlers = {number: signal.signal(number, remember) for number in numbers}
+    previous_actions = {number: signal.signal(number, remember) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
+        for number, action in previous_actions.items():
+            signal.signal(number, action)
         for number in received[:1]:
             signal.raise_signal(number)
