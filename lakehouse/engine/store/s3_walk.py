@@ -38,6 +38,7 @@ class _Span(NamedTuple):
     flat: bool = False
 
     def holds(self, key: str) -> bool:
+        """Whether the key is in the span."""
         return key > self.after and (self.upto is None or key <= self.upto)
 
 
@@ -76,7 +77,8 @@ def _list(
     answer = list_page(span.after, Prefix=prefix)
     listed = answer.get("Contents", ())
     entries = [entry for entry in listed if span.holds(entry["Key"])]
-    if not answer.get("IsTruncated") or len(entries) < len(listed):
+    goes_beyond_span = len(entries) < len(listed)
+    if goes_beyond_span or not answer.get("IsTruncated"):
         return entries, ()
     remaining = span._replace(after=listed[-1]["Key"])
     if pieces < 2 or span.flat:
