@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from benchmarks.figures import Figure, alone
 from benchmarks.own_lake import own_lake
 from benchmarks.random_recipes import Recipe, draw
-from lakehouse.core.compaction.bins import left_alone
+from lakehouse.core.compaction.bins import unmergeable_files
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
 from lakehouse.core.delta.commits import Commit
@@ -70,7 +70,9 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     planned = _plan(before, recipe)
     mark = f"random table {recipe.name}"
     # Over the whole table Delta would merge what the plan leaves alone, too.
-    asks_for_nothing = planned.reason in NOTHING_FOR_DELTA and not left_alone(before.snapshot)
+    asks_for_nothing = planned.reason in NOTHING_FOR_DELTA and not unmergeable_files(
+        before.snapshot
+    )
     if planned.bins or asks_for_nothing:
         with session_confs(
             spark, {BATCH_BYTES: str(recipe.batch_bytes)} if recipe.batch_bytes else {}

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lakehouse.defs.adoption.maintain import maintain, maintained_metrics
     from lakehouse.engine.archive.read import read
 
+# The module of each public name, below `lakehouse`.
 _HOMES = {
     **dict.fromkeys(("Debezium", "Dms"), "core.declaration.change_sources"),
     **dict.fromkeys(("Append", "History", "Merge", "Overwrite"), "core.declaration.write_modes"),
@@ -74,5 +75,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """All public names, loaded or not: Dagster's `dg` finds the component here."""
+    """All public names, loaded or not, so that Dagster's `dg` finds the component."""
     return sorted({*globals(), *_HOMES})

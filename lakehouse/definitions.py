@@ -49,29 +49,30 @@ from lakehouse.defs.vacuum import vacuum_asset
 PROJECT = Path(__file__).resolve().parents[1]
 
 
-def define(settings: Settings, wanted: Sequence[Table] | None = None) -> dg.Definitions:
-    """All definitions of the lake in the settings, for `wanted` or else for all declared tables.
+def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.Definitions:
+    """All definitions of the lake in the settings, for the selected tables (default: all tables).
 
     Raises:
         Refused: a declaration cannot be imported or is invalid (`tables_of`).
     """
-    tables = tables_of(settings) if wanted is None else wanted
+    tables = tables_of(settings) if selection is None else selection
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
     adopted = [table for table in tables if isinstance(table.write, Adopted)]
     written_here = [table for table in tables if not isinstance(table.write, Adopted)]
-    archived = [table for table in tables if table.archive is not None]
-    expiring = [table for table in tables if table.ttl is not None]
+    with_archive = [table for table in tables if table.archive is not None]
+    with_ttl = [table for table in tables if table.ttl is not None]
     assets: list[Any] = [
         *landing_assets(tables, lake),
         *(table_asset(table, lake, tables) for table in written_here),
         *(observed_asset(table, lake) for table in adopted),
         *(compaction_asset(table, lake) for table in tables),
-        *(archive_asset(table, lake, tables) for table in archived),
-        *(ttl_asset(table, lake) for table in expiring),
+        *(archive_asset(table, lake, tables) for table in with_archive),
+        *(ttl_asset(table, lake) for table in with_ttl),
         *(vacuum_asset(table, lake, lambda: (lake, tables)) for table in tables),
     ]
     sensors: list[dg.SensorDefinition] = [*replay_sensors(settings)]
+    schedules = [*compaction_schedules(tables, lake)]
     if adopted:
         sensors.append(observation_sensor(adopted, lake))
     if any(table.source is not None for table in tables):
@@ -81,7 +82,7 @@ def define(settings: Settings, wanted: Sequence[Table] | None = None) -> dg.Defi
         vacuumed = [table for table in tables if table.vacuum.mode == "automatic"]
         daily = [inventory, *map(vacuum_key, vacuumed)]
         automated = [inventory, *map(table_key, written_here), *map(vacuum_key, tables)]
-        automated += [report_key(), *map(archive_key, archived), *map(ttl_key, expiring)]
+        automated += [report_key(), *map(archive_key, with_archive), *map(ttl_key, with_ttl)]
         automated += map(costs_key, ("operations", "chargeback"))
         sensors += [
             automation_sensor(automated),
@@ -89,6 +90,7 @@ def define(settings: Settings, wanted: Sequence[Table] | None = None) -> dg.Defi
             inventory_sensor(lake),
             *alert_sensors(tables, lake, daily=daily),
         ]
+        schedules.append(records_schedule())
         assets += [
             maintenance_plan(),
             records_asset(settings),
@@ -100,14 +102,14 @@ def define(settings: Settings, wanted: Sequence[Table] | None = None) -> dg.Defi
         assets=assets,
         asset_checks=[health_check(table, lake) for table in tables],
         sensors=sensors,
-        schedules=[*compaction_schedules(tables, lake), *([records_schedule()] if tables else [])],
+        schedules=schedules,
         resources=resources,
         executor=dg.in_process_executor,
     )
 
 
 def replay_sensors(settings: Settings) -> Iterable[dg.SensorDefinition]:
-    """The replay's sensor; none if the replay is off or its folder was deleted."""
+    """The replay's sensor; empty if the replay is off or its folder was deleted."""
     if (
         not settings.replay
         or find_spec("lakehouse.replay") is None

@@ -116,7 +116,7 @@ CASES: dict[str, Case] = {
     ),
     "a narrower type that fits": Case(columns=_with(big="INT"), asks=True),
     "a narrower type that does not fit": Case(
-        columns=_with(price="DECIMAL(4,1)"), asks=True, impossible="does not hold exactly"
+        columns=_with(price="DECIMAL(4,1)"), asks=True, impossible="cannot exactly hold"
     ),
     "a text of a number": Case(columns=_with(big="STRING"), asks=True),
     "a column less": Case(columns=_without("city")),

@@ -19,14 +19,42 @@ from lakehouse.cli.output import tell, write_json
 from lakehouse.core.errors import Broken, LakehouseError, Refused
 
 # In the order in which a new user needs them.
-_COMMANDS = (
-    *("up", "tables", "materialize", "health", "plan", "adopt", "compact", "landing", "schema"),
-    *("quarantine", "pause", "resume", "history", "evolve", "rebuild", "backtest", "inventory"),
-    *("vacuum", "tiers", "pin", "archive", "ttl", "costs", "report", "metrics", "alerts", "replay"),
-    *("server", "config", "doctor"),
-)
+_COMMANDS = [
+    "up",
+    "tables",
+    "materialize",
+    "health",
+    "plan",
+    "adopt",
+    "compact",
+    "landing",
+    "schema",
+    "quarantine",
+    "pause",
+    "resume",
+    "history",
+    "evolve",
+    "rebuild",
+    "backtest",
+    "inventory",
+    "vacuum",
+    "tiers",
+    "pin",
+    "archive",
+    "ttl",
+    "costs",
+    "report",
+    "metrics",
+    "alerts",
+    "replay",
+    "server",
+    "config",
+    "doctor",
+]
+_MODULE_OF = {"resume": "pause"}  # every other command has a module of its own name
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
-# Compared by name, because few commands import Dagster.
+# The exceptions that mean an interrupt: Python's, and the one that Dagster raises within a run.
+# They are compared by name, because few commands import Dagster.
 _INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")
 
 
@@ -61,13 +89,10 @@ def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
         message = "stopped on request; uncommitted work is not part of any table"
         code = INTERRUPTED
     except click.ClickException as error:
-        where = (
-            f"; see: {error.ctx.command_path} -h"
-            if isinstance(error, click.UsageError) and error.ctx
-            else ""
-        )
         kind = Refused.__name__
-        message = f"{error.format_message().rstrip('.')}{where}"
+        message = error.format_message().rstrip(".")
+        if isinstance(error, click.UsageError) and error.ctx:
+            message += f"; see: {error.ctx.command_path} -h"
         code = Refused.exit_code
     except Exception as error:
         tell(traceback.format_exc())
@@ -92,7 +117,7 @@ def commands() -> None:
 
 
 for _name in _COMMANDS:
-    _module = import_module(f"lakehouse.cli.commands.{'pause' if _name == 'resume' else _name}")
+    _module = import_module(f"lakehouse.cli.commands.{_MODULE_OF.get(_name, _name)}")
     commands.add_command(getattr(_module, f"{_name}_command"))
 
 
@@ -105,8 +130,7 @@ def main() -> NoReturn:
 def interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
     """Repeats an interrupt that Python dropped in a destructor or a weak reference's callback.
 
-    The interrupt is sent again a moment later, because here it would be dropped, too. Within a run,
-    Dagster raises its own exception for an interrupt.
+    The interrupt is sent again a moment later, because an exception raised here is dropped, too.
     """
     if ignored.exc_type.__name__ in _INTERRUPTS:
         Timer(0.05, interrupt_main).start()

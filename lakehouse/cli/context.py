@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,47 +31,55 @@ from lakehouse.runtime.checkout import ROOT
 
 # Where a Dagster project that calls `maintain` records its tables by default.
 _RECORDS = f".lakehouse/lake/{MAINTAINED}"
+# `show_addresses` prints at most this many addresses.
 _MOST_ADDRESSES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeContext:
-    """A lake and its declared tables, inputs first.
+    """A lake and its tables by key, inputs first.
 
-    `by_address` has the keys of the undeclared tables that the command line names by address.
+    `tables` are the declared tables, and the undeclared tables that the command line names by
+    address. `by_address` holds the keys of the latter.
     """
 
     lake: Lake
     tables: Mapping[str, Table]
     by_address: frozenset[str] = frozenset()
 
-    def choose(self, wanted: Sequence[str]) -> list[Table]:
-        """The tables with these keys or addresses, each once; all tables if `wanted` is empty.
+    def choose(self, names: Sequence[str]) -> list[Table]:
+        """The tables with these keys or addresses, each once; all tables if `names` is empty.
 
         Raises:
             Refused: a table is not declared; the message says how to declare or name it.
         """
-        if any(map(is_address, wanted)):
-            keys = keys_by_address(self.tables, self.lake.settings)
-            wanted = [
-                keys.get(resolve_address(each), each) if is_address(each) else each
-                for each in wanted
-            ]
-        unknown = [key for key in wanted if key not in self.tables]
-        if unknown:
-            adopt_first = f"adopt it first: lakehouse adopt {unknown[0]}"
-            hint = adopt_first if is_address(unknown[0]) else nearest(unknown[0], self.tables)
-            raise Refused(f"table {unknown[0]!r} is not declared; {hint}")
-        return [self.tables[key] for key in dict.fromkeys(wanted or self.tables)]
+        if not names:
+            return list(self.tables.values())
+        keys = self._keys_of(names)
+        for key in keys:
+            if key not in self.tables:
+                adopt_first = f"adopt it first: lakehouse adopt {key}"
+                hint = adopt_first if is_address(key) else nearest(key, self.tables)
+                raise Refused(f"table {key!r} is not declared; {hint}")
+        return [self.tables[key] for key in dict.fromkeys(keys)]
 
-    def choose_landed(self, wanted: Sequence[str], *, command: str) -> list[Table]:
-        """The wanted tables that are loaded from landed files; all such tables by default.
+    def _keys_of(self, names: Sequence[str]) -> Sequence[str]:
+        """The names, with each known address replaced by the key of its table."""
+        if not any(map(is_address, names)):
+            return names
+        keys = keys_by_address(self.tables, self.lake.settings)
+        addresses = {name: resolve_address(name) for name in names if is_address(name)}
+        return [keys.get(addresses.get(name, name), name) for name in names]
+
+    def choose_landed(self, names: Sequence[str], *, command: str) -> list[Table]:
+        """The named tables, or by default all tables that are loaded from landed files.
 
         Raises:
-            Refused: a wanted table is not declared, or is not loaded from landed files.
+            Refused: a named table is not declared, or is not loaded from landed files.
         """
-        chosen = self.choose(wanted)
-        if wanted and (derived := [table.key for table in chosen if table.source is None]):
+        chosen = self.choose(names)
+        derived = [table.key for table in chosen if table.source is None]
+        if names and derived:
             raise Refused(
                 f"{command} {derived[0]}: it is derived from other tables. Use a table that is "
                 "loaded from landed files"
@@ -81,14 +89,14 @@ class LakeContext:
 
 def open_table(key: str) -> tuple[LakeContext, Table]:
     """The lake and the declared table of this key."""
-    opened = open_declared()
-    return opened, opened.choose([key])[0]
+    context = open_declared()
+    return context, context.choose([key])[0]
 
 
 def open_landed(key: str, *, command: str) -> tuple[LakeContext, Table]:
     """Like `open_table`, but refuses a table that is not loaded from landed files."""
-    opened = open_declared()
-    return opened, opened.choose_landed([key], command=command)[0]
+    context = open_declared()
+    return context, context.choose_landed([key], command=command)[0]
 
 
 def not_written(table: str, *, operation: str) -> Refused:
@@ -102,8 +110,9 @@ def not_written(table: str, *, operation: str) -> Refused:
 def settings_in_force() -> Settings:
     """The settings in the environment. Relative folders are resolved against the project's folder.
 
-    That is the nearest folder, from the working folder upwards, in which `maintain` has recorded
-    tables, or else this checkout. In a project with recorded tables, the demo is off by default.
+    The project's folder is the nearest folder, from the working folder upwards, in which `maintain`
+    has recorded tables, or else this checkout. If `maintain` has recorded tables in a lake on disk,
+    the demo is off by default.
     """
     here = Path.cwd()
     base = next((each for each in (here, *here.parents) if (each / _RECORDS).is_dir()), ROOT)
@@ -129,10 +138,10 @@ def open_declared() -> LakeContext:
     return open_tables(())[0]
 
 
-def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
+def open_tables(names: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     """The lake, and the tables with these keys or addresses (a folder, `s3://…`); by default all.
 
-    The address may be that of an undeclared Delta table, which gets a key as if it were adopted.
+    An undeclared Delta table, which can be named by its address, gets a key as if it were adopted.
     """
     settings = settings_in_force()
     maintained = maintained_tables(open_lake(settings).store, now_ms=now_ms())
@@ -142,52 +151,49 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     declared = {*tables}
     keys_of_addresses = keys_by_address(tables, settings)
     keys = list[str]()
-    for word in wanted:
-        if is_address(word):
-            address = parse_address(word, base=os.getcwd())
+    for name in names:
+        if is_address(name):
+            address = parse_address(name, base=os.getcwd())
             new_key = key_of(address, tables)
             key = keys_of_addresses.setdefault(real_address(address), new_key)
             tables.setdefault(key, adopted_table(key, address))
             keys.append(key)
-        elif word in tables:
-            keys.append(word)
+        elif name in tables:
+            keys.append(name)
         else:
-            near = (
-                f"did you mean the folder ./{word}?"
-                if Path(word).is_dir()
-                else nearest(word, tables)
-            )
-            hint = (
-                ""
-                if near.startswith("did")
-                else "; the address of a table begins with ./, / or s3://"
-            )
-            raise Refused(f"table {word!r} is not declared; {near}{hint}")
-    opened = LakeContext(
+            raise _unknown_table(name, tables)
+    context = LakeContext(
         lake=open_lake(settings, tables=tables.values()),
         tables=tables,
         by_address=frozenset(tables.keys() - declared),
     )
-    return opened, opened.choose(keys)
+    return context, context.choose(keys)
+
+
+def _unknown_table(name: str, tables: Mapping[str, Table]) -> Refused:
+    if Path(name).is_dir():
+        hint = f"did you mean the folder ./{name}?"
+    else:
+        hint = nearest(name, tables)
+        if not hint.startswith("did"):
+            hint += "; the address of a table begins with ./, / or s3://"
+    return Refused(f"table {name!r} is not declared; {hint}")
 
 
 def resolve_address(address: str) -> str:
-    """The absolute form of a typed address: symbolic links are followed.
-
-    A relative folder is resolved against the working folder.
-    """
+    """The absolute form of an address in the working folder, with symbolic links resolved."""
     return real_address(parse_address(address, base=os.getcwd()))
 
 
-def find_undeclared(opened: LakeContext, readings: Sequence[Found[Any]]) -> tuple[Table, ...]:
+def find_undeclared(context: LakeContext, readings: Sequence[Found[Any]]) -> tuple[Table, ...]:
     """The undeclared tables in the lake, each as if it were adopted.
 
-    If a reading failed with `Transient`, storage does not answer, and the result is empty.
+    If a reading failed with `Transient`, storage may not answer. Then the result is empty.
     """
     if any(isinstance(each.error, Transient) for each in readings):
         return ()
-    root = opened.lake.settings.root
-    keys = undeclared_tables(opened.lake, opened.tables.values())
+    root = context.lake.settings.root
+    keys = undeclared_tables(context.lake, context.tables.values())
     return tuple(adopted_table(key, f"{root}/{key}") for key in keys)
 
 
@@ -197,7 +203,7 @@ def show_undeclared(undeclared: Sequence[Table]) -> None:
         show(undeclared_sentence([table.key for table in undeclared]), style="yellow")
 
 
-def tell_errors(readings: Sequence[Found[Any]]) -> int:
+def print_errors(readings: Sequence[Found[Any]]) -> int:
     """Prints each distinct error once; returns the exit code of the most severe one, or 0."""
     tell_once(
         (each.table.key, f"{type(each.error).__name__}: {each.error}")
@@ -213,34 +219,40 @@ def keys_by_address(tables: Mapping[str, Table], settings: Settings) -> dict[str
 
 
 def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """Prints messages to standard error. Those that differ only in the table's key are combined."""
-    for first, others in _alike(sentences):
-        alike = f" (the same for {count_of(len(others), 'other table')}: {', '.join(others)})"
-        tell(f"{first}{alike if others else ''}")
+    """Prints the message of each table key; combines messages that differ only in the key."""
+    for sentence in _combined(sentences, ", ".join):
+        tell(sentence)
 
 
 def show_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """Like `tell_once`, but prints to standard output."""
-    for first, others in _alike(sentences):
-        alike = f" (the same for {count_of(len(others), 'other table')}: {first_names(others)})"
-        show(f"{first}{alike if others else ''}")
+    """Like `tell_once`, but prints to standard output, and names at most three other tables."""
+    for sentence in _combined(sentences, first_names):
+        show(sentence)
 
 
-def _alike(sentences: Iterable[tuple[str, str]]) -> Iterable[tuple[str, Sequence[str]]]:
-    """Each distinct message, with the keys of the other tables to which it applies."""
-    alike: dict[str, tuple[str, list[str]]] = {}
+def _combined(
+    sentences: Iterable[tuple[str, str]], join: Callable[[Sequence[str]], str]
+) -> Iterable[str]:
+    """Each distinct message, with the other tables to which it applies. `join` joins their keys."""
+    first_sentences = dict[str, str]()
+    tables = dict[str, list[str]]()
     for table, sentence in sentences:
         without_key = sentence.replace(table, "\0").replace(quote(table, safe=""), "\0")
-        alike.setdefault(without_key, (sentence, []))[1].append(table)
-    return [(first, tables[1:]) for first, tables in alike.values()]
+        first_sentences.setdefault(without_key, sentence)
+        tables.setdefault(without_key, []).append(table)
+    for without_key, first in first_sentences.items():
+        others = tables[without_key][1:]
+        note = f" (the same for {count_of(len(others), 'other table')}: {join(others)})"
+        yield first + note if others else first
 
 
 def worst_code(codes: Iterable[int]) -> int:
     """The most severe of these exit codes: `Broken`, then `Refused`, then `Transient`, or 0."""
-    given = {*codes}
-    return next(
-        (kind.exit_code for kind in (Broken, Refused, Transient) if kind.exit_code in given), 0
-    )
+    distinct_codes = {*codes}
+    for kind in (Broken, Refused, Transient):
+        if kind.exit_code in distinct_codes:
+            return kind.exit_code
+    return 0
 
 
 def error_cell(kind: str) -> str:
@@ -249,7 +261,7 @@ def error_cell(kind: str) -> str:
 
 
 def cell_of(reading: Found[Any]) -> str:
-    """The cell's text for a table without a value; `tell_errors` prints the error itself."""
+    """The cell's text for a table without a value; `print_errors` prints the error itself."""
     return error_cell(type(reading.error).__name__) if reading.error else reading.sentence
 
 
@@ -269,18 +281,17 @@ def show_addresses(tables: Iterable[Table]) -> None:
 
 
 def nearest(word: str, known: Mapping[str, Any]) -> str:
-    """The end of a refusal's message: the names similar to `word`, or all names."""
-    names = {name.split("/")[-1]: name for name in known} | {name: name for name in known}
-    near = list(dict.fromkeys(names[match] for match in nearest_words(word, names, most=5)))
-    return (
-        f"did you mean {' or '.join(near[:3])}?"
-        if near
-        else f"declared: {', '.join(known) or 'none'}"
-    )
+    """The end of an error message: asks whether a similar key was meant, or lists all keys."""
+    # A key is compared both without and with its layer.
+    keys = {key.split("/")[-1]: key for key in known} | {key: key for key in known}
+    similar = list(dict.fromkeys(keys[match] for match in nearest_words(word, keys, most=5)))
+    if similar:
+        return f"did you mean {' or '.join(similar[:3])}?"
+    return f"declared: {', '.join(known) or 'none'}"
 
 
 def complete_table(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
-    """The declared keys that begin with `typed`, for the shell; none if a setting is invalid."""
+    """Shell completion: the declared keys that begin with `typed`; empty if opening them fails."""
     try:
         return [key for key in open_declared().tables if key.startswith(typed)]
     except LakehouseError:

@@ -1,6 +1,6 @@
 """Materializes assets in this process through Dagster, which records the runs in its instance.
 
-1. Close runs whose process died, because they would still occupy the pools of their tables.
+1. Close runs whose process has ended, because they would still occupy the pools of their tables.
 2. Execute the run in this process, and print its events as they happen.
 3. Return the metadata and failures from Dagster's events.
 """
@@ -16,7 +16,7 @@ from uuid import uuid4
 import dagster as dg
 from dagster import DagsterEventType, EventLogEntry
 
-# Not public, but no public name distinguishes an interrupt from a failure.
+# These two are not public, but no public name distinguishes an interrupt from a failure.
 from dagster._core.events import RunFailureReason
 from dagster._core.execution.plan.objects import ErrorSource
 
@@ -32,16 +32,19 @@ from lakehouse.engine.lake import Lake
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.processes import hold_lock, late_interrupts
 
-_KINDS: dict[str, type[LakehouseError]] = {
+_ERROR_KINDS: dict[str, type[LakehouseError]] = {
     kind.__name__: kind for kind in (Refused, Transient, Broken)
 }
-# Dagster's own log lines are shown in its UI, not in the terminal.
+# Run config that keeps Dagster's own log lines out of the terminal. Its UI shows them.
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass(slots=True, kw_only=True)
 class AssetRun:
-    """The result of a run for one asset. `skipped`: the run recorded nothing for the asset."""
+    """The result of a run for one asset.
+
+    `state` is `skipped` if the run neither materialized the asset nor failed in its step.
+    """
 
     key: str
     state: Literal["done", "failed", "skipped"] = "skipped"
@@ -50,10 +53,10 @@ class AssetRun:
     run_id: str = ""
 
     def outcome(self) -> Mapping[str, Any]:
-        """The recorded metadata of an asset for which every successful run records some.
+        """The metadata of the asset's materialization.
 
         Raises:
-            LakehouseError: the error of the run, or `Broken` if the run recorded nothing.
+            LakehouseError: the error of the run, or `Broken` if the run was skipped.
         """
         if self.error or self.state != "done":
             raise self.error or Broken(
@@ -99,12 +102,15 @@ class Recorder:
     def materialize(
         self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None
     ) -> list[AssetRun]:
-        """Runs these assets, inputs first, each with `config`. Failures are returned, not raised.
+        """Runs these assets in Dagster's order, each with `config`; failures are in the results.
 
         Raises:
             KeyboardInterrupt: the run was interrupted; Dagster records it as canceled.
         """
         run_id = str(uuid4())
+        run_config: dict[str, Any] = {**_QUIET}
+        if config is not None:
+            run_config["ops"] = {_step(key): {"config": dict(config)} for key in keys}
         watch = _Watch(self._instance, run_id, keys)
         with watch.spinner, _no_warnings():
             job = self._defs.resolve_implicit_global_asset_job_def()
@@ -113,9 +119,7 @@ class Recorder:
                 instance=self._instance,
                 asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
                 run_id=run_id,
-                run_config=_QUIET
-                if config is None
-                else {**_QUIET, "ops": {_step(key): {"config": dict(config)} for key in keys}},
+                run_config=run_config,
                 tags={ONCE_TAG: "true", **process_tag(run_id)},
                 raise_on_error=False,
             )
@@ -126,9 +130,9 @@ class Recorder:
 
 @contextmanager
 def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> Iterator[Recorder]:
-    """Closes runs whose process died, and opens the recorder of a lake.
+    """Closes runs whose process has ended, and opens the recorder of a lake.
 
-    The recorder knows the assets of `tables`, by default of the tables that the settings declare.
+    The recorder can run the assets of `tables`; by default, of all tables that are declared.
     """
     with late_interrupts():
         from lakehouse.definitions import define  # reads the environment when it is imported
@@ -140,7 +144,7 @@ def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> 
     with hold_lock(settings.home / "terminal.lock"):
         instance = dg.DagsterInstance.from_config(str(home))
     with instance:
-        for run_id in close_dead_runs(instance, nothing_is_up=False):
+        for run_id in close_dead_runs(instance, dagster_is_down=False):
             tell(f"closed run {run_id[:8]}, whose process has ended")
         yield Recorder(instance, defs)
 
@@ -152,8 +156,8 @@ def report_change(settings: Settings, change: str, report: Callable[[Recorder], 
             report(recorder)
     except Exception as error:
         tell(
-            f"{change}, but Dagster has no event of it ({type(error).__name__}: {error}). The next "
-            "run of the table reports its state"
+            f"{change}, but Dagster did not record it ({type(error).__name__}: {error}). The next "
+            "run of the table records its state"
         )
 
 
@@ -180,7 +184,7 @@ class _Watch:
                 materialization = event.step_materialization_data.materialization
                 key = "/".join(materialization.asset_key.path)
                 metadata = {name: entry.value for name, entry in materialization.metadata.items()}
-                if key in self.results:  # a compaction also materializes its table
+                if key in self.results:  # a write may also materialize its compaction asset
                     self.results[key].state = "done"
                     self.results[key].metadata = metadata
                 tell(f"{key}: {_outcome_sentence(metadata)}")
@@ -220,20 +224,23 @@ def _outcome_sentence(metadata: Mapping[str, Any]) -> str:
 
 
 def _failure(data: Any) -> LakehouseError:
-    """The failure as the kind of error that its metadata names, or else its root cause.
+    """The error of a failed step.
 
-    Any other exception is a defect of this program, and becomes `Broken`.
+    Its kind is named by the failure's metadata, or else by the class of the root cause. A root
+    cause of another class is a defect of this program, and becomes `Broken`.
     """
     if failure := data.user_failure_data:
         kind = failure.metadata.get("lakehouse/error")
-        if kind is not None and kind.value in _KINDS:
-            return _KINDS[kind.value](failure.description)
+        if kind is not None and kind.value in _ERROR_KINDS:
+            return _ERROR_KINDS[kind.value](failure.description)
     error = data.error
     while error.cause is not None:
         error = error.cause
     name = (error.cls_name or "unknown").rpartition(".")[2]
     message = error.message.strip().partition("\n")[0].rpartition(f"{error.cls_name}: ")[2]
-    return _KINDS[name](message) if name in _KINDS else Broken(f"a defect: {name}: {message}")
+    if name in _ERROR_KINDS:
+        return _ERROR_KINDS[name](message)
+    return Broken(f"a defect: {name}: {message}")
 
 
 @contextmanager

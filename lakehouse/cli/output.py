@@ -19,10 +19,12 @@ from rich.text import Text
 from lakehouse.core.costs.predicted_and_actual import FIGURE_HEADS, figures_in
 from lakehouse.core.text import printable, size_text, utc_text
 
-# Width of tables that are printed to a pipe. Sentences stay on one line, so that grep finds them.
+# The width of tables that are printed to a pipe. Sentences fit on one line, so that grep finds
+# them.
 _PIPE_WIDTH = 220
-# Spaces between two columns, and the minimum width of a column of sentences.
+# Spaces between two columns.
 _GAP = 2
+# If the last column would be narrower, its cells are printed below their rows.
 _LEAST_ROOM = 45
 
 # The option `--json`. Commands receive it as `as_json`.
@@ -45,7 +47,7 @@ def write_json(document: Any) -> None:
 
 
 def show(line: str = "", *, style: str = "") -> None:
-    """Prints a line of the result; line breaks in it are escaped."""
+    """Prints a line of the result. Line breaks in `line` are escaped."""
     if style:
         console().print(Text(printable(line)), style=style, soft_wrap=True)
     else:
@@ -53,7 +55,7 @@ def show(line: str = "", *, style: str = "") -> None:
 
 
 def tell(text: str) -> None:
-    """Prints a message to standard error; it may have several lines."""
+    """Prints a message, which may have several lines, to standard error."""
     click.echo(printable(text, keep="\n\t"), err=True)
 
 
@@ -82,10 +84,11 @@ def print_grid(
     printed below their rows. No cell is truncated.
     """
     escaped = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[place]) for row in [heads, *escaped]) for place in range(len(heads))]
+    columns = zip(heads, *escaped, strict=False)
+    widths = [max(map(len, column)) for column in columns]
     last_column_width = console().width - sum(widths[:-1]) - _GAP * len(heads)
     is_last_below = last_column_width < min(widths[-1], _LEAST_ROOM)
-    shown = len(heads) - is_last_below
+    column_count = len(heads) - 1 if is_last_below else len(heads)
     grid = Grid(
         box=SIMPLE_HEAD,
         show_edge=False,
@@ -93,7 +96,7 @@ def print_grid(
         padding=(0, _GAP - 1, 0, 0),
         header_style="bold",
     )
-    for head, width in zip(heads[:shown], widths, strict=False):
+    for head, width in zip(heads[:column_count], widths, strict=False):
         grid.add_column(
             head,
             justify="right" if head in numbers else "left",
@@ -101,17 +104,22 @@ def print_grid(
             overflow="fold",
         )
     for row in escaped:
-        grid.add_row(*(Text(cell) for cell in row[:shown]), style=style(row) if style else None)
+        row_style = style(row) if style else None
+        grid.add_row(*(Text(cell) for cell in row[:column_count]), style=row_style)
     out = console()
-    out.width = max(out.width, sum(widths[:shown]) + _GAP * len(heads) if is_last_below else 0)
+    if is_last_below:
+        out.width = max(out.width, sum(widths[:column_count]) + _GAP * len(heads))
     with out.capture() as printed:
         out.print(grid)
     lines = [line.rstrip() for line in printed.get().splitlines() if line.strip()]
-    notes = ["", "", *(row[-1] for row in escaped)] if is_last_below else [""] * len(lines)
-    for line, note in zip(lines, notes, strict=True):
+    cells_below = [""] * len(lines)
+    if is_last_below:
+        # The grid has a line of heads, a rule, and one line per row.
+        cells_below = ["", "", *(row[-1] for row in escaped)]
+    for line, cell in zip(lines, cells_below, strict=True):
         click.echo(line)
-        if note:
-            console().print(Padding(Text(note, style="dim"), (0, 0, 0, 4)))
+        if cell:
+            console().print(Padding(Text(cell, style="dim"), (0, 0, 0, 4)))
 
 
 def print_figures(document: Mapping[str, Any]) -> None:

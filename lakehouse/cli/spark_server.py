@@ -1,7 +1,7 @@
 """Provides a Spark driver for one command.
 
 Commands share a lock while they use the lake's server. A server that was started for a command is
-stopped after the last command that uses it.
+stopped when that command and all other commands that use the server have ended.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ from lakehouse.engine.spark.open_session import prepare, started_by
 from lakehouse.runtime.processes import hold_lock, take_lock
 from lakehouse.runtime.server import folder, status, supervised
 
+# How long the command that started the server waits for the other commands.
 _OTHERS_SECONDS = 600
 
 
@@ -22,8 +23,8 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
     """Uses the running Spark server, or starts one for the block.
 
     Raises:
-        Transient: the server's process runs, but does not answer; or another command is starting
-            a server.
+        Transient: the server's process runs but does not answer, or another command is starting a
+            server.
         Refused, Broken: the server cannot be started.
     """
     if settings.spark != "server":
@@ -50,8 +51,12 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
 @contextlib.contextmanager
 def driver_on_demand(settings: Settings) -> Iterator[None]:
     """Like `driver_for_command`, but starts a server only when the block opens a session."""
-    with contextlib.ExitStack() as driver:
-        driver.enter_context(started_by(lambda: driver.enter_context(driver_for_command(settings))))
+    with contextlib.ExitStack() as stack:
+
+        def start_driver() -> None:
+            stack.enter_context(driver_for_command(settings))
+
+        stack.enter_context(started_by(start_driver))
         yield
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """The result of one check. With `is_error`, a failure means lost or unreadable data.
+    """The result of one check.
 
-    `details` are shown unchanged, next to the numbers.
+    With `is_error`, a failure means lost or unreadable data. Otherwise, it is a warning. `details`
+    are shown unchanged, next to the `numbers`.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Selects Dagster's own records to delete: the events of a run first, the run itself much later.
 
 The events and the output of a run take 300 KiB; the record of the run itself takes only 8 KiB. Some
-records must be kept, since the compaction sensor reads the newest events of each asset and the
-records of all recent runs (`defs/dagster_records.py`, `recent_runs`).
+records must be kept, because the compaction sensor reads the newest events of each asset and the
+runs of the last day (`defs/dagster_records.py`, `recent_runs`).
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
-# The events of this many runs are kept, about 75 MiB. At 100 runs a day, these are the runs of two
-# and a half days.
+# The events of at most this many runs are kept, about 75 MiB. At 100 runs a day, these are the runs
+# of two and a half days.
 EVENTS_OF_RUNS = 250
-# Dagster may still retry a run that has just ended, or evaluate conditions on it.
+# Nothing is deleted for this long after the end of a run, because Dagster may still retry the run
+# or evaluate conditions on it.
 _SETTLED_MS = 60 * MINUTE_MS
-# The record of a run is kept for people while it is younger than this, or among this many newest
-# runs.
-_COUNTED_MS = 15 * DAY_MS
-_COUNTED_RUNS = 60_000
+# The record of a run is kept until it is older than this, and this many runs have ended after it.
+# People look up past runs in these records.
+_KEPT_MS = 15 * DAY_MS
+_KEPT_RUNS = 60_000
 # One plan deletes at most this many. A lake that ran for months without retention has tens of
 # thousands of old runs; later plans delete the rest.
 _MOST_AT_ONCE = 2_000
@@ -29,7 +30,7 @@ _MOST_AT_ONCE = 2_000
 class RecordedRun:
     """A run in Dagster's records. `ended_ms` is `None` if it has not ended.
 
-    With `holds_newest`, the run has the newest event of some kind for some asset.
+    `holds_newest`: for some asset, the newest event of some kind belongs to this run.
     """
 
     run_id: str
@@ -63,22 +64,23 @@ def plan_retention(runs: Sequence[RecordedRun], *, days: int, now_ms: int) -> Re
       and it ended more than 15 days (and more than `days`) ago.
     - Both are kept if the run has not ended, ended within the last hour, or has the newest event
       of an asset.
-    - One plan deletes the events of at most 2,000 runs, and at most 2,000 runs. The oldest runs
-      come first.
+    - One plan deletes the events of at most 2,000 runs, and at most 2,000 runs entirely. The oldest
+      runs come first.
     """
-    ended = [(run.ended_ms, run) for run in runs if run.ended_ms is not None]
-    ended.sort(key=lambda pair: pair[0], reverse=True)
-    events: list[str] = []
-    gone: list[str] = []
-    for newer_count, (ended_ms, run) in enumerate(ended):
+    newest_first = [(run.ended_ms, run) for run in runs if run.ended_ms is not None]
+    newest_first.sort(key=lambda pair: pair[0], reverse=True)
+    without_events = list[str]()
+    deleted = list[str]()
+    for newer_count, (ended_ms, run) in enumerate(newest_first):
         age_ms = now_ms - ended_ms
         if run.holds_newest or age_ms < _SETTLED_MS:
             continue
         if run.has_events:
             if newer_count >= EVENTS_OF_RUNS or age_ms > days * DAY_MS:
-                events.append(run.run_id)
-        elif newer_count >= _COUNTED_RUNS and age_ms > max(_COUNTED_MS, days * DAY_MS):
-            gone.append(run.run_id)
+                without_events.append(run.run_id)
+        elif newer_count >= _KEPT_RUNS and age_ms > max(_KEPT_MS, days * DAY_MS):
+            deleted.append(run.run_id)
     return RetentionPlan(
-        events=tuple(reversed(events[-_MOST_AT_ONCE:])), runs=tuple(reversed(gone[-_MOST_AT_ONCE:]))
+        events=tuple(reversed(without_events[-_MOST_AT_ONCE:])),
+        runs=tuple(reversed(deleted[-_MOST_AT_ONCE:])),
     )

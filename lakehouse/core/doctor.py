@@ -1,4 +1,7 @@
-"""The findings of `lakehouse doctor`, and the comparisons behind their sentences."""
+"""The findings of `lakehouse doctor`, and the checks that need no access to the outside.
+
+A check returns its sentence, or a `Doubt` for a warning. It raises `Refused` if it fails.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -9,16 +12,19 @@ from lakehouse.core.errors import Refused
 State = Literal["ok", "warning", "failed", "skipped"]
 
 _GIB = 1024**3
-# Below the home, Spark spills shuffles, and the server writes its log.
+# With less free space, the check warns or fails. Spark spills shuffles to this disk, and the server
+# writes its log there.
 _ENOUGH_BYTES = 5 * _GIB
 _LEAST_BYTES = _GIB // 2
+# With a larger difference between the clocks, the check warns or fails. Source of the second:
+# `engine.clock`, which refuses to delete files.
 _CLOCK_WARNED_MS = 30_000
 _CLOCK_FAILED_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check: `sentence` says what was found and, if it is wrong, what to do."""
+    """The result of one check. `sentence` describes the state and, unless it is ok, what to do."""
 
     name: str
     state: State
@@ -27,7 +33,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A result that works today and may fail later, as a sentence."""
+    """The result of a check that warns: this works today, but may fail later."""
 
     sentence: str
 
@@ -46,7 +52,7 @@ def space_verdict(free_bytes: int, place: str) -> Verdict:
 
 
 def clock_verdict(off_ms: int) -> Verdict:
-    """Judges the difference between this machine's clock and the storage's."""
+    """Judges the difference between the clocks. `off_ms` > 0: this machine's clock is ahead."""
     seconds = abs(off_ms) / 1_000
     direction = "ahead of" if off_ms > 0 else "behind"
     if abs(off_ms) <= _CLOCK_WARNED_MS:
@@ -61,9 +67,9 @@ def clock_verdict(off_ms: int) -> Verdict:
 
 
 def region_verdict(bucket: str, actual: str | None, named: str | None) -> Verdict:
-    """Compares the region of a bucket with the one that the environment names."""
+    """Compares the actual region of a bucket with the region `named` in the environment."""
     if not actual:
-        return Doubt(sentence=f"the server does not say in which region {bucket} is")
+        return Doubt(sentence=f"the server does not report the region of {bucket}")
     if actual == (named or "us-east-1"):
         return f"{bucket} is in {actual}, as configured"
     configured = f"AWS_REGION is {named}" if named else "AWS_REGION is not set"
@@ -78,7 +84,7 @@ def versions_verdict(server: Mapping[str, str | None], client: Mapping[str, str]
 
     Both arguments map `Spark`, `Delta`, … to versions. An unknown version of the server is `None`.
     """
-    seen = ", ".join(f"{name} {version or 'unknown'}" for name, version in server.items())
+    versions = ", ".join(f"{name} {version or 'unknown'}" for name, version in server.items())
     for name in ("Spark", "Delta"):
         ours = client[name]
         theirs = server.get(name)
@@ -86,29 +92,29 @@ def versions_verdict(server: Mapping[str, str | None], client: Mapping[str, str]
             continue
         if _minor(theirs) != _minor(ours):
             raise Refused(
-                f"Spark runs {name} {theirs}, but this environment has {name} {ours} ({seen}). "
+                f"Spark runs {name} {theirs}, but this environment has {name} {ours} ({versions}). "
                 f"Use a server with {name} {_minor(ours)}, or install the release of lakehouse "
                 f"for {name} {_minor(theirs)}"
             )
     if server.get("Spark") not in (None, client["Spark"]):
-        return Doubt(sentence=f"{seen}; this environment has Spark {client['Spark']}")
-    return seen
+        return Doubt(sentence=f"{versions}; this environment has Spark {client['Spark']}")
+    return versions
 
 
 def extension_verdict(extensions: str, catalog: str) -> Verdict:
     """Judges Spark's settings `spark.sql.extensions` and `spark.sql.catalog.spark_catalog`."""
-    wanted = {
+    values = {
         "spark.sql.extensions": (extensions, "io.delta.sql.DeltaSparkSessionExtension"),
         "spark.sql.catalog.spark_catalog": (
             catalog,
             "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         ),
     }
-    for name, (value, needed) in wanted.items():
-        if needed not in value.split(","):
+    for name, (value, required) in values.items():
+        if required not in value.split(","):
             raise Refused(
                 f"Spark runs without Delta's extension: {name} is {value or 'not set'}. "
-                f"Start the server with --conf {name}={needed}"
+                f"Start the server with --conf {name}={required}"
             )
     return "Delta's SQL extension and catalog are set"
 
@@ -116,7 +122,8 @@ def extension_verdict(extensions: str, catalog: str) -> Verdict:
 def log_store_verdict(log_store: str, *, is_conditional: bool, drivers: str) -> Verdict:
     """Judges how Spark commits to a lake on S3.
 
-    `drivers` is `one` if all runs share a driver, or `many` if each run has its own.
+    With `is_conditional`, the log store uses conditional writes. `drivers` is `one` if all runs
+    share a driver, or `many` if each run has its own driver.
     """
     name = log_store or "Delta's default log store"
     if is_conditional:

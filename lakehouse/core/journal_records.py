@@ -10,17 +10,22 @@ from lakehouse.core.text import utc_text
 
 # The journal keeps this many failed compactions of each table, so that listing them stays cheap.
 FAILURES_KEPT = 100
-# Bounds the size of a vacuum's record if all deletions fail, because each later vacuum reads it.
+# A vacuum's record names at most this many failed and this many kept files, so that it stays small
+# even if all deletions fail. Later vacuums read the record.
 FAILED_NAMED = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionTry:
-    """A compaction that ended.
+    """A finished attempt to compact a table: it succeeded, failed, or conflicted with a writer.
 
-    `run` is the id of its Dagster run, if any. `why` is the error of a failed compaction. A
-    compaction that a person requested (`by_person`) can close the circuit breaker, but never opens
-    it.
+    - `bytes_rewritten`, `files_rewritten`: for a success, the work done. Otherwise, the planned
+      work that was wasted.
+    - `why`: the error of a failed attempt.
+    - `run`: `run <id of the Dagster run>`, or a random id outside Dagster. Empty for a success that
+      was read from the log.
+    - `by_person`: a person requested the attempt. It can close the circuit breaker, but never opens
+      it.
     """
 
     ended_ms: int
@@ -39,16 +44,19 @@ class VacuumRecord:
 
     - `horizon_ms`: the vacuum's plan covers files that were removed before this time.
     - `predicted_…`: the plan's figures.
-    - `spared`: the number of files that Delta or the last check kept.
+    - `spared`: the number of planned files that were not deleted, because Delta or the last check
+      did not confirm them.
     - `failed`: the reason by file name, for at most `FAILED_NAMED` files.
-    - `is_complete`: every file past the retention was considered. It is false after an error, if
-      more files failed than `failed` names, if there was too little to delete, or if there were
-      more files than one vacuum deletes.
-    - `kept`: files that no later listing finds, so that the next vacuum reads them from here. In
-      mode LITE, these are files that were kept for a version. If the log alone decides, they
-      include files that another table reads or that Delta would not delete.
-    - `is_at_most`: some of the deleted files may not have existed, which S3 does not report.
-    - `table_id`: the table's identity.
+    - `lists_saved`: the number of LIST requests that a FULL vacuum would have needed in addition.
+    - `is_complete`: the vacuum ended without an error, it considered every file past the retention,
+      and `failed` and `kept` name all their files. It is false, for example, if there were more
+      files than one vacuum deletes.
+    - `kept`: unneeded files that this vacuum did not delete. A later vacuum considers them even if
+      it does not list storage. In mode LITE: files that only a kept version needs. If only the log
+      decides (`orphans="keep"`): also files that another table reads, and all spared files.
+    - `is_at_most`: `deleted_files` is an upper bound, because S3 also reports success for a key
+      that does not exist.
+    - `table_id`: the table's id, which changes if the table is created again.
     - `committed_ms`: when `version` was committed.
     """
 
@@ -83,7 +91,8 @@ class VacuumRecord:
 class Pause:
     """A pause of a table's upkeep that a person requested.
 
-    The pause ends at `until_ms`. If that is `None`, it ends when a person resumes the table.
+    The pause ends at `until_ms`, or, if that is `None`, when a person resumes the table. `since_ms`
+    is 0 if the record is damaged.
     """
 
     table: str
@@ -98,11 +107,10 @@ class Pause:
     @property
     def explanation(self) -> Explanation:
         """The pause as a reason, with its start, its end and the person's own words."""
-        until = (
-            f"until {utc_text(self.until_ms)}"
-            if self.until_ms is not None
-            else f"until you run lakehouse resume {self.table}"
-        )
+        if self.until_ms is None:
+            until = f"until you run lakehouse resume {self.table}"
+        else:
+            until = f"until {utc_text(self.until_ms)}"
         return Reason.PAUSED.explain(
             since=self.since_ms, until=until, why=f": {self.why}" if self.why else ""
         )

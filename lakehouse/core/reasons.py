@@ -14,7 +14,7 @@ from lakehouse.core.text import count_of, size_text, utc_text
 
 
 class Reason(Enum):
-    """Why something is done, or not. The value is a sentence with fields for its numbers.
+    """Why something is done or not done. The value is a sentence with fields for its numbers.
 
     The format of a field is `{x:size}` for a number of bytes, `{x:time}` for a time in ms, or a
     noun for a count, such as `{x:file}`.
@@ -58,7 +58,6 @@ class Reason(Enum):
     )
     PLAN_REFUSED = "nothing can be planned: {why}"
     ALL_WARM = "{warm:partition} with mergeable files, all changed within the last {hours} h"
-
     COLD_TIER = (
         "{cold:partition} with mergeable files, of which {cold_files} ({cold_bytes:size}) are in a "
         "colder storage class: reading them costs more than readers would save within {days} days"
@@ -168,9 +167,7 @@ class Reason(Enum):
         "batch {batch} of {files:file} was planned but did not reach the table: it is loaded "
         "again, unchanged"
     )
-    TRIED_BEFORE = (
-        "batch {batch} was tried {tries} times and did not arrive; it is tried again in {seconds} s"
-    )
+    TRIED_BEFORE = "{tries:attempt} did not load batch {batch}; the next attempt is in {seconds} s"
     NOTHING_LANDED = "nothing new has landed; the table holds {seen:file}"
 
     # Reasons about the inputs of a derived table.
@@ -190,7 +187,7 @@ class Reason(Enum):
     # Reasons of a vacuum plan.
     VACUUM_DUE = (
         "no version has needed {files:file} ({bytes:size}) since {horizon:time}, and {orphans} of "
-        "them never belonged to any version; the vacuum deletes all (mode {mode})"
+        "them never belonged to any version; the vacuum deletes all of them (mode {mode})"
     )
     NOTHING_PAST = (
         "no file removed before {horizon:time} is in storage ({waiting:removed file} within the "
@@ -227,11 +224,15 @@ class Explanation:
 
     @property
     def sentence(self) -> str:
-        """The reason as a sentence. A missing number is a programming error (KeyError)."""
+        """The reason as a sentence.
+
+        Raises:
+            KeyError: a number is missing, which is a defect of this program.
+        """
         if self.reason is Reason.NOTHING_SHARES_A_BIN and self.numbers["candidates"] == 1:
             size = "" if self.numbers["files"] == 1 else "small "
             return f"one {size}file, nothing to merge{self.more}"
-        return _WORDS.vformat(self.reason.value, (), self.numbers) + self.more
+        return _FORMATTER.vformat(self.reason.value, (), self.numbers) + self.more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,8 +252,8 @@ class Explained:
         return self.explanation.sentence
 
 
-class _Words(Formatter):
-    """Formats bytes, times and counts for people."""
+class _SentenceFormatter(Formatter):
+    """Formats bytes, times and counts, as the docstring of `Reason` describes."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         match format_spec:
@@ -266,4 +267,4 @@ class _Words(Formatter):
                 return count_of(value, format_spec)
 
 
-_WORDS = _Words()
+_FORMATTER = _SentenceFormatter()

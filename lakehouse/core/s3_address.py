@@ -8,16 +8,16 @@ from lakehouse.core.errors import Refused
 # Source: Amazon S3 user guide, "General purpose bucket naming rules"
 _BUCKET = re.compile(r"(?=.{3,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _IP_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
-# Matches a user before an @, as in http://user:password@host, or a signed query. Parameters of an
-# sc:// address follow a semicolon and may contain an @.
+# Matches a user before an @, as in http://user:password@host, or a signed query. An @ after a
+# semicolon does not match, because it belongs to a parameter of an sc:// address.
 _CREDENTIALS = re.compile(r"://[^;?]*@|://\S*\?\S*=")
 # The variables for the S3 server, in the order in which boto3 reads them.
 S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 # boto3 itself reads only the first of these variables, and the JVM only the second.
 _S3_REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")
 _S3_KEYS = "Put keys into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or into an AWS_PROFILE."
-# Addresses are shown and written into files, so they must not contain credentials. For each setting
-# with an address, this is the advice where to put credentials instead.
+# The settings whose value is an address, each with the advice where to put credentials instead.
+# Addresses are shown and written into files, so they must not contain credentials.
 _ADDRESSES = {
     "LAKEHOUSE_ROOT": _S3_KEYS,
     "LAKEHOUSE_HOME": _S3_KEYS,
@@ -32,11 +32,7 @@ def holds_credentials(address: str) -> bool:
 
 
 def refuse_credentials(environ: Mapping[str, str]) -> None:
-    """Refuses settings whose address contains credentials. The message does not repeat the address.
-
-    Raises:
-        Refused: such an address was found.
-    """
+    """Refuses settings whose address contains credentials, without repeating the address."""
     for name, advice in _ADDRESSES.items():
         if holds_credentials(environ.get(name, "")):
             raise Refused(
@@ -63,9 +59,13 @@ def is_bucket(name: str) -> bool:
 def nearest_root(rest: str) -> str:
     """The root that a misspelled S3 address probably means, or an empty string.
 
-    In an http address of S3, the name of the bucket comes before `.s3`.
+    `rest` is the address without its scheme. In an http address of S3, the bucket's name comes
+    before `.s3`.
     """
     host, _, path = rest.strip("/").partition("/")
     bucket = re.sub(r"[^a-z0-9.-]+", "-", host.split(".s3")[0].lower()).strip("-.")
-    parts = [re.sub(r"[^A-Za-z0-9_.=-]+", "-", part) for part in path.split("/") if part.strip(".")]
-    return "/".join(["s3:/", bucket, *parts]) if is_bucket(bucket) else ""
+    if not is_bucket(bucket):
+        return ""
+    folders = [folder for folder in path.split("/") if folder.strip(".")]
+    parts = [re.sub(r"[^A-Za-z0-9_.=-]+", "-", folder) for folder in folders]
+    return "/".join(["s3:/", bucket, *parts])

@@ -1,7 +1,7 @@
 """Settings: where the lake is stored and where it runs.
 
-`parse_settings` does not read the environment itself. `definitions.py`, `cli/context.py` and
-`defs/adoption/maintain.py` pass the environment variables as an argument.
+`parse_settings` does not read the environment itself. Its callers pass the environment variables as
+an argument.
 """
 
 import posixpath
@@ -17,13 +17,15 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.s3_address import is_bucket, nearest_root, refuse_credentials
 from lakehouse.core.text import nearest_words
 
-# The "safe characters" of S3's user guide that need no escape in a URL, and the = in the names of
-# Hive partitions.
+# A prefix in a bucket: the "safe characters" of S3's user guide that need no escape in a URL, and
+# the = in the names of Hive partitions.
 _PREFIX = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
 _UNSAFE_IN_FOLDER = re.compile(r"[*?\[\]{}\\\x00-\x1f]")
 _SPARK = re.compile(r"server|local\[([1-9][0-9]*|\*)\]|spark://[^\s/;]+:[0-9]+|sc://[^\s/;]\S*")
+# The parameters that LAKEHOUSE_SPARK must not contain.
 _NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
+# The value of LAKEHOUSE_TABLES for a lake without a package of declarations.
 NO_TABLES = "none"
 _DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
 
@@ -32,7 +34,7 @@ ReadSetting = Callable[[str, Path], Any]
 
 
 class _NotAccepted(Exception):
-    """A value is not valid. The message is a similar valid value, or empty if there is none."""
+    """A value is not valid. The message is a similar valid value, or empty."""
 
 
 def _setting(default: str, accepted: str, read: ReadSetting, *, is_secret: bool = False) -> Any:
@@ -81,8 +83,10 @@ def _folder(value: str, base: Path) -> str:
     if value == "/":
         raise _NotAccepted("/lake")
     if value.startswith("~") or _UNSAFE_IN_FOLDER.search(value):
-        near = value.replace("~", "$HOME", 1) if value.startswith("~") else value
-        raise _NotAccepted("" if "\\" in value else _UNSAFE_IN_FOLDER.sub("-", near))
+        if "\\" in value:
+            raise _NotAccepted
+        near = f"$HOME{value[1:]}" if value.startswith("~") else value
+        raise _NotAccepted(_UNSAFE_IN_FOLDER.sub("-", near))
     path = f"/{value.lstrip('/')}" if value.startswith("/") else f"{base}/{value}"
     return posixpath.normpath(path)
 
@@ -101,9 +105,9 @@ def _root(value: str, base: Path) -> str:
         means_s3 = name in ("s3", "s3a", "s3n") or is_web_address
         raise _NotAccepted(nearest_root(scheme["rest"]) if means_s3 else "")
     bucket, _, prefix = value.removeprefix("s3://").rstrip("/").partition("/")
-    if not is_bucket(bucket) or (
-        prefix and (not _PREFIX.fullmatch(prefix) or {".", ".."} & set(prefix.split("/")))
-    ):
+    has_dots = not {".", ".."}.isdisjoint(prefix.split("/"))
+    is_prefix = not prefix or bool(_PREFIX.fullmatch(prefix))
+    if not is_bucket(bucket) or not is_prefix or has_dots:
         raise _NotAccepted(nearest_root(scheme["rest"]))
     return value.rstrip("/")
 
@@ -169,7 +173,9 @@ class Settings:
         "7", "days for which Dagster's own records of runs are kept, 1 to 3650", _whole(1, 3650)
     )
     tables: str = _setting(
-        "lakehouse.tables", "the dotted name of the package that declares the tables; none", _MODULE
+        "lakehouse.tables",
+        "the dotted name of the package that declares the tables, or none",
+        _MODULE,
     )
     adopted: Path = _setting("adopted.toml", "a file that lists adopted tables", _path)
     prices: Path = _setting("prices.toml", "a file with your own prices", _path)
@@ -205,7 +211,7 @@ class Settings:
     def as_environ(self) -> dict[str, str]:
         """The environment variables that give another process these settings, in any folder."""
         return {
-            f"LAKEHOUSE_{each.name.upper()}": _written(getattr(self, each.name))
+            f"LAKEHOUSE_{each.name.upper()}": _variable_text(getattr(self, each.name))
             for each in fields(self)
         }
 
@@ -232,13 +238,13 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     """
     refuse_credentials(environ)
     _refuse_unknown(environ)
-    settings = {each.name: each.metadata for each in fields(Settings)}
+    metadata = {each.name: each.metadata for each in fields(Settings)}
 
     def read(setting: str, default: str = "") -> Any:
         name = f"LAKEHOUSE_{setting.upper()}"
-        value = environ.get(name) or default or settings[setting]["default"]
+        value = environ.get(name) or default or metadata[setting]["default"]
         try:
-            return settings[setting]["read"](value, base)
+            return metadata[setting]["read"](value, base)
         except _NotAccepted as error:
             raise _refused(name, value, near=str(error)) from None
 
@@ -249,26 +255,28 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     }
     on_s3 = read("root", defaults["root"]).startswith("s3://")
     defaults["compaction_tick_seconds"] = "30" if on_s3 else "10"
-    found = Settings(**{setting: read(setting, defaults.get(setting, "")) for setting in settings})
-    if found.port == found.spark_port:
-        near = str(found.port + 1 if found.port < 65535 else found.port - 1)
+    values = {setting: read(setting, defaults.get(setting, "")) for setting in metadata}
+    settings = Settings(**values)
+    port = settings.port
+    if port == settings.spark_port:
+        other_port = port + 1 if port < 65535 else port - 1
         raise Refused(
-            f"LAKEHOUSE_SPARK_PORT and LAKEHOUSE_PORT are both {found.port}. Use two different"
-            f" ports, for example {near}."
+            f"LAKEHOUSE_SPARK_PORT and LAKEHOUSE_PORT are both {port}. Use two different ports, for"
+            f" example {other_port}."
         )
-    if found.compute_logs == "lake" and not found.on_s3:
+    if settings.compute_logs == "lake" and not settings.on_s3:
         raise _refused("LAKEHOUSE_COMPUTE_LOGS", "lake")
-    return found
+    return settings
 
 
 def _refused(name: str, value: str, *, near: str = "") -> Refused:
     default, accepted = ACCEPTED[name]
     hint = f" Did you mean {near}?" if near else ""
-    given = "not valid" if name in SECRET_SETTINGS else repr(value)
-    return Refused(f"{name} is {given}. Use {accepted} (default {default or 'none'}).{hint}")
+    shown_value = "not valid" if name in SECRET_SETTINGS else repr(value)
+    return Refused(f"{name} is {shown_value}. Use {accepted} (default {default or 'none'}).{hint}")
 
 
-def _written(value: object) -> str:
+def _variable_text(value: object) -> str:
     """The text of an environment variable that sets this value."""
     match value:
         case bool():
@@ -286,7 +294,7 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
     for name in environ:
         if name.startswith("LAKEHOUSE_") and name not in ACCEPTED:
             near = nearest_words(name.removeprefix("LAKEHOUSE_"), known, most=1)
-            hint = (
-                f"Did you mean {known[near[0]]}?" if near else f"Use one of {', '.join(ACCEPTED)}."
-            )
+            hint = f"Use one of {', '.join(ACCEPTED)}."
+            if near:
+                hint = f"Did you mean {known[near[0]]}?"
             raise Refused(f"{name} is not a setting. {hint}")

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 
-_ALIKE = 0.5
+# Words that are less similar than this (`SequenceMatcher.ratio`) are not suggested.
+_LEAST_SIMILARITY = 0.5
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -18,7 +19,8 @@ def size_text(count: int) -> str:
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size /= 1024
         unit += 1
-    return f"{f'{size:.1f}'.removesuffix('.0') if size < 9.95 else round(size)} {_UNITS[unit]}"
+    number = f"{size:.1f}".removesuffix(".0") if size < 9.95 else f"{size:.0f}"
+    return f"{number} {_UNITS[unit]}"
 
 
 def count_of(count: int, noun: str) -> str:
@@ -39,7 +41,7 @@ def either(words: Sequence[str]) -> str:
 
 
 def names_in_parentheses(names: Sequence[str]) -> str:
-    """The first names to end a sentence, for example ` (a.txt, b.txt)`; empty without names."""
+    """The first names as the end of a sentence, for example ` (a.txt, b.txt)`, or empty."""
     return f" ({first_names(names)})" if names else ""
 
 
@@ -63,14 +65,15 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def nearest_words(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """The known words that may be meant by the misspelled `word`, most similar first.
+    """The known words that the misspelled `word` may mean, most similar first.
 
     Words with the same letters in another order come before all others.
     """
     letters = sorted(word)
-    nearness = {
-        each: SequenceMatcher(None, word, each).ratio() + (sorted(each) == letters)
-        for each in known
-    }
-    nearest = sorted(nearness, key=nearness.__getitem__, reverse=True)
-    return [each for each in nearest if nearness[each] >= _ALIKE][:most]
+    similarity = dict[str, float]()
+    for each in known:
+        similarity[each] = SequenceMatcher(None, word, each).ratio()
+        if sorted(each) == letters:
+            similarity[each] += 1
+    nearest = sorted(similarity, key=similarity.__getitem__, reverse=True)
+    return [each for each in nearest if similarity[each] >= _LEAST_SIMILARITY][:most]

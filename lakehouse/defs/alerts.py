@@ -21,7 +21,8 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.metrics.alerts import read_alerts, send, write_alerts
 from lakehouse.engine.store import TimeBudget
 
-# Seconds between two ticks. On S3, a tick costs three requests, and one more per paused table.
+# Seconds between two ticks. On S3, a tick costs two requests, one more per paused table, and one
+# more if an alert has changed.
 _SECONDS_ON_DISK = 30
 _SECONDS_ON_S3 = 120
 _DONE = (AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED)
@@ -35,7 +36,7 @@ def alert_sensors(
     daily: Collection[dg.AssetKey] = (),
     checked: Collection[dg.AssetKey] | None = None,
 ) -> list[dg.SensorDefinition]:
-    """A list with the sensor, or an empty list if no webhook is set.
+    """A list with the sensor; empty if no webhook is set, or if there is no table.
 
     `daily` are the upkeep assets that are materialized once a day. With `checked`, only the checks
     of these assets are watched, and the checks of the project's other assets are ignored.
@@ -55,20 +56,21 @@ def alert_sensors(
     def watch(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         budget.begin()
         try:
-            before = read_alerts(bounded.store, name)
+            stored = read_alerts(bounded.store, name)
             facts = _facts(context, bounded, tables, daily=daily, checked=checked)
             now = now_ms()
-            problem = ""
-            alerts = next_alerts(before, facts, now_ms=now)
+            alerts = next_alerts(stored, facts, now_ms=now)
             due = [alert for alert in alerts if alert.is_due(now)]
-            if message := message_of(due, lake=lake.settings.root):
+            message = message_of(due, lake=lake.settings.root)
+            problem = ""
+            if message:
                 # The attempt is recorded before the message is sent, so that the pause before the
                 # next attempt is kept even if a later step fails.
-                before = tried(alerts, now_ms=now)
-                write_alerts(bounded.store, name, before)
+                stored = tried(alerts, now_ms=now)
+                write_alerts(bounded.store, name, stored)
                 problem = send(url, message)
-                alerts = before if problem else delivered(alerts, now_ms=now)
-            if alerts != before:
+                alerts = stored if problem else delivered(alerts, now_ms=now)
+            if alerts != stored:
                 write_alerts(bounded.store, name, alerts)
         except LakehouseError as error:
             return dg.SkipReason(
@@ -78,7 +80,9 @@ def alert_sensors(
         if problem:
             context.log.warning(f"the webhook did not accept the message: {problem}")
             return dg.SkipReason(f"{firing}; not delivered ({problem}), a later tick tries again")
-        return dg.SkipReason(f"{firing}; {'a message was delivered' if message else 'no news'}")
+        if message:
+            return dg.SkipReason(f"{firing}; a message was delivered")
+        return dg.SkipReason(f"{firing}; no news")
 
     return [watch]
 
@@ -114,21 +118,22 @@ def _paused(lake: Lake) -> set[str]:
 def _checks(
     context: dg.SensorEvaluationContext, assets: Collection[dg.AssetKey] | None
 ) -> dict[tuple[str, str], CheckResult | None]:
-    """The newest result of each check; `None` if the check never ran, or is running."""
+    """The newest result of each check; `None` if its newest run has no result, or it never ran."""
     assert context.repository_def is not None
-    wanted = [
+    keys = [
         key
         for key in context.repository_def.asset_graph.asset_check_keys
         if assets is None or key.asset_key in assets
     ]
-    records = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(wanted)
+    records = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
     results = dict[tuple[str, str], CheckResult | None]()
-    for key in wanted:
+    for key in keys:
         record = records.get(key)
-        evaluation = record.evaluation if record is not None and record.status in _DONE else None
-        results[key.asset_key.to_user_string(), key.name] = evaluation and CheckResult(
-            name=key.name, ok=evaluation.passed, sentence=evaluation.description or "it failed"
-        )
+        result: CheckResult | None = None
+        if record is not None and record.status in _DONE and record.evaluation is not None:
+            sentence = record.evaluation.description or "it failed"
+            result = CheckResult(name=key.name, ok=record.evaluation.passed, sentence=sentence)
+        results[key.asset_key.to_user_string(), key.name] = result
     return results
 
 
@@ -142,9 +147,9 @@ def _scores(
         values: Mapping[str, object] = facts[table.key].values if table.key in facts else {}
         score = values.get("lakehouse/health_score")
         sentence = values.get("lakehouse/health")
-        scores[table.key] = (
-            (float(score), str(sentence)) if isinstance(score, int | float) else None
-        )
+        scores[table.key] = None
+        if isinstance(score, int | float):
+            scores[table.key] = (float(score), str(sentence))
     return scores
 
 
@@ -169,15 +174,17 @@ def _waits_ms(
 
     For upkeep of the whole lake, the table that was recorded first counts.
     """
-    never = [asset for asset, ms in done_ms.items() if ms is None]
+    never_done = [asset for asset, ms in done_ms.items() if ms is None]
+    if not never_done:
+        return {}
     first_ms = dict[str, int]()
-    for table in tables if never else ():
+    for table in tables:
         is_adopted = isinstance(table.write, Adopted)
         fetch = instance.fetch_observations if is_adopted else instance.fetch_materializations
         for record in fetch(table_key(table), limit=1, ascending=True).records:
             first_ms[f"vacuum/{table.key}"] = int(record.timestamp * 1000)
-    times_ms = {asset: ms for asset, ms in first_ms.items() if asset in never}
+    times_ms = {asset: ms for asset, ms in first_ms.items() if asset in never_done}
     if first_ms:
         oldest_ms = min(first_ms.values())
-        times_ms |= {asset: oldest_ms for asset in never if not asset.startswith("vacuum/")}
+        times_ms |= {asset: oldest_ms for asset in never_done if not asset.startswith("vacuum/")}
     return times_ms

@@ -2,7 +2,8 @@
 
 The asset depends on no other asset, because partitions become old without any event. A run moves
 old partitions to the archive, and deletes expired partitions from the archive. Downstream tables
-follow neither, so a move is reported as an observation of the table, as a compaction is.
+keep the archived rows. So after a move, the table is reported as an observation, which does not
+update them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from lakehouse.core.archive.expire import ExpireOutcome
 from lakehouse.core.archive.outcome import ArchiveOutcome
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction import report_table
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import archive_key, pool_of, table_key
 from lakehouse.defs.metadata.runs import figures_table
 from lakehouse.defs.metadata.table import Metadata
@@ -64,16 +65,18 @@ def archive_asset(
         from lakehouse.engine.archive.run import run_archive
 
         owner = f"run {context.run.run_id}"
+        command = "archive expire" if config.only == "expire" else "archive run"
         moved: ArchiveOutcome | None = None
         expired: ExpireOutcome | None = None
-        with dagster_words(context):
+        with errors_for_dagster(context):
             if not is_table(lake.store, table.key) and lake.facts(table.key) is None:
-                context.log.info(f"{table.key}: there is no table yet")
+                context.log.info(
+                    f"{command} of {table.key}: skipped, because the table has not been written yet"
+                )
                 return
-            command = "archive expire" if config.only == "expire" else "archive run"
-            skipped = "" if config.anyway else skip_reason(context, lake, table, command)
-            if skipped:
-                context.log.info(skipped)
+            reason = "" if config.anyway else skip_reason(context, lake, table, command)
+            if reason:
+                context.log.info(reason)
                 return
             if config.only != "expire":
                 spark = open_session(context, getattr(context.resources, resource))
@@ -84,9 +87,10 @@ def archive_asset(
                 expired = expire(lake, table, owner=owner)
                 if expired is not None and expired.failed:
                     context.log.warning(f"{table.key}: {expired.sentence}")
-        has_moved = moved is not None and moved.version_after is not None
-        if has_moved and (facts := lake.facts(table.key)) is not None:
-            report_table(context, table, lake, facts)
+        if moved is not None and moved.version_after is not None:
+            facts = lake.facts(table.key)
+            if facts is not None:
+                report_table(context, table, lake, facts)
         yield dg.MaterializeResult(metadata=_metadata(moved, expired))
 
     return archive
@@ -105,8 +109,9 @@ def _metadata(moved: ArchiveOutcome | None, expired: ExpireOutcome | None) -> Me
             "lakehouse/seconds": round(moved.seconds, 3),
             "lakehouse/account": figures_table(moved.figures),
             "lakehouse/archive": dg.MetadataValue.json(document),
-            **({"lakehouse/notes": "\n".join(plan.notes)} if plan.notes else {}),
         }
+        if plan.notes:
+            metadata["lakehouse/notes"] = "\n".join(plan.notes)
     if expired is not None:
         sentences.append(expired.sentence)
         metadata |= {

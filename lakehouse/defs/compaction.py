@@ -1,8 +1,8 @@
 """One compaction asset per table.
 
 A compaction changes no row. If a compaction materialized its table, Dagster would consider the rows
-changed, and would update everything downstream. So each compaction has its own asset, and reports
-the table's new counts and checks as an observation of the table.
+changed, and would update all downstream tables. So each compaction has its own asset. It reports
+the table's new counts as an observation of the table, and the results of the table's checks.
 
 A compaction asset depends on no other asset. Otherwise, Dagster would show "Unsynced" after each
 write, although there may be nothing to merge. Its metadata names the table instead.
@@ -26,7 +26,7 @@ from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.skip_reasons import closed_window
 from lakehouse.defs.dagster_records import pools_at_risk
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.fleet_from_events import REFUSED
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
@@ -81,14 +81,13 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
 
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark: LazyPySparkResource = getattr(context.resources, resource)
-        with dagster_words(context):
-            _refuse_what_may_not_begin(context, lake, table, anyway=config.anyway)
-            if (
-                not isinstance(table.write, Adopted)
-                and not is_table(lake.store, table.key)
-                and lake.facts(table.key) is None
-            ):
-                context.log.info(f"{table.key}: there is no table yet")
+        with errors_for_dagster(context):
+            _refuse_before_start(context, lake, table, anyway=config.anyway)
+            if _is_unwritten(table, lake):
+                context.log.info(
+                    f"compaction of {table.key}: skipped, because the table has not been written "
+                    "yet"
+                )
                 return
             try:
                 outcome = compact(
@@ -106,7 +105,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
                 raise
         if outcome.facts is not None:
             report_table(context, table, lake, outcome.facts)
-        outcome = _measured(context, lake, table, outcome, spark if config.probe else None)
+        outcome = _with_measurements(context, lake, table, outcome, spark if config.probe else None)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         if outcome.version_after is None:
             for sentence in outcome.sentences:
@@ -139,13 +138,13 @@ def compact_after_write(
     table: Table,
     lake: Lake,
     spark: LazyPySparkResource,
-    written: WriteOutcome,
+    write: WriteOutcome,
 ) -> tuple[TableFacts | None, Exception | None]:
     """Compacts a table after its write, if its strategy says so and there is something to compact.
 
     Returns the table's facts, and an error that the caller must raise after its reports.
 
-    1. The rows are committed before this function begins, and are kept whatever happens here.
+    1. The rows are committed before this function begins, and stay committed if it fails.
     2. The table's lock is taken again while the run still holds the table's pool, so no other run
        can write in between.
     3. The compaction is recorded under its own asset, as if it were a separate run.
@@ -155,29 +154,30 @@ def compact_after_write(
     """
     from lakehouse.engine.compaction.run import compact
 
-    # A run that wrote no rows compacts, too: the previous run may have ended before its compaction.
+    # A run that wrote no rows compacts, too, because the previous run may have ended before its
+    # compaction.
     if (
-        written.strategy is None
-        or not isinstance(written.strategy.strategy, AfterWrite)
-        or written.facts is None
+        write.strategy is None
+        or not isinstance(write.strategy.strategy, AfterWrite)
+        or write.facts is None
     ):
-        return written.facts, None
+        return write.facts, None
     try:
-        hold = hold_now(lake, table, written.facts.history)
+        hold = hold_now(lake, table, write.facts.history)
         if hold is not None:
             context.log.info(f"{table.key} was written, and is not compacted: {hold.sentence}")
-            return written.facts, None
+            return write.facts, None
         outcome = compact(lake, spark.spark_session, table, owner=f"run {context.run.run_id}")
     except (Transient, Refused) as error:
         context.log.warning(
             f"{table.key} was written, and not compacted: {type(error).__name__}: {error}"
         )
-        return written.facts, None
+        return write.facts, None
     except Exception as error:
         return lake.facts(table.key), error  # the compaction may have been undone
     context.log.info(f"{table.key} after its write: {outcome.plan.sentence}")
     if outcome.version_after is not None:
-        outcome = _measured(context, lake, table, outcome)
+        outcome = _with_measurements(context, lake, table, outcome)
         context.log_event(
             dg.AssetMaterialization(compaction_key(table), metadata=compaction_metadata(outcome))
         )
@@ -205,7 +205,13 @@ def report_table(
         )
 
 
-def _refuse_what_may_not_begin(
+def _is_unwritten(table: Table, lake: Lake) -> bool:
+    if isinstance(table.write, Adopted):
+        return False
+    return not is_table(lake.store, table.key) and lake.facts(table.key) is None
+
+
+def _refuse_before_start(
     context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool
 ) -> None:
     """Refuses a run before it begins, so that it does not count as an attempt.
@@ -229,7 +235,7 @@ def _refuse_what_may_not_begin(
         raise
 
 
-def _measured(
+def _with_measurements(
     context: dg.AssetExecutionContext,
     lake: Lake,
     table: Table,

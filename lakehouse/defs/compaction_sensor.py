@@ -35,8 +35,8 @@ from lakehouse.engine.journal.journal import Journal, JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 
-# On S3, a journal record without a marker is found at most this long after it was written. On disk,
-# each tick lists all records.
+# On S3, a tick lists the journal's records if the change marker is new, or if the last listing is
+# this old, because a marker may be missing. On disk, each tick lists all records.
 SWEEP_MS = 600_000
 # The ranking of a busy lake changes with every write, so it is reported at most this often.
 _REPORT_INTERVAL_MS = 60_000
@@ -82,20 +82,22 @@ def compaction_sensor(
             journal = Journal(bounded.store, records)
             fleet = weigh_fleet(context.instance, tables, bounded, cursor, journal)
         except Transient as error:
-            # A table may be paused or held without being known to be, so nothing may be started.
+            # Pauses and holds are unknown, so no compaction may start.
             text = f"the journal cannot be read now, so no compaction is requested: {error}"
             return dg.SensorResult(skip_reason=text, cursor=context.cursor)
         text = describe(fleet.decisions)
-        after, has_changed = _note_ranking(fleet, cursor, now_ms=now)
-        ranking = _ranking_event(context.instance, fleet, tables, report) if has_changed else None
+        next_cursor, has_changed = _next_cursor(fleet, cursor, now_ms=now)
+        events = list[dg.AssetMaterialization]()
+        if has_changed:
+            events.append(_ranking_event(context.instance, fleet, tables, report))
         requests = _requests(fleet)
         if requests:
             context.log.info(text)
         return dg.SensorResult(
             run_requests=requests or None,
             skip_reason=None if requests else text,
-            cursor=after.as_cursor(),
-            asset_events=[ranking] if ranking else [],
+            cursor=next_cursor.as_cursor(),
+            asset_events=events,
         )
 
     return weigh
@@ -111,13 +113,16 @@ def _compactions_job(sensor: str, tables: Sequence[Table]) -> Any:
 
 
 def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.ScheduleDefinition]:
-    """The schedules of tables that are compacted by the clock. A tick reads log and journal."""
-    strategies = [(table, policy_for(table.layer, table.compaction).strategy) for table in tables]
-    return [
-        _schedule(table, strategy, lake)
-        for table, strategy in strategies
-        if isinstance(strategy, Scheduled)
-    ]
+    """The schedules of tables that are compacted by the clock.
+
+    A tick reads the table's log and the journal.
+    """
+    schedules = list[dg.ScheduleDefinition]()
+    for table in tables:
+        strategy = policy_for(table.layer, table.compaction).strategy
+        if isinstance(strategy, Scheduled):
+            schedules.append(_schedule(table, strategy, lake))
+    return schedules
 
 
 def _unblock_tables(
@@ -131,8 +136,8 @@ def _unblock_tables(
         context.log.warning(sentence)
 
 
-def _note_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, bool]:
-    """The cursor of the next tick, and whether the ranking is to be reported now.
+def _next_cursor(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, bool]:
+    """The cursor of the next tick, and whether this tick must report the ranking.
 
     The ranking is reported if the order, a reason or a rounded score has changed, at most once a
     minute.
@@ -142,18 +147,19 @@ def _note_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[S
         for each in fleet.decisions
     )
     ranking = sha256(order.encode()).hexdigest()[:16]
-    waiting = {
+    due_since_ms = {
         each.table: each.due_since_ms
         for each in fleet.decisions
         if each.due_since_ms is not None and not each.request
     }
     first_keys = {key: run_key(state, 1) for key, state in fleet.states.items()}
-    shared = {first_keys[each.table] for each in fleet.decisions if each.shares_run}
-    still_shared = (shared | {*cursor.shared}) & {*first_keys.values()}
-    after = replace(cursor, due_since_ms=waiting, shared=tuple(sorted(still_shared)))
+    newly_shared = {first_keys[each.table] for each in fleet.decisions if each.shares_run}
+    # Keys of earlier states of a table are dropped.
+    shared = (newly_shared | {*cursor.shared}) & {*first_keys.values()}
+    next_cursor = replace(cursor, due_since_ms=due_since_ms, shared=tuple(sorted(shared)))
     if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _REPORT_INTERVAL_MS:
-        return after, False
-    return replace(after, ranking=ranking, reported_ms=now_ms), True
+        return next_cursor, False
+    return replace(next_cursor, ranking=ranking, reported_ms=now_ms), True
 
 
 def _ranking_event(
@@ -166,25 +172,24 @@ def _ranking_event(
 
 
 def _requests(fleet: Fleet) -> list[dg.RunRequest]:
-    """One run for all tables that share it, and one for each other table."""
+    """One run for all tables that share a run, and one run for each other table."""
     requested = [each for each in fleet.decisions if each.request]
     shared = [each for each in requested if each.shares_run]
     if len(shared) < 2:
         return [_request(each, fleet.states[each.table]) for each in requested]
     others = [each for each in requested if not each.shares_run]
-    alone = [_request(each, fleet.states[each.table]) for each in others]
     states = [fleet.states[each.table] for each in shared]
     run_keys = "\n".join(sorted(each.run_key or "" for each in shared))
     tags = {
         "lakehouse/tables": str(len(shared)),
         COST_TAG: f"{sum(state.estimate_usd or 0.0 for state in states):.6f}",
     }
-    together = dg.RunRequest(
+    shared_request = dg.RunRequest(
         run_key=f"compactions/{sha256(run_keys.encode()).hexdigest()[:16]}",
         asset_selection=[_asset_key(each.table) for each in shared],
         tags=tags,
     )
-    return [together, *alone]
+    return [shared_request, *(_request(each, fleet.states[each.table]) for each in others)]
 
 
 def _asset_key(table: str) -> dg.AssetKey:
@@ -218,17 +223,17 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
     def tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         budget.begin()
         facts = None
-        with suppress(LakehouseError):  # the run reports what is wrong with the log
+        with suppress(LakehouseError):  # if the log cannot be read, the run reports why
             facts = bounded.facts(table.key)
-        history, snapshot = (facts.history, facts.snapshot) if facts else (None, None)
+        history = None if facts is None else facts.history
+        snapshot = None if facts is None else facts.snapshot
         hold = hold_now(bounded, table, history, snapshot=snapshot)
         if hold is not None:
             return dg.SkipReason(f"{table.key}: {hold.sentence}")
         runs = [run.text for run in runs_in_flight(context.instance, [table]) if run.is_compaction]
         if runs:
-            return dg.SkipReason(
-                f"{table.key}: {Reason.RUN_IN_FLIGHT.explain(runs='; '.join(runs)).sentence}"
-            )
+            in_flight = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(runs))
+            return dg.SkipReason(f"{table.key}: {in_flight.sentence}")
         # Repeats the target, because a run without a selection counts as a run of every table.
         run_key = f"{table.key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
         return dg.RunRequest(run_key=run_key, asset_selection=[compaction_key(table)])

@@ -1,7 +1,7 @@
 """The costs of a lake as two assets: `costs/operations` and `costs/chargeback`.
 
-They run after each inventory. The check `budget` fails if the forecast for the present month is
-above a budget.
+The assets run after each inventory. The check `budget` fails if the forecast for the present month
+is above a budget.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ import dagster as dg
 
 from lakehouse.core.costs.exact_amounts import day_of
 from lakehouse.core.declaration.table import Table
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import costs_key, inventory_key
 from lakehouse.defs.resources import LazyPySparkResource, open_session
@@ -20,7 +20,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 
 if TYPE_CHECKING:
-    from lakehouse.engine.costs.operations_table import CostsSession
+    from lakehouse.engine.costs.operations_table import CostsSession, CostsWritten
 
 # The metadata key of the month's forecast in USD, by budget scope. The compaction sensor reads it.
 FORECAST_USD = "lakehouse/forecast_usd"
@@ -76,17 +76,17 @@ def _operations_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
         lake,
         key,
         description="Each upkeep operation with its measured work and its cost, by day. The "
-        "columns are those of Databricks' predictive optimization history.",
+        "columns follow Databricks' predictive optimization history.",
     )
     def operations(
         context: dg.AssetExecutionContext, spark: LazyPySparkResource
     ) -> dg.MaterializeResult[Any]:
         from lakehouse.engine.costs.operations_table import write_operations
 
-        with dagster_words(context):
+        with errors_for_dagster(context):
             costs = _session(context, spark, tables, lake)
-            written = write_operations(costs, now_ms=now_ms())
-        return dg.MaterializeResult(metadata=_metadata(context, written))
+            outcome = write_operations(costs, now_ms=now_ms())
+        return dg.MaterializeResult(metadata=_metadata(context, outcome))
 
     return operations
 
@@ -98,7 +98,7 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
         lake,
         key,
         description="What each table cost on each day: stored bytes, compute and requests. The "
-        "columns are those of FOCUS 1.3, Cost and Usage.",
+        "columns follow FOCUS 1.3, Cost and Usage.",
         check_specs=[
             dg.AssetCheckSpec(
                 "budget",
@@ -113,13 +113,13 @@ def _chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinitio
         from lakehouse.engine.costs.chargeback_table import write_chargeback
         from lakehouse.engine.costs.read_ledger import read_budgets
 
-        with dagster_words(context):
+        with errors_for_dagster(context):
             costs = _session(context, spark, tables, lake)
-            written = write_chargeback(costs, now_ms=now_ms())
+            outcome = write_chargeback(costs, now_ms=now_ms())
             budgets = read_budgets(lake, costs.tables, now_ms=now_ms())
         metadata = {
-            **_metadata(context, written),
-            "lakehouse/corrected_usd": float(written.corrected_usd),
+            **_metadata(context, outcome),
+            "lakehouse/corrected_usd": float(outcome.corrected_usd),
             FORECAST_USD: dg.MetadataValue.json(dict(budgets.forecast_usd)),
         }
         yield dg.MaterializeResult(asset_key=key, metadata=metadata)
@@ -149,12 +149,12 @@ def _asset_of_costs(
     )
 
 
-def _metadata(context: dg.AssetExecutionContext, written: Any) -> dict[str, Any]:
+def _metadata(context: dg.AssetExecutionContext, outcome: "CostsWritten") -> dict[str, Any]:
     """Metadata about what a run wrote. Each table that could not be read gets a warning."""
-    for table, why in written.unread.items():
+    for table, why in outcome.unread.items():
         context.log.warning(f"the operations of {table} are missing from the costs: {why}")
     return {
-        "lakehouse/days": ", ".join(map(str, written.days)) or "none",
-        "lakehouse/rows": written.row_count,
-        "lakehouse/unread_tables": len(written.unread),
+        "lakehouse/days": ", ".join(map(str, outcome.days)) or "none",
+        "lakehouse/rows": outcome.row_count,
+        "lakehouse/unread_tables": len(outcome.unread),
     }

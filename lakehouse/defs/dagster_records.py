@@ -1,7 +1,7 @@
 """Reads Dagster's records about the tables: newest facts, runs in flight, earlier tries, readers.
 
-Few queries read a whole fleet. Only observations take a query per table: Dagster's storage has no
-query for the newest observations of several assets.
+A few queries read the records of all tables. Only observations take a query per table, because
+Dagster's storage has no query for the newest observations of several assets.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,16 +26,16 @@ from lakehouse.defs.pool_slots import read_pool_slots
 from lakehouse.defs.run_ownership import machine_tag
 from lakehouse.defs.sql_records import one_connection
 
-# These runs cover a day of a small lake, or some hours of a busy lake, which is enough to estimate
-# a rate. SQLite reads them in 0.035 s if it has 25,000 runs with eight tags each.
+# At most this many runs are read: a day of a small lake, or some hours of a busy lake, enough to
+# estimate a rate. SQLite reads them in 0.035 s if it has 25,000 runs with eight tags each.
 _RUNS_LOOKED_AT = 500
-# The newest observation of a table is nearly always ours. If it is not, the newest 20 are read. If
-# none of these is ours either, the observation sensor reports ours again (`observed.py`).
+# The newest observation of an adopted table is nearly always ours. If it is not, the newest 20 are
+# read. If other programs reported all 20, the observation sensor repeats ours (`observed.py`).
 _OBSERVATIONS_LOOKED_AT = (1, 20)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
 _EVERYTHING_JOB = "__ASSET_JOB"
 _READ_NOTHING = "read_nothing"
-# The assets of each execution plan that was read, by the plan's id.
+# A cache: the assets of each execution plan, by the plan's id.
 _plans: dict[str, AbstractSet[dg.AssetKey]] = {}
 # The metadata key of a compaction's commit time.
 COMMITTED = "lakehouse/committed"
@@ -74,10 +74,10 @@ def newest_facts(
     with one_connection(instance):
         materialized = last_materializations(instance, written_here)
         for table in tables:
-            records = [
-                *_observations(instance, table),
-                *filter(None, [materialized.get(table_key(table))]),
-            ]
+            records = list(_observations(instance, table))
+            materialization = materialized.get(table_key(table))
+            if materialization is not None:
+                records.append(materialization)
             if records:
                 newest = max(records, key=lambda record: record.storage_id)
                 facts[table.key] = NewestFacts(storage_id=newest.storage_id, values=_values(newest))
@@ -91,12 +91,13 @@ def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -
     time of the event would be too late, because a probe may run between the commit and the event.
     """
     events = last_materializations(instance, [compaction_key(table) for table in tables])
-    times = {
-        table.key: _committed_ms(events[key])
-        for table in tables
-        if (key := compaction_key(table)) in events
-    }
-    return {key: ms for key, ms in times.items() if ms is not None}
+    times_ms = dict[str, int]()
+    for table in tables:
+        event = events.get(compaction_key(table))
+        committed_ms = None if event is None else _committed_ms(event)
+        if committed_ms is not None:
+            times_ms[table.key] = committed_ms
+    return times_ms
 
 
 def runs_in_flight(
@@ -104,15 +105,14 @@ def runs_in_flight(
 ) -> tuple[RunInFlight, ...]:
     """The queued and running runs that write a table, one entry per run and table.
 
-    The runs are found by their assets, not by our tags, which a run started in Dagster's UI lacks.
+    The runs are found by their assets, because a run that Dagster's UI started lacks our tags.
     """
     by_compaction = {compaction_key(table): table for table in tables}
     by_key = {**by_compaction, **{table_key(table): table for table in tables}}
-    runs = [
-        (run, key)
-        for run in instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
-        for key in sorted(by_key.keys() & _selected(instance, run, by_key.keys()))
-    ]
+    runs = list[tuple[dg.DagsterRun, dg.AssetKey]]()
+    for run in instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES)):
+        keys = by_key.keys() & _selected(instance, run, by_key.keys())
+        runs += [(run, key) for key in sorted(keys)]
     slots = read_pool_slots(instance, [pool_of(by_key[key]) for _, key in runs])
     return tuple(
         RunInFlight(
@@ -126,9 +126,9 @@ def runs_in_flight(
 
 
 def _selected(
-    instance: dg.DagsterInstance, run: dg.DagsterRun, everything: AbstractSet[dg.AssetKey]
+    instance: dg.DagsterInstance, run: dg.DagsterRun, all_keys: AbstractSet[dg.AssetKey]
 ) -> AbstractSet[dg.AssetKey]:
-    """The assets that a run materializes, out of `everything`.
+    """The assets that a run materializes. `all_keys` is the result for a run of all assets.
 
     For a run without a selection, they come from its execution plan, or else from its planned
     events. Runs of one job share a plan, and the plan's id identifies its content, so each plan is
@@ -139,9 +139,10 @@ def _selected(
         return run.asset_selection
     if plan_id in _plans:
         return _plans[plan_id]
-    if plan_id is None or (plan := instance.get_execution_plan_snapshot(plan_id)) is None:
+    plan = None if plan_id is None else instance.get_execution_plan_snapshot(plan_id)
+    if plan_id is None or plan is None:
         if run.job_name == _EVERYTHING_JOB:
-            return everything
+            return all_keys
         planned = instance.all_logs(
             run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
         )
@@ -153,31 +154,30 @@ def _selected(
 
 
 def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict[str, Explanation]:
-    """Tables whose pool should keep writers and compactions apart but does not, with the reason."""
-    pools = {
-        each.key: each.write.pool
-        for each in tables
-        if isinstance(each.write, Adopted) and each.write.writers == "none"
-    }
+    """The reason not to compact, for adopted tables whose pool allows several writers at once."""
+    pools = dict[str, str]()
+    for table in tables:
+        write = table.write
+        if isinstance(write, Adopted) and write.writers == "none" and write.pool:
+            pools[table.key] = write.pool
     storage = instance.event_log_storage
     limits = dict[str, int]()
     default = None
-    if any(pools.values()) and storage.supports_global_concurrency_limits:
+    if pools and storage.supports_global_concurrency_limits:
         limits = {
             each.name: each.limit for each in storage.get_pool_limits() if not each.from_default
         }
         default = storage.get_pool_config().default_pool_limit
-    pool_limits = {key: (pool, limits.get(pool, default)) for key, pool in pools.items() if pool}
-    return {
-        key: Reason.POOL_NOT_LIMITED.explain(
-            pool=pool, limit="no limit" if limit is None else f"a limit of {limit}"
-        )
-        for key, (pool, limit) in pool_limits.items()
-        if limit != 1
-    }
+    risks = dict[str, Explanation]()
+    for key, pool in pools.items():
+        limit = limits.get(pool, default)
+        if limit != 1:
+            limit_text = "no limit" if limit is None else f"a limit of {limit}"
+            risks[key] = Reason.POOL_NOT_LIMITED.explain(pool=pool, limit=limit_text)
+    return risks
 
 
-def keys_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
+def run_ids_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
     """The shortened ids of the queued and running runs that materialize one asset."""
     runs = instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
     return [run.run_id[:8] for run in runs if key in _selected(instance, run, {key})]
@@ -208,7 +208,7 @@ def is_canceled(instance: dg.DagsterInstance, record: RunRecord) -> bool:
 
 
 def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
-    """The runs of the last day, or the newest 500 of them."""
+    """The runs of the last day, at most the newest `_RUNS_LOOKED_AT` of them."""
     day_ago_ms = now_ms - DAY_MS
     day_ago = datetime.fromtimestamp(day_ago_ms / 1000, tz=UTC)
     records = instance.get_run_records(RunsFilter(created_after=day_ago), limit=_RUNS_LOOKED_AT)
@@ -232,14 +232,14 @@ def reader_runs(
         selected = [keys[key] for key in _selected(instance, run, keys.keys()) if key in keys]
         # The tag's value is the run's id: Dagster copies tags to re-executed runs, and copied tags
         # do not count.
-        wrote = frozenset(
+        updated = frozenset(
             table
             for table in selected
             if run.tags.get(machine_tag(f"{_READ_NOTHING}/{table}")) != run.run_id
         )
         seconds = None if record.start_time is None else record.end_time - record.start_time
         readers.append(
-            ReaderRun(tables=wrote, ended_ms=int(record.end_time * 1000), seconds=seconds)
+            ReaderRun(tables=updated, ended_ms=int(record.end_time * 1000), seconds=seconds)
         )
     return tuple(readers)
 
@@ -268,8 +268,9 @@ def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.Eve
         return instance.fetch_observations(table_key(table), limit=1).records
     for limit in _OBSERVATIONS_LOOKED_AT:
         records = instance.fetch_observations(table_key(table), limit=limit).records
-        if ours := [record for record in records if "lakehouse/state" in _metadata(record)]:
-            return ours[:1]
+        for record in records:
+            if "lakehouse/state" in _metadata(record):
+                return [record]
     return ()
 
 

@@ -14,7 +14,7 @@
 - A run that has not ended, or ended within the last hour, is kept whole
   (`core/test_dagster_retention.py`).
 - Runs are kept for as long as the sensors read or count them. Events need no such time, because the
-  sensors read only the newest ones (`core/test_dagster_retention.py`).
+  sensors read only the newest events (`core/test_dagster_retention.py`).
 - Only Dagster's folder or database is changed: no table, journal or landed file
   (`defs/test_dagster_retention.py`).
 - If a run of the retention is killed, the next one deletes the rest
@@ -31,7 +31,7 @@ from lakehouse.core.dagster_retention import RetentionPlan, plan_retention
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import size_text
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.sql_records import SqlRecords, open_records
 from lakehouse.defs.upkeep_times import RECORDS_CRON
@@ -40,6 +40,7 @@ from lakehouse.engine.clock import now_ms
 RECORDS_KEY = dg.AssetKey(["maintenance", "records"])
 # How many evaluations of automation conditions are kept. One takes 37 KB, so all take 11 MB.
 _EVALUATIONS = 300
+# The metadata lists at most this many runs.
 _LISTED = 200
 
 
@@ -57,12 +58,12 @@ def records_asset(settings: Settings) -> dg.AssetsDefinition:
         group_name="maintenance",
         kinds={"sql"},
         pool="maintenance_records",
-        description="Deletes Dagster's old events, output and evaluations, except the newest.",
+        description="Deletes Dagster's old runs, events, output and evaluations. Keeps the newest.",
     )
     def records(
         context: dg.AssetExecutionContext, config: RecordsConfig
     ) -> dg.MaterializeResult[Any]:
-        with dagster_words(context):
+        with errors_for_dagster(context):
             plan, metadata = prune(
                 context.instance,
                 days=settings.records_days,
@@ -95,7 +96,7 @@ def records_schedule() -> dg.ScheduleDefinition:
 def prune(
     instance: dg.DagsterInstance, *, days: int, now_ms: int, dry_run: bool = False
 ) -> tuple[RetentionPlan, dict[str, Any]]:
-    """Deletes expired records. Returns the plan for the runs, and metadata about everything.
+    """Deletes expired records. Returns the plan for the runs, and metadata on all deletions.
 
     Raises:
         Refused: Dagster's records are neither in SQLite files nor in Postgres.
@@ -107,10 +108,8 @@ def prune(
             "Turn off records_schedule, and delete old records with your database's own tools."
         )
     plan = plan_retention(records.runs(), days=days, now_ms=now_ms)
-    evaluations_before = max(
-        records.evaluations_before(_EVALUATIONS) or 0.0,
-        now_ms / 1000 - timedelta(days=days).total_seconds(),
-    )
+    expired_before = now_ms / 1000 - timedelta(days=days).total_seconds()
+    evaluations_before = max(records.evaluations_before(_EVALUATIONS) or 0.0, expired_before)
     metadata: dict[str, Any] = {
         "lakehouse/dry_run": dry_run,
         "lakehouse/events_of_runs": len(plan.events),
@@ -123,8 +122,7 @@ def prune(
         records.delete_events_without_run()
         if instance.schedule_storage is not None:
             instance.schedule_storage.purge_asset_evaluations(evaluations_before)
-        before = now_ms / 1000 - timedelta(days=days).total_seconds()
-        _delete_tick_output(records.home, before=before)
+        _delete_tick_output(records.home, before=expired_before)
         records.shrink()
     size = records.size_bytes()
     return plan, {**metadata, "lakehouse/bytes": size, "lakehouse/size": size_text(size)}
@@ -133,8 +131,8 @@ def prune(
 def _delete_runs(instance: dg.DagsterInstance, records: SqlRecords, plan: RetentionPlan) -> None:
     """Deletes the events and runs of a plan.
 
-    As long as a run has events, the next retention plans that run again. So a run's output and
-    checks are deleted first, and its events last: in Postgres their rows, in SQLite the run's file.
+    As long as a run has events, the next retention plans that run again. So a run's events are
+    deleted after its output and checks: in Postgres their rows, in SQLite also the run's file.
     """
     for run_id in plan.events:
         instance.compute_log_manager.delete_logs(prefix=[run_id])
@@ -154,7 +152,6 @@ def _delete_tick_output(home: Path, *, before: float) -> None:
 
 
 def _listed(plan: RetentionPlan) -> dg.MarkdownMetadataValue:
-    rows = [[run_id, "events"] for run_id in plan.events] + [
-        [run_id, "run"] for run_id in plan.runs
-    ]
+    rows = [[run_id, "events"] for run_id in plan.events]
+    rows += [[run_id, "run"] for run_id in plan.runs]
     return markdown_value(markdown_table(["run", "deleted"], rows[:_LISTED]))

@@ -10,9 +10,9 @@ from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.run_ownership import machine_tag
 from lakehouse.engine.spark.errors import causes_named
 
-# A Spark Connect server that died is back after 5 to 15 s, and three retries, after 5, 15 and 35 s,
-# take longer. Each delay is extended at random by up to a half, so that runs that failed together
-# do not retry together.
+# A failed run is retried three times, after 5, 15 and 35 s, because a Spark Connect server that
+# died is back after 5 to 15 s. Each delay is extended at random by up to a half, so that runs that
+# failed together do not retry together.
 MAX_RETRIES = 3
 _FIRST_DELAY_SECONDS = 5
 # The tag of a run that is not retried. Commands set it, because their exit code shows the caller
@@ -21,7 +21,7 @@ ONCE_TAG = machine_tag("once")
 
 
 @contextmanager
-def dagster_words(
+def errors_for_dagster(
     context: dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext,
 ) -> Iterator[None]:
     """Turns our errors into Dagster's. Any other error is a bug: it is raised and not retried.

@@ -52,6 +52,7 @@ COST_TAG = "lakehouse/estimate_usd"
 REFUSED = "refused"
 _RUN_KEY = "dagster/run_key"
 PLAN_KEY = dg.AssetKey(["maintenance", "plan"])
+# The reported ranking has at most this many rows.
 _ROWS = 200
 
 
@@ -74,7 +75,7 @@ class SensorCursor:
 
 
 def read_cursor(cursor: str | None) -> SensorCursor:
-    """The cursor of an earlier tick. If it is unreadable, an empty one: waiting times are lost."""
+    """The cursor of an earlier tick. An unreadable cursor counts as empty."""
     try:
         stored = SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
         due = {str(key): int(since_ms) for key, since_ms in stored.due_since_ms.items()}
@@ -105,22 +106,24 @@ def weigh_fleet(
         now_ms=now,
         day_is_known=recent.day_is_known,
     )
-    known = _with_tries([*_known_tables(instance, tables, lake, cursor, journal)], journal, now)
+    facts = list(_fleet_tables(instance, tables, lake, cursor, journal))
+    fleet_tables = _with_tries(facts, journal, now)
     if has_budgets(tables, lake.settings.budgets):
         from lakehouse.core.costs.summary import budget_scopes, parse_budgets
 
         budgets = budget_scopes(tables, parse_budgets(lake.settings.budgets))
-        known = within_budgets(known, published_left_usd(instance, budgets, now_ms=now))
+        left_usd = published_left_usd(instance, budgets, now_ms=now)
+        fleet_tables = within_budgets(fleet_tables, left_usd)
     runs = RunState(
         in_flight=runs_in_flight(instance, tables),
-        tries=_tries(instance, [each.state for each in known]),
+        tries=_tries(instance, [each.state for each in fleet_tables]),
     )
     bounds = Bounds(
         slots=lake.settings.compaction_slots,
         budget_usd=lake.settings.compaction_budget_usd,
         spent_usd=_predicted_usd(recent.records, since_ms=now - CYCLE_MS),
     )
-    return decide_fleet(known, readers, runs, bounds=bounds, now_ms=now)
+    return decide_fleet(fleet_tables, readers, runs, bounds=bounds, now_ms=now)
 
 
 def maintenance_plan() -> dg.AssetSpec:
@@ -136,10 +139,12 @@ def maintenance_plan() -> dg.AssetSpec:
 
 
 def ranking_metadata(fleet: Fleet) -> Metadata:
-    """The ranking as a table (best first, at most 200 rows), and sums over the due tables."""
-    ranked = [each for each in fleet.decisions if each.due_since_ms is not None]
-    due = [fleet.states[each.table] for each in ranked]
-    heads = ["", "table", "reason", "mergeable", "bytes", "USD a day", "USD", "ratio", "why"]
+    """The ranking as a table, in the order of service, and sums over the due tables."""
+    due_decisions = [each for each in fleet.decisions if each.due_since_ms is not None]
+    due_states = [fleet.states[each.table] for each in due_decisions]
+    benefits = [each.net_benefit for each in due_decisions if each.net_benefit is not None]
+    money_heads = ["benefit USD/day", "cost USD", "benefit/cost"]
+    heads = ["", "table", "reason", "mergeable", "bytes", *money_heads, "why"]
     rows = list[list[str]]()
     for rank, each in enumerate(fleet.decisions[:_ROWS], start=1):
         state = fleet.states[each.table]
@@ -160,17 +165,15 @@ def ranking_metadata(fleet: Fleet) -> Metadata:
     return {
         "lakehouse/ranking": markdown_value(markdown_table(heads, rows)),
         "lakehouse/tables": len(fleet.decisions),
-        "lakehouse/tables_due": len(due),
+        "lakehouse/tables_due": len(due_states),
         "lakehouse/tables_requested": sum(each.request for each in fleet.decisions),
-        "lakehouse/mergeable_bytes": sum(state.mergeable_bytes or 0 for state in due),
-        "lakehouse/estimate_usd": sum(state.estimate_usd or 0.0 for state in due),
-        "lakehouse/benefit_usd_per_day": sum(
-            gain.benefit_usd_per_day for each in ranked if (gain := each.net_benefit)
-        ),
+        "lakehouse/mergeable_bytes": sum(state.mergeable_bytes or 0 for state in due_states),
+        "lakehouse/estimate_usd": sum(state.estimate_usd or 0.0 for state in due_states),
+        "lakehouse/benefit_usd_per_day": sum(each.benefit_usd_per_day for each in benefits),
     }
 
 
-def _known_tables(
+def _fleet_tables(
     instance: dg.DagsterInstance,
     tables: Sequence[Table],
     lake: Lake,
@@ -182,17 +185,17 @@ def _known_tables(
     compacted_ms = last_compactions_ms(instance, tables)
     risks = pools_at_risk(instance, tables)
     pauses = journal.pauses()
-    # Determined once per bucket, and once for the disk: each call reads the Spark driver's
-    # settings, which would take too long for each table.
+    # One call per bucket (and one for the disk) suffices. A call for each table would take too
+    # long, because each call reads the Spark driver's settings.
     buckets = {table.key: urlsplit(lake.table_uri(table.key)).netloc for table in tables}
-    one_table_each = {bucket: key for key, bucket in buckets.items()}
+    example_tables = {bucket: key for key, bucket in buckets.items()}
     conditional = {
-        bucket: spark_commits_conditionally(lake, key) for bucket, key in one_table_each.items()
+        bucket: spark_commits_conditionally(lake, key) for bucket, key in example_tables.items()
     }
     for table in tables:
         key = table.key
         state, rewrites = sensed_state(key, facts.get(key))
-        # The log and Dagster may each lack a compaction that the other one recorded.
+        # The log may lack a compaction that Dagster recorded, and Dagster one that the log records.
         times = [ms for ms in (state.last_compaction_ms, compacted_ms.get(key)) if ms is not None]
         state = replace(
             state,
@@ -211,16 +214,18 @@ def _known_tables(
         )
 
 
-def _with_tries(known: Sequence[FleetTable], journal: Journal, now: int) -> list[FleetTable]:
+def _with_tries(
+    fleet_tables: Sequence[FleetTable], journal: Journal, now_ms: int
+) -> list[FleetTable]:
     """The tables with their last success, and the failures that the journal has recorded since."""
-    succeeded_ms = {
-        each.table.key: each.state.last_compaction_ms
-        for each in known
-        if each.state.last_compaction_ms is not None and each.state.last_compaction_ms <= now
-    }
+    succeeded_ms = dict[str, int]()
+    for each in fleet_tables:
+        compacted_ms = each.state.last_compaction_ms
+        if compacted_ms is not None and compacted_ms <= now_ms:
+            succeeded_ms[each.table.key] = compacted_ms
     failures = journal.tries_since(succeeded_ms)
     tables: list[FleetTable] = []
-    for each in known:
+    for each in fleet_tables:
         key = each.table.key
         tries = [*failures.get(key, ())]
         if key in succeeded_ms:
@@ -230,7 +235,7 @@ def _with_tries(known: Sequence[FleetTable], journal: Journal, now: int) -> list
 
 
 def _predicted_usd(records: Iterable[RunRecord], *, since_ms: int) -> float:
-    """The predicted cost of the runs that were requested since `since_ms`, failed ones included."""
+    """The predicted cost of the runs requested since `since_ms`, including failed runs."""
     return sum(
         float(record.dagster_run.tags.get(COST_TAG, 0))
         for record in records
@@ -242,10 +247,10 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
     """The ended runs that were requested for exactly these states.
 
     Tables with nothing to gain are skipped. If a person re-executed a run of the sensor, the new
-    run has the same tags, and counts only if it succeeded. Tries are numbered without gaps, so a
-    state with fewer tries than queried numbers has no others.
+    run has the same tags, and counts only if it succeeded. Tries are numbered without gaps. So if
+    all queried numbers of a state have a try, the next numbers are queried, too.
     """
-    wanted = [
+    remaining = [
         state
         for state in states
         if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)
@@ -253,21 +258,19 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> tuple[
     tries: list[Try] = []
     first = 1
     last = TRIES_ALLOWED
-    while wanted:
+    while remaining:
         states_by_run_key = {
-            run_key(state, number): state for state in wanted for number in range(first, last + 1)
+            run_key(state, number): state
+            for state in remaining
+            for number in range(first, last + 1)
         }
-        tries += [
-            _try_of(
-                states_by_run_key[run.dagster_run.tags[_RUN_KEY]],
-                run,
-                is_canceled=is_canceled(instance, run),
-            )
-            for run in ended_runs(instance, {_RUN_KEY: list(states_by_run_key)})
-            if run.dagster_run.is_success or not repeated_by_person(run.dagster_run.tags)
-        ]
+        for record in ended_runs(instance, {_RUN_KEY: list(states_by_run_key)}):
+            tags = record.dagster_run.tags
+            if record.dagster_run.is_success or not repeated_by_person(tags):
+                state = states_by_run_key[tags[_RUN_KEY]]
+                tries.append(_try_of(state, record, is_canceled=is_canceled(instance, record)))
         counts = Counter(each.table for each in tries)
-        wanted = [state for state in wanted if counts[state.table] >= last]
+        remaining = [state for state in remaining if counts[state.table] >= last]
         first = last + 1
         last = 2 * last
     return tuple(tries)

@@ -19,7 +19,7 @@ from lakehouse.core.inventory.checks import restore_advice
 from lakehouse.core.scheduling.health import log_debt_ok, small_files_ok
 from lakehouse.core.text import count_of
 from lakehouse.defs.dagster_records import runs_in_flight
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import health_result
 from lakehouse.engine.clock import now_ms
@@ -30,7 +30,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, assess
 
 _DESCRIPTIONS = {
-    "health": "The score, the files, the last and the next upkeep. This check never fails.",
+    "health": "The score, the files, the last and next upkeep. Fails only without a readable log.",
     "readable": "The log can be read, and every file that the table needs is stored and readable.",
     "small_files": "Compaction keeps up with the small files.",
     "log_debt": "The log is checkpointed often enough.",
@@ -39,11 +39,11 @@ _DESCRIPTIONS = {
     "quarantine": "No landed line was refused.",
     "lifecycle": "No lifecycle rule of the bucket deletes or archives files that the table needs.",
 }
-# How many archived files are checked for a restore, with one request each. If these files of a
-# table were restored, its other archived files usually were, too.
+# At most this many archived files are checked for a restore, with one request each. If these files
+# were restored, the table's other archived files usually were, too.
 _RESTORES_CHECKED = 10
 # The assessments that writes pass to the checks of the same run, by run id and table.
-_handed: dict[tuple[str, str], Assessment] = {}
+_write_assessments: dict[tuple[str, str], Assessment] = {}
 
 
 def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
@@ -59,13 +59,13 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
         can_subset=True,
     )
     def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        wanted = {selected.name for selected in context.selected_asset_check_keys}
-        with dagster_words(context):
-            assessed = _handed.pop((context.run.run_id, table.key), None)
-            results = [result for result in judge(table, lake, assessed) if result.name in wanted]
-        yield from (
-            dg.AssetCheckResult(asset_key=key, **check_fields(result)) for result in results
-        )
+        selected_names = {key.name for key in context.selected_asset_check_keys}
+        with errors_for_dagster(context):
+            assessed = _write_assessments.pop((context.run.run_id, table.key), None)
+            results = judge(table, lake, assessed)
+        for result in results:
+            if result.name in selected_names:
+                yield dg.AssetCheckResult(asset_key=key, **check_fields(result))
 
     return check
 
@@ -77,34 +77,33 @@ def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
     lack `declaration`, because other programs change their columns. Only tables of `maintain` have
     `health`: their own code materializes them, so their pages do not show our observations.
     """
-    left_out = set[str]()
+    omitted = set[str]()
     if not lake.on_s3(table.key):
-        left_out.add("lifecycle")
+        omitted.add("lifecycle")
     if table.source is None:
-        left_out.add("quarantine")
+        omitted.add("quarantine")
     if isinstance(table.write, Adopted):
-        left_out.add("declaration")
+        omitted.add("declaration")
     if not is_maintained(table):
-        left_out.add("health")
-    return tuple(name for name in _DESCRIPTIONS if name not in left_out)
+        omitted.add("health")
+    return tuple(name for name in _DESCRIPTIONS if name not in omitted)
 
 
 def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
-    """The results for a table, one per name of `check_names`. Without `assessed`, it is read now.
+    """The results for a table, one per name in `check_names`.
 
-    If the log cannot be read, all checks fail with that error.
+    Without `assessed`, the table's log is read now.
+    If it cannot be read, all checks fail with that error.
 
     Raises:
         Transient: storage did not answer.
     """
+    unreadable = UnreadableFiles()
     try:
-        if assessed is None and (facts := lake.facts(table.key)) is not None:
-            assessed = assess(lake, table, facts)
-        unreadable = (
-            UnreadableFiles()
-            if assessed is None
-            else unreadable_files(lake.store, assessed.facts.snapshot)
-        )
+        facts = lake.facts(table.key) if assessed is None else assessed.facts
+        if facts is not None:
+            assessed = assessed or assess(lake, table, facts)
+            unreadable = unreadable_files(lake.store, facts.snapshot)
     except (Broken, Refused) as error:
         return tuple(_unreadable(name, error) for name in check_names(table, lake))
     if assessed is None:
@@ -121,19 +120,22 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
 
         lifecycle = (check_lifecycle(lake, table, assessed.facts.snapshot, now_ms=now_ms()),)
     health = assessed.health
-    few, small = small_files_ok(health)
-    short, log = log_debt_ok(health)
+    has_few_files, files_sentence = small_files_ok(health)
+    has_short_log, log_sentence = log_debt_ok(health)
     return (
         *((health_result(table, lake, assessed),) if is_maintained(table) else ()),
         _readable(lake, assessed.facts.snapshot, unreadable),
         CheckResult(
             name="small_files",
-            ok=few,
-            sentence=small,
+            ok=has_few_files,
+            sentence=files_sentence,
             numbers={"mergeable_files": health.mergeable_file_count},
         ),
         CheckResult(
-            name="log_debt", ok=short, sentence=log, numbers={"commits": health.log.commit_count}
+            name="log_debt",
+            ok=has_short_log,
+            sentence=log_sentence,
+            numbers={"commits": health.log.commit_count},
         ),
         _breaker(table, lake, assessed),
         *declaration,
@@ -144,9 +146,9 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
 
 def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
     """Hands a write's assessment to the checks of the same run, so they need not read the log."""
-    for key in [key for key in _handed if key[0] != run_id]:
-        del _handed[key]
-    _handed[run_id, table.key] = assessed
+    for key in [key for key in _write_assessments if key[0] != run_id]:
+        del _write_assessments[key]
+    _write_assessments[run_id, table.key] = assessed
 
 
 def report_checks(
@@ -176,8 +178,8 @@ def report_checks(
     # `log_event` accepts evaluations, although its annotation does not say so.
     # Source: dagster 1.13.27, op_execution_context.py
     report: Any = context.instance.report_runless_asset_event if fails else context.log_event
-    for evaluation in [evaluation_of(table, result) for result in results]:
-        report(evaluation)
+    for result in results:
+        report(evaluation_of(table, result))
 
 
 def check_fields(result: CheckResult) -> dict[str, Any]:
@@ -219,11 +221,10 @@ def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> Ch
         )
         address = snapshot.uri.replace("s3a://", "s3://", 1)
         example = f"{address}/{(not_restored or checked)[0]}"
-        sentences.append(
-            f"no scan and no compaction can read archived files. {restore_advice(example)}"
-            if not_restored
-            else f"archived files are restored, but only for some days. {restore_advice(example)}"
-        )
+        problem = "archived files are restored, but only for some days"
+        if not_restored:
+            problem = "no scan and no compaction can read archived files"
+        sentences.append(f"{problem}. {restore_advice(example)}")
     if not sentences:
         sentences.append(
             f"version {snapshot.version} has {count_of(snapshot.file_count, 'file')} of"
@@ -239,7 +240,7 @@ def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> Ch
 
 
 def _declaration(table: Table, lake: Lake, facts: TableFacts) -> CheckResult:
-    """Fails if the next write would be refused, or if earlier code computed some of the rows."""
+    """Fails if the next write would be refused, or if older code computed some of the rows."""
     plan = compare_without_spark(lake, table, facts)
     sentences = [plan.sentence, plan.advice]
     is_changed_code = bool(plan.of(Kind.CODE_CHANGED))
@@ -262,14 +263,14 @@ def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
     history = assessed.facts.history
     rewrites = assessed.rewrites
     state = breaker_of(lake, table, history, failures=assessed.failures, rewrites=rewrites)
-    retry = {} if state.retry_at_ms is None else {"retry_at_ms": state.retry_at_ms}
-    numbers = {
+    numbers: dict[str, float] = {
         "rewrites_in_a_row": rewrites.times,
         "rewritten_bytes": rewrites.bytes_rewritten,
-        **retry,
     }
+    if state.retry_at_ms is not None:
+        numbers["retry_at_ms"] = state.retry_at_ms
     return CheckResult(
-        name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers={**numbers}
+        name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers=numbers
     )
 
 

@@ -1,4 +1,4 @@
-"""The inventory of the lake's bucket: an asset, its checks, and a sensor for reports."""
+"""The inventory of the lake's bucket: an asset, its checks, and a sensor that loads reports."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.checks import CHECKS
 from lakehouse.core.inventory.report_manifest import MAX_REPORT_AGE_HOURS
-from lakehouse.defs.dagster_records import keys_in_flight
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.dagster_records import run_ids_in_flight
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import inventory_key, table_key
 from lakehouse.defs.metadata.inventory import inventory_metadata
@@ -29,6 +29,7 @@ from lakehouse.engine.store import TimeBudget
 # listings; on a disk, nothing.
 _SECONDS_ON_DISK = 10
 _SECONDS_ON_S3 = 300
+# A tick checks at most this many of the newest reports for completeness.
 _REPORTS_LOOKED_AT = 10
 
 
@@ -44,7 +45,7 @@ class InventoryConfig(dg.Config):
 def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     """The inventory asset: loads a report into its table, and compares it with the tables' logs.
 
-    The report is the newest complete report from AWS, or else our own scan of the bucket.
+    The report is the newest complete report from AWS or, without one, a scan of the bucket.
     """
     key = inventory_key(lake)
 
@@ -73,7 +74,7 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
         from lakehouse.engine.inventory.reconcile_lake import fresh_report
         from lakehouse.engine.inventory.reports_table import judge, load_report
 
-        with dagster_words(context):
+        with errors_for_dagster(context):
             try:
                 report = fresh_report(
                     lake, now_ms=now_ms(), configuration=config.configuration or None
@@ -110,14 +111,9 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
     """
     inputs = {source.key for table in tables for source in table.inputs}
     final = [table for table in tables if table.inputs and table.key not in inputs] or tables
+    exists = ~dg.AutomationCondition.missing()
     any_exists = reduce(
-        or_,
-        (
-            dg.AutomationCondition.asset_matches(
-                table_key(table), ~dg.AutomationCondition.missing()
-            )
-            for table in final
-        ),
+        or_, (dg.AutomationCondition.asset_matches(table_key(table), exists) for table in final)
     )
     handled = dg.AutomationCondition.newly_requested() | dg.AutomationCondition.newly_updated()
     first = (
@@ -133,10 +129,10 @@ def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
 def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.SensorDefinition:
     """Requests a load when an AWS report is complete, and otherwise reports what it waits for.
 
-    The sensor ignores our own scans, because the asset makes them itself. A tick lists the names of
-    the configurations, and the names of each configuration's reports after the last one seen. It
-    then reads a few checksums. It reads no report and needs no Spark. If a load fails, the daily
-    run tries again.
+    The sensor ignores scans of the bucket, because the asset makes them itself. A tick lists the
+    names of the configurations, and the names of each configuration's reports after the last report
+    seen. It then reads a few checksums. It reads no report and needs no Spark. If a load fails, the
+    daily run tries again.
     """
     key = inventory_key(lake)
     budget = budget or TimeBudget()
@@ -157,7 +153,8 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
         except (Transient, Refused) as error:
             report = None
             text = f"the reports cannot be listed now: {error}"
-        if report and (runs := keys_in_flight(context.instance, key)):
+        runs = [] if report is None else run_ids_in_flight(context.instance, key)
+        if runs:
             report = None
             text = f"{text}; a run of the inventory is under way: {', '.join(runs)}"
         if report is None:
@@ -165,7 +162,7 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
         configuration, stamp = report
         cursor = json.dumps({**seen, configuration: stamp})
         name = f"{configuration}/{stamp}"
-        if _loaded(context.instance, key) == name:
+        if _loaded_report(context.instance, key) == name:
             return dg.SensorResult(skip_reason=f"report {name} is loaded", cursor=cursor)
         context.log.info(text)
         return dg.SensorResult(
@@ -177,7 +174,10 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
 
 
 def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:
-    """The newest complete report after those seen (configuration and stamp), and a sentence."""
+    """The newest complete report after the reports in `seen`, and a sentence.
+
+    A report is a configuration and a stamp.
+    """
     from lakehouse.engine.inventory.stored_reports import SCAN, checksum_of, stamps_of
 
     stamps = [each for each in stamps_of(lake.store, after=seen) if each[0] != SCAN]
@@ -185,22 +185,16 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
         if checksum_of(lake.store, configuration, stamp) is not None:
             return (configuration, stamp), f"report {configuration}/{stamp} is complete"
     if stamps:
-        return (
-            None,
-            f"report {'/'.join(stamps[0])} is not complete yet: it has no manifest.checksum",
-        )
+        newest = "/".join(stamps[0])
+        return None, f"report {newest} is not complete yet: it has no manifest.checksum"
+    bucket = lake.store.bucket
     if seen:
-        known = ", ".join(
+        names = ", ".join(
             f"{configuration}/{stamp}" for configuration, stamp in sorted(seen.items())
         )
-        return None, f"no report of bucket {lake.store.bucket} is newer than {known}"
-    return (
-        None,
-        (
-            f"no report of bucket {lake.store.bucket} was delivered; the inventory scans the "
-            "bucket itself once a day"
-        ),
-    )
+        return None, f"no report of bucket {bucket} is newer than {names}"
+    scan = "the inventory scans the bucket itself once a day"
+    return None, f"no report of bucket {bucket} was delivered; {scan}"
 
 
 def _seen(cursor: str | None) -> dict[str, str]:
@@ -216,12 +210,10 @@ def _seen(cursor: str | None) -> dict[str, str]:
         return {}
 
 
-def _loaded(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
+def _loaded_report(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
     """The name of the report that the newest materialization of the inventory loaded."""
     event = instance.get_latest_materialization_event(key)
-    recorded = (
-        event.asset_materialization.metadata.get("lakehouse/report")
-        if event and event.asset_materialization
-        else None
-    )
+    if event is None or event.asset_materialization is None:
+        return None
+    recorded = event.asset_materialization.metadata.get("lakehouse/report")
     return None if recorded is None else str(recorded.value)

@@ -37,9 +37,8 @@ def ttl_key(table: Table) -> dg.AssetKey:
 
 def landing_key(landing: Landing) -> dg.AssetKey:
     """The asset key of the files below a landing prefix: landing, then the parts of the prefix."""
-    return dg.AssetKey(
-        ["landing", *(part for part in landing.prefix.removeprefix("landing/").split("/") if part)]
-    )
+    parts = landing.prefix.removeprefix("landing/").split("/")
+    return dg.AssetKey(["landing", *(part for part in parts if part)])
 
 
 def inventory_key(lake: Lake) -> dg.AssetKey:
@@ -58,7 +57,7 @@ def report_key(name: str = "daily") -> dg.AssetKey:
 
 
 def pool_of(table: Table) -> str:
-    """The pool shared by all writers of a table: its runs, its compaction and its vacuum."""
+    """The pool shared by all runs that change a table: its writes and its upkeep."""
     if isinstance(table.write, Adopted) and table.write.pool:
         return table.write.pool
     return f"table_{table.key.replace('/', '_')}"

@@ -1,4 +1,4 @@
-"""Landing areas as external assets, and the one sensor that watches all of them."""
+"""Landing areas as external assets, and the sensor that watches all of them."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ _SECONDS_ON_DISK = 10
 _SECONDS_ON_S3 = 30
 _FIRST_PAUSE_SECONDS = 30
 _LONGEST_PAUSE_SECONDS = 3600
-# The tries of one batch follow each other closely, so the newest runs include all of them.
+# At most this many of a batch's newest tries are read. By then, the pause is the longest.
 _TRIES_LOOKED_AT = 100
 
 
@@ -81,14 +81,12 @@ def landing_sensor(
         due = [state for state in table_states if state.batch is not None]
         if due:
             request_server(lake.settings)
-        waiting = server_sentence(lake.settings)
-        text = ";\n".join(
-            (
-                *(f"{state.table.key}: {state.sentence}" for state in table_states),
-                *queues,
-                *([waiting] if waiting else []),
-            )
-        )
+        sentences = [f"{state.table.key}: {state.sentence}" for state in table_states]
+        sentences += queues
+        server = server_sentence(lake.settings)
+        if server:
+            sentences.append(server)
+        text = ";\n".join(sentences)
         if not due:
             return dg.SensorResult(skip_reason=text)
         context.log.info(text)
@@ -101,8 +99,8 @@ def landing_sensor(
 class _TableState:
     """The state of a table in one tick.
 
-    `batch` is the number of the batch for which a run is requested, if any. `tries` are the ended
-    runs that were requested for this batch, newest first.
+    `batch` is the number of the batch for which a run is requested, or `None`. `tries` are the
+    ended runs that were requested for this batch, newest first.
     """
 
     table: Table
@@ -139,9 +137,8 @@ class _Watch:
                 table.key: [run.text for run in in_flight if run.table == table.key]
                 for table in self._tables
             }
-            facts = newest_facts(
-                instance, [table for table in self._tables if not running[table.key]]
-            )
+            idle_tables = [table for table in self._tables if not running[table.key]]
+            facts = newest_facts(instance, idle_tables)
             by_key = {table.key: table for table in self._tables}
             states = {
                 key: self._state_of(instance, by_key[key], facts.get(key), running[key], now=now)
@@ -149,11 +146,11 @@ class _Watch:
             }
             seconds = round(self._budget.spent_seconds)
             deferred = f"left for the next tick, because storage took {seconds} s in this tick"
-            in_order = [
+            table_states = [
                 states.get(table.key) or _TableState(table=table, sentence=deferred)
                 for table in self._tables
             ]
-            return in_order, self._discovery.settle()
+            return table_states, self._discovery.settle()
 
     def _state_of(
         self,
@@ -166,9 +163,8 @@ class _Watch:
     ) -> _TableState:
         if running:
             self._ledgers.pop(table.key, None)
-            return _TableState(
-                table=table, sentence=Reason.RUN_IN_FLIGHT.explain(runs="; ".join(running)).sentence
-            )
+            in_flight = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(running))
+            return _TableState(table=table, sentence=in_flight.sentence)
         try:
             plan = self._plan(table, facts, now=now)
         except LakehouseError as error:
@@ -186,37 +182,38 @@ class _Watch:
         ]
         seconds_left = _seconds_left(failed, now=now)
         if seconds_left > 0:
-            return _TableState(
-                table=table,
-                sentence=Reason.TRIED_BEFORE.explain(
-                    batch=number, tries=len(failed), seconds=round(seconds_left)
-                ).sentence,
+            pause = Reason.TRIED_BEFORE.explain(
+                batch=number, tries=len(failed), seconds=round(seconds_left)
             )
+            return _TableState(table=table, sentence=pause.sentence)
         self._ledgers.pop(table.key, None)
         return _TableState(table=table, sentence=plan.sentence, batch=number, tries=tries)
 
     def _plan(self, table: Table, facts: NewestFacts | None, *, now: float) -> BatchPlan:
-        event = facts.storage_id if facts else 0
-        known = self._ledgers.get(table.key)
-        is_stale = known is None or known[0] != event
-        if known is None or is_stale:
-            batches = PlannedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
-            ledger = batches.ledger()
-            recorded = facts.values.get("lakehouse/landed_batch") if facts else None
-            # The table's log is read only if no event records the last loaded batch.
-            last_batch = (
-                recorded
-                if isinstance(recorded, int)
-                else last_loaded(table, self._lake.facts(table.key), ledger)
-            )
-            unfinished = unfinished_batch(self._lake, table, last_batch, ledger, batches)
-            known = self._ledgers[table.key] = (event, ledger, unfinished)
-        _, ledger, unfinished = known
+        event_id = facts.storage_id if facts else 0
+        cached = self._ledgers.get(table.key)
+        is_stale = cached is None or cached[0] != event_id
+        if cached is None or is_stale:
+            cached = (event_id, *self._read_ledger(table, facts))
+            self._ledgers[table.key] = cached
+        _, ledger, unfinished = cached
         if unfinished is not None:
             return repeat_batch(unfinished)
         listing = self._discovery.waiting_files(table, ledger, refresh=is_stale, now=now)
         now_ms = round(now * 1_000)
         return choose_batch(listing, ledger, table.landing, table.write, now_ms=now_ms)
+
+    def _read_ledger(self, table: Table, facts: NewestFacts | None) -> tuple[Ledger, Batch | None]:
+        """The table's ledger, and its unfinished batch."""
+        batches = PlannedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
+        ledger = batches.ledger()
+        recorded = facts.values.get("lakehouse/landed_batch") if facts else None
+        if isinstance(recorded, int):
+            last_batch = recorded
+        else:
+            # No event records the last loaded batch, so the table's log is read.
+            last_batch = last_loaded(table, self._lake.facts(table.key), ledger)
+        return ledger, unfinished_batch(self._lake, table, last_batch, ledger, batches)
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
@@ -237,7 +234,7 @@ def _request(due: Sequence[_TableState]) -> dg.RunRequest:
 
 
 def _run_key(state: _TableState) -> str:
-    """The run key. It includes the last try: Dagster skips a known key, even if its run failed."""
+    """The run key of a batch. It includes the last try, because Dagster never repeats a run key."""
     last_try = state.tries[0].dagster_run.run_id if state.tries else "first"
     return f"{state.table.key}:{state.batch}:{last_try}"
 

@@ -25,16 +25,16 @@ from dagster._utils.concurrency import ConcurrencyKeyInfo  # not public
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.keys import pool_of
-from lakehouse.defs.run_ownership import carrier, was_here
+from lakehouse.defs.run_ownership import recorded_process, was_here
 
-# The same time as `free_slots_after_run_end_seconds` in dagster.yaml. By then, a process that was
-# asked to stop has ended.
+# A slot is freed this long after the end of its run, because by then, a process that was asked to
+# stop has ended. `free_slots_after_run_end_seconds` in dagster.yaml is the same time.
 FREED_AFTER_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSlots:
-    """The slots of some pools at one moment, and the records of their holders by run id."""
+    """The slots of some pools at one time, and the records of their holders, by run id."""
 
     pools: Mapping[str, ConcurrencyKeyInfo]
     records: Mapping[str, RunRecord]
@@ -76,7 +76,7 @@ def free_ended_slots(
     instance: dg.DagsterInstance, tables: Sequence[Table], *, now_ms: int
 ) -> list[str]:
     """Frees slots that ended runs still hold; returns a sentence for each slot, freed or kept."""
-    guards = {pool_of(table) for table in tables if _relies_on_pool(table)}
+    guard_pools = {pool_of(table) for table in tables if _relies_on_pool(table)}
     slots = read_pool_slots(instance, map(pool_of, tables))
     sentences: list[str] = []
     for pool, info in slots.pools.items():
@@ -84,14 +84,13 @@ def free_ended_slots(
             record = slots.records.get(run_id)
             if not _has_ended(record, now_ms=now_ms):
                 continue
-            state = "was deleted" if record is None else "has ended"
+            state = "has ended"
+            button = '"Free concurrency slots" on the page of the run'
+            if record is None:
+                state = "was deleted"
+                button = '"Free concurrency slot for step" on the page of the pool'
             finding = f"run {run_id[:8]} {state} and still holds a slot of pool {pool}"
-            if not _may_be_freed(record, process_must_be_gone=pool in guards):
-                button = (
-                    '"Free concurrency slot for step" on the page of the pool'
-                    if record is None
-                    else '"Free concurrency slots" on the page of the run'
-                )
+            if not _may_be_freed(record, process_must_be_gone=pool in guard_pools):
                 sentences.append(
                     f"{finding}; its process may still write. Stop that process, then use {button}"
                 )
@@ -117,12 +116,12 @@ def _steps(info: ConcurrencyKeyInfo, run_id: str) -> set[str]:
 
 
 def _has_ended(record: RunRecord | None, *, now_ms: int) -> bool:
-    """Whether the run ended long enough ago, or its process is gone."""
+    """Whether the run has ended, and its process is gone or has had time to end."""
     if record is None:
         return True
     if record.dagster_run.status not in FINISHED_STATUSES:
         return False
-    process = carrier(record.dagster_run)
+    process = recorded_process(record.dagster_run)
     if process is not None and was_here(record.dagster_run) and not process.is_alive:
         return True
     ended_ms = (record.end_time or record.update_timestamp.timestamp()) * 1000
@@ -130,7 +129,7 @@ def _has_ended(record: RunRecord | None, *, now_ms: int) -> bool:
 
 
 def _may_be_freed(record: RunRecord | None, *, process_must_be_gone: bool) -> bool:
-    process = None if record is None else carrier(record.dagster_run)
+    process = None if record is None else recorded_process(record.dagster_run)
     if record is None or process is None or not was_here(record.dagster_run):
         return not process_must_be_gone
     return not process.is_alive

@@ -17,7 +17,7 @@ _DATA_VERSION = "dagster/data_version"
 def rebuild_event(
     table: Table, lake: Lake, outcome: RebuildOutcome
 ) -> dg.AssetMaterialization | dg.AssetObservation:
-    """A materialization, which updates downstream tables; if no row changed, an observation."""
+    """A materialization, which updates downstream tables or, if no row changed, an observation."""
     metadata = {
         **table_metadata(table, assess(lake, table, outcome.facts)),
         "lakehouse/outcome": outcome.sentence,
@@ -29,7 +29,10 @@ def rebuild_event(
 
 
 def restore_event(table: Table, lake: Lake, sentence: str) -> dg.AssetObservation | None:
-    """An observation of a table whose archived rows were restored; downstream tables stay."""
+    """An observation of a table whose archived rows were restored. Does not update other tables.
+
+    `None` if the table does not exist.
+    """
     facts = lake.facts(table.key)
     if facts is None:
         return None

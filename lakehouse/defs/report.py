@@ -12,7 +12,7 @@ import dagster as dg
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.metrics.facts import DagsterRecords
 from lakehouse.core.text import count_of
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import report_key, table_key
 from lakehouse.defs.metadata.fleet import fleet_metadata
 from lakehouse.defs.sql_records import measured_records
@@ -21,7 +21,7 @@ from lakehouse.engine.lake import Lake
 
 
 def report_asset(
-    everything: Callable[[], tuple[Lake, Sequence[Table]]],
+    load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
     *,
     name: str = "daily",
     after: Sequence[dg.AssetKey] = (),
@@ -29,7 +29,8 @@ def report_asset(
     """The asset that writes the page of a lake.
 
     The asset runs every morning. The first run starts earlier, as soon as all assets in `after`
-    exist. `everything` returns the lake and its tables; only a run calls it.
+    exist. `load_lake` returns the lake and its tables. It is called in a run, never while
+    definitions are loaded.
     """
     key = report_key(name)
 
@@ -49,8 +50,8 @@ def report_asset(
         from lakehouse.engine.report.stored_pages import NEWEST, store_page
         from lakehouse.report.render_page import render_page
 
-        with dagster_words(context):
-            lake, tables = everything()
+        with errors_for_dagster(context):
+            lake, tables = load_lake()
             page = read_page(
                 lake,
                 {table.key: table for table in tables},
@@ -81,7 +82,7 @@ def _records(instance: dg.DagsterInstance) -> DagsterRecords | None:
 
 
 def _every_morning(after: Sequence[dg.AssetKey]) -> dg.AutomationCondition[Any]:
-    """Requests a run every morning, and the first one as soon as all assets in `after` exist."""
+    """Requests a run every morning, and the first run as soon as all assets in `after` exist."""
     condition = dg.AutomationCondition
     morning = condition.cron_tick_passed(REPORT_CRON)
     if not after:

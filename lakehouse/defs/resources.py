@@ -49,9 +49,8 @@ def lake_of(settings: Settings, resources: Mapping[str, Any], tables: Sequence[T
 
     The resource `s3`, if there is one, creates the lake's S3 clients.
     """
-    return open_lake(
-        settings, resources["s3"].get_client if "s3" in resources else None, tables=tables
-    )
+    make_client = resources["s3"].get_client if "s3" in resources else None
+    return open_lake(settings, make_client, tables=tables)
 
 
 def lake_resources(settings: Settings) -> dict[str, Any]:
@@ -76,12 +75,13 @@ def lake_resources(settings: Settings) -> dict[str, Any]:
 def spark_resource(settings: Settings) -> LazyPySparkResource:
     """A lazy Spark session that waits for a starting server and replaces a dead session.
 
-    Dagster's page shows the resource's configuration, so the configuration contains only Spark's
+    Dagster's UI shows the resource's configuration, so the configuration contains only Spark's
     address and no token. It contains no session id either, because each process gets its own
     session.
     """
 
-    # Dagster copies the resource for each run without private fields, so settings are in a closure.
+    # For each run, Dagster copies the resource without private fields, so a closure holds the
+    # settings.
     class LakeSpark(LazyPySparkResource):
         def _init_session(self) -> None:
             token = os.environ.get(TOKEN_VARIABLE)

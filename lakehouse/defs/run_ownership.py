@@ -1,11 +1,11 @@
 """Records in tags which process executes a run, and closes runs whose process is gone.
 
-Dagster does not check whether a run's process is alive. If the process is killed, the run would
-hold pools and slots, and block the sensors, for hours.
+Dagster does not check whether a run's process is alive. If the process was killed, the run would
+hold pool slots and block the sensors for hours.
 
 `python -m lakehouse.defs.run_ownership FOLDER` closes such runs in the Dagster instance of that
 folder; use it before Dagster starts there. With `--launched`, it closes all runs that Dagster
-launched; use it before their only code location starts.
+launched; use it before the only code location that executes them starts.
 """
 
 import os
@@ -21,16 +21,17 @@ from lakehouse.runtime.processes import Process, identify, process_space
 # Dagster's UI hides tags with this prefix. Source: dagster 1.13, dagster/_core/storage/tags.py,
 # HIDDEN_TAG_PREFIX
 _HIDDEN = ".dagster/lakehouse_"
-# Queued runs are not included, because the next daemon starts them.
-_CARRIED = [
+# The states of runs that may have a process. Queued runs have none: the next daemon starts them.
+_EXECUTED = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.STARTING,
     DagsterRunStatus.STARTED,
     DagsterRunStatus.CANCELING,
 ]
 
-# Longer than the gap between a failed step and its retry. The retry begins after at most a minute,
-# and needs time to start a process and a Spark session.
+# A run without a process is closed after this time without an event. It is longer than the gap
+# between a failed step and its retry: the retry begins after at most a minute, and needs time to
+# start a process and a Spark session.
 _SILENT_MS = 600_000
 
 
@@ -51,12 +52,12 @@ def process_tag(run_id: str) -> dict[str, str]:
     """
     process = identify(os.getpid())
     space = process_space()
-    tags = (
-        {}
-        if process is None
-        else {machine_tag("process"): f"{run_id} {process.pid} {process.born}"}
-    )
-    return tags if space is None else {**tags, machine_tag("process_space"): f"{run_id} {space}"}
+    tags = dict[str, str]()
+    if process is not None:
+        tags[machine_tag("process")] = f"{run_id} {process.pid} {process.born}"
+    if space is not None:
+        tags[machine_tag("process_space")] = f"{run_id} {space}"
+    return tags
 
 
 def repeated_by_person(tags: Mapping[str, str]) -> bool:
@@ -71,17 +72,17 @@ def asked_by_person(tags: Mapping[str, str]) -> bool:
     return not tags.keys() & {"dagster/sensor_name", "dagster/schedule_name"}
 
 
-def carrier(run: dg.DagsterRun) -> Process | None:
-    """The process that executes the run, alive or not; `None` if none is recorded."""
+def recorded_process(run: dg.DagsterRun) -> Process | None:
+    """The process that the run's tags record, alive or not; `None` if they record none."""
     run_id, _, rest = (read_tag(run.tags, "process") or "").partition(" ")
     pid, _, born = rest.partition(" ")
     return Process(pid=int(pid), born=born) if run_id == run.run_id else None
 
 
-def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> list[str]:
+def close_dead_runs(instance: dg.DagsterInstance, *, dagster_is_down: bool) -> list[str]:
     """Ends the runs whose process is gone, frees their pool slots, and returns their ids.
 
-    A run without a recorded process counts as dead only with `nothing_is_up`: otherwise, a running
+    A run without a recorded process counts as dead only with `dagster_is_down`, because a running
     Dagster may be starting it. Several machines may share records in a database; in this case, only
     runs whose process ran on this machine are ended.
     """
@@ -90,7 +91,7 @@ def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> lis
     def is_dead(run: dg.DagsterRun, process: Process | None) -> bool:
         if is_shared and not was_here(run):
             return False
-        return nothing_is_up if process is None else not process.is_alive
+        return dagster_is_down if process is None else not process.is_alive
 
     return _close(instance, is_dead)
 
@@ -109,21 +110,19 @@ def close_lost_runs(
 ) -> list[str]:
     """Ends runs whose process ran on this machine and is gone, and returns their ids.
 
-    Only runs of one asset in `keys` are ended, and runs of several of them in `job`, whose steps
-    share a process. A process on another or unknown machine is never considered dead. A run whose
-    step waits for a retry has no process either, so a run must also have been silent for a while.
+    Only runs of assets in `keys` are ended. A run of several assets must be a run of `job`, whose
+    steps share a process. A process on another or unknown machine is never considered dead. A run
+    whose step waits for a retry has no process either, so a run must also have been without an
+    event for `_SILENT_MS`.
     """
 
     def is_lost(run: dg.DagsterRun, process: Process | None) -> bool:
         selected = run.asset_selection or frozenset()
-        if (
-            not selected
-            or not selected <= keys
-            or (len(selected) > 1 and run.job_name != job)
-            or process is None
-            or not was_here(run)
-            or process.is_alive
-        ):
+        if not selected or not selected <= keys:
+            return False
+        if len(selected) > 1 and run.job_name != job:
+            return False
+        if process is None or not was_here(run) or process.is_alive:
             return False
         newest = instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
         return not newest or now_ms - newest[0].timestamp * 1000 >= _SILENT_MS
@@ -141,15 +140,13 @@ def _close(
     instance: dg.DagsterInstance, is_dead: Callable[[dg.DagsterRun, Process | None], bool]
 ) -> list[str]:
     closed: list[str] = []
-    for run in instance.get_runs(RunsFilter(statuses=_CARRIED)):
-        process = carrier(run)
+    for run in instance.get_runs(RunsFilter(statuses=_EXECUTED)):
+        process = recorded_process(run)
         if not is_dead(run, process):
             continue
-        reason = (
-            "no process had begun to execute it"
-            if process is None
-            else f"process {process.pid}, which executed the run, is gone"
-        )
+        reason = "no process had begun to execute it"
+        if process is not None:
+            reason = f"process {process.pid}, which executed the run, is gone"
         if run.status is DagsterRunStatus.CANCELING:
             instance.report_run_canceled(run, f"{reason}; the run was being canceled")
         else:
@@ -162,11 +159,10 @@ def _close(
 
 
 if __name__ == "__main__":
-    with dg.DagsterInstance.from_config(sys.argv[1]) as opened:
-        closed_ids = (
-            close_launched_runs(opened)
-            if "--launched" in sys.argv
-            else close_dead_runs(opened, nothing_is_up=True)
-        )
+    with dg.DagsterInstance.from_config(sys.argv[1]) as instance:
+        if "--launched" in sys.argv:
+            closed_ids = close_launched_runs(instance)
+        else:
+            closed_ids = close_dead_runs(instance, dagster_is_down=True)
         for closed_id in closed_ids:
             print(f"run {closed_id[:8]} was closed, because its process is gone", flush=True)

@@ -28,13 +28,15 @@ from lakehouse.core.metrics.facts import DagsterRecords
 from lakehouse.runtime.dagster_files import NEWEST_CHECKS, folder_bytes
 
 _BUSY_SECONDS = 30  # as long as Dagster itself waits for a writer
-# The sensors read the newest 20 observations of a table that other programs write
-# (`dagster_records.py`).
+# The runs of this many newest observations of each asset are kept, because the sensors may read 20
+# observations of a table that other programs write (`dagster_records.py`).
 _OBSERVATIONS = 20
-# How many events without a run are kept: about 3 hours of the ranking, which is reported at most
-# once a minute.
+# How many events without a run are kept per asset and kind: about 3 hours of the ranking, which is
+# reported at most once a minute.
 _EVENTS_WITHOUT_RUN = 200
-_VACUUM_BYTES = 32 * 2**20
+# A SQLite file is rewritten if more than this and more than half of its pages are free.
+_FREE_BYTES = 32 * 2**20
+# One statement deletes at most this many rows, so that Dagster's writers wait only briefly.
 _CHUNK = 500
 
 OpenConnection = Callable[[], Any]  # opens a `Connection` for a `with` block
@@ -109,7 +111,7 @@ class SqlRecords:
     def evaluations_before(self, kept: int) -> float | None:
         """The time (epoch seconds) before which evaluations can be deleted to keep `kept` of them.
 
-        `None` if there are no more than `kept`.
+        `None` if there are at most `kept` evaluations.
         """
         with self.schedules.connect() as schedules:
             created = schedules.scalar(_EVALUATIONS, {"kept": kept})
@@ -131,8 +133,8 @@ class SqlRecords:
         if self.in_files and (self._run_files / ".db").exists():
             databases.append(lambda: self.events.run_connection(""))
         for connect in databases:
-            with connect() as opened:
-                ids = _old_without_run(opened)
+            with connect() as connection:
+                ids = _old_without_run(connection)
             _delete(connect, _DELETE_TAGS, ids)
             _delete(connect, _DELETE_EVENTS, ids)
 
@@ -147,7 +149,7 @@ class SqlRecords:
                 (self._run_files / f"{run_id}{suffix}").unlink(missing_ok=True)
 
     def shrink(self) -> AbstractSet[str]:
-        """Rewrites SQLite files that are mostly free pages; returns the names of those that shrank.
+        """Rewrites SQLite files that are mostly free pages; returns the names of these files.
 
         Postgres shrinks its tables itself (autovacuum).
         """
@@ -163,11 +165,10 @@ class SqlRecords:
             with closing(
                 sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
             ) as database:
-                pages, free, size = (
-                    database.execute(f"PRAGMA {name}").fetchone()[0]
-                    for name in ("page_count", "freelist_count", "page_size")
-                )
-                if free * size > _VACUUM_BYTES and free > pages // 2:
+                page_count = database.execute("PRAGMA page_count").fetchone()[0]
+                free_count = database.execute("PRAGMA freelist_count").fetchone()[0]
+                page_bytes = database.execute("PRAGMA page_size").fetchone()[0]
+                if free_count * page_bytes > _FREE_BYTES and free_count > page_count // 2:
                     database.execute("VACUUM")
                     shrunk.add(path.name)
         return shrunk
@@ -205,7 +206,7 @@ def open_records(instance: dg.DagsterInstance) -> SqlRecords | None:
 
 @contextmanager
 def one_connection(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Lets the event log's queries in the block share one Postgres connection.
+    """In this block, the event log's queries share one Postgres connection.
 
     Outside of its web server, Dagster opens a connection for each query. The newest facts of 100
     tables took 5.3 s that way, and 0.9 s over one connection. With SQLite, nothing changes.
@@ -252,11 +253,11 @@ def _old_without_run(connection: Connection) -> list[int]:
 
 
 def _delete(connect: OpenConnection, statement: str, ids: Sequence[int | str]) -> None:
-    """Runs the statement for these ids in chunks, so that Dagster's writers wait only briefly."""
+    """Runs the statement for these ids, in chunks."""
     deletion = text(statement).bindparams(bindparam("ids", expanding=True))
     for start in range(0, len(ids), _CHUNK):
-        with connect() as opened:
-            opened.execute(deletion, {"ids": list(ids[start : start + _CHUNK])})
+        with connect() as connection:
+            connection.execute(deletion, {"ids": list(ids[start : start + _CHUNK])})
 
 
 def _ended_ms(end_time: float | None, updated: Any) -> int:

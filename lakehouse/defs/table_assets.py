@@ -15,7 +15,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.text import count_of, printable
 from lakehouse.defs.compaction import compact_after_write
 from lakehouse.defs.dagster_records import tag_as_read_nothing
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import hand_on
 from lakehouse.defs.keys import landing_key, pool_of, table_key
 from lakehouse.defs.metadata.runs import write_metadata
@@ -25,10 +25,12 @@ from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.table_health import assess
 
+# A warning names at most this many files that were set aside.
 _NAMED = 100
 # Source: dagster 1.13, dagster/_core/definitions/data_version.py
 _CODE_VERSION = "dagster/code_version"
-_AGAIN_CRON = "*/30 * * * *"
+# The times at which an asset whose run failed is requested again.
+_RETRY_CRON = "*/30 * * * *"
 
 
 def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.AssetsDefinition:
@@ -39,20 +41,22 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
     no table exists yet because nothing has landed, a run records nothing. Dagster shows that a
     transform has changed, but the change starts no run.
     """
-    hours = table.fresh_within_hours
+    deps = [table_key(source) for source in table.inputs]
+    if table.source:
+        deps = [landing_key(table.source)]
+    freshness_policy = None
+    if table.fresh_within_hours is not None:
+        window = timedelta(hours=table.fresh_within_hours)
+        freshness_policy = dg.FreshnessPolicy.time_window(fail_window=window)
 
     @dg.asset(
         key=table_key(table),
-        deps=[landing_key(table.source)]
-        if table.source
-        else [table_key(source) for source in table.inputs],
+        deps=deps,
         group_name=table.layer,
         kinds={"deltalake", "pyspark", table.layer},
         pool=pool_of(table),
         description=table.description or None,
-        freshness_policy=None
-        if hours is None
-        else dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=hours)),
+        freshness_policy=freshness_policy,
         automation_condition=follows_rows() if table.inputs else None,
         code_version=transform_code(table),
         metadata=declared_metadata(table, lake),
@@ -63,26 +67,26 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
     ) -> Iterator[dg.MaterializeResult[Any]]:
         from lakehouse.engine.ingest.write import write_table
 
-        with dagster_words(context):
+        with errors_for_dagster(context):
             session = open_session(context, spark)
-            evolved = _follow_declaration(lake, session, table, tables, context)
+            evolution = _follow_declaration(lake, session, table, tables, context)
             outcome = write_table(lake, session, table, tell=context.log.info)
-            facts, problem = compact_after_write(context, table, lake, spark, outcome)
+            facts, compaction_error = compact_after_write(context, table, lake, spark, outcome)
         _log_outcome(context, table, outcome)
         if outcome.reason is Reason.INPUTS_UNCHANGED:
             tag_as_read_nothing(context.instance, context.run.run_id, table)
         if facts is not None:
             assessed = assess(lake, table, facts)
             hand_on(context.run.run_id, table, assessed)
-            metadata = {**table_metadata(table, assessed), **write_metadata(outcome), **evolved}
+            metadata = {**table_metadata(table, assessed), **write_metadata(outcome), **evolution}
             yield dg.MaterializeResult(
                 metadata=metadata,
                 data_version=dg.DataVersion(data_version(facts)),
                 tags=code_tags(outcome),
             )
-        if problem is not None:
-            with dagster_words(context):
-                raise problem
+        if compaction_error is not None:
+            with errors_for_dagster(context):
+                raise compaction_error
 
     return write
 
@@ -107,7 +111,10 @@ def _follow_declaration(
 def automation_sensor(
     keys: Sequence[dg.AssetKey], *, name: str = "automation_sensor"
 ) -> dg.AutomationConditionSensorDefinition:
-    """Requests runs by the conditions of these assets. Dagster's own sensor is off by default."""
+    """Requests runs by the automation conditions of these assets.
+
+    Dagster's own sensor for conditions is off by default.
+    """
     return dg.AutomationConditionSensorDefinition(
         name=name,
         target=dg.AssetSelection.assets(*keys),
@@ -132,7 +139,7 @@ def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
         & ~condition.executed_with_root_target()
     )
     any_rows_changed = condition.any_deps_match(changed | condition.will_be_requested())
-    failed = condition.cron_tick_passed(_AGAIN_CRON) & condition.execution_failed()
+    failed = condition.cron_tick_passed(_RETRY_CRON) & condition.execution_failed()
     trigger = (
         condition.newly_missing() | any_rows_changed | (~any_rows_changed).newly_true() | failed
     )
@@ -159,11 +166,9 @@ def data_version(facts: TableFacts) -> str:
         if each.changed_data and not keeps_rows(each) and not moves_rows(each)
     ]
     changes = changes or list(commits[:1])
-    return (
-        f"{changes[-1].version}@{changes[-1].committed_ms}"
-        if changes
-        else str(facts.snapshot.version)
-    )
+    if not changes:
+        return str(facts.snapshot.version)
+    return f"{changes[-1].version}@{changes[-1].committed_ms}"
 
 
 def code_tags(outcome: WriteOutcome) -> dict[str, str]:
@@ -178,22 +183,15 @@ def code_tags(outcome: WriteOutcome) -> dict[str, str]:
 
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
     """The landed files that were not read, each with its reason; a long list is cut."""
-    named = [
-        printable(f"{aside.name} ({aside.size_bytes} bytes): {aside.why}")
-        for aside in files[:_NAMED]
-    ]
-    more = (
-        [
-            (
-                f"and {len(files) - _NAMED} more; all are named in the manifests below "
-                f"_lakehouse/ingest/{table.key}"
-            )
-        ]
-        if len(files) > _NAMED
-        else []
-    )
-    heading = f"{table.key}: set aside {count_of(len(files), 'landed file')}"
-    return "\n".join([heading, *named, *more])
+    lines = [f"{table.key}: set aside {count_of(len(files), 'landed file')}"]
+    for file in files[:_NAMED]:
+        lines.append(printable(f"{file.name} ({file.size_bytes} bytes): {file.why}"))
+    if len(files) > _NAMED:
+        lines.append(
+            f"and {len(files) - _NAMED} more; all are named in the manifests below "
+            f"_lakehouse/ingest/{table.key}"
+        )
+    return "\n".join(lines)
 
 
 def _log_outcome(context: dg.AssetExecutionContext, table: Table, outcome: WriteOutcome) -> None:

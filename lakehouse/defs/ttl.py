@@ -13,7 +13,7 @@ import dagster as dg
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.ttl.outcome import TtlOutcome
 from lakehouse.defs.compaction import report_table
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import pool_of, table_key, ttl_key
 from lakehouse.defs.metadata.runs import figures_table
 from lakehouse.defs.metadata.table import Metadata
@@ -31,7 +31,7 @@ class TtlConfig(dg.Config):
 
 def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
     """The asset that deletes a table's expired rows."""
-    condition = dg.AutomationCondition
+    tick = dg.AutomationCondition.cron_tick_passed(TTL_CRON)
 
     @dg.asset(
         key=ttl_key(table),
@@ -42,7 +42,7 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         pool=pool_of(table),
         output_required=False,
         required_resource_keys={resource},
-        automation_condition=condition.cron_tick_passed(TTL_CRON) & ~condition.in_progress(),
+        automation_condition=tick & ~dg.AutomationCondition.in_progress(),
         description=f"Deletes the expired rows of {table.key}. Downstream tables keep their rows.",
     )
     def ttl(
@@ -51,17 +51,20 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         from lakehouse.engine.adoption.find_tables import is_table
         from lakehouse.engine.ttl.run import run
 
-        with dagster_words(context):
+        with errors_for_dagster(context):
             if not is_table(lake.store, table.key) and lake.facts(table.key) is None:
-                context.log.info(f"{table.key}: there is no table yet")
+                context.log.info(
+                    f"ttl run of {table.key}: skipped, because the table has not been written yet"
+                )
                 return
-            skipped = "" if config.anyway else skip_reason(context, lake, table, "ttl run")
-            if skipped:
-                context.log.info(skipped)
+            reason = "" if config.anyway else skip_reason(context, lake, table, "ttl run")
+            if reason:
+                context.log.info(reason)
                 return
             session = partial(open_session, context, getattr(context.resources, resource))
             outcome = run(lake, session, table, owner=f"run {context.run.run_id}")
-        if outcome.commits and (facts := lake.facts(table.key)) is not None:
+        facts = lake.facts(table.key) if outcome.commits else None
+        if facts is not None:
             report_table(context, table, lake, facts)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=_metadata(outcome))
@@ -71,12 +74,14 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
 
 def _metadata(outcome: TtlOutcome) -> Metadata:
     plan = outcome.plan
-    return {
+    metadata: Metadata = {
         "lakehouse/outcome": plan.sentence,
         "lakehouse/reason": plan.reason.name,
         "lakehouse/rows_deleted": outcome.deleted_rows or 0,
         "lakehouse/seconds": round(outcome.seconds, 3),
         "lakehouse/account": figures_table(outcome.figures),
         "lakehouse/ttl": dg.MetadataValue.json(outcome.as_json()),
-        **({"lakehouse/notes": "\n".join(plan.notes)} if plan.notes else {}),
     }
+    if plan.notes:
+        metadata["lakehouse/notes"] = "\n".join(plan.notes)
+    return metadata

@@ -3,10 +3,10 @@
 The times of scheduled compactions are declared per table (`Scheduled.cron`).
 """
 
-# The inventory of a lake, and the vacuums of `maintain`, which has no inventory, run at this time:
-# nightly loads are over, and the loads of the day have not begun.
+# The inventory of a lake runs at this time, and so do the vacuums of `maintain`, which has no
+# inventory. By then, nightly loads are over, and the loads of the day have not begun.
 NIGHTLY_CRON = "0 5 * * *"
-# The retention deletes Dagster's own records, which grow by about 2 GB a day.
+# `maintenance/records` deletes Dagster's old records, which grow by about 2 GB a day.
 RECORDS_CRON = "*/30 * * * *"
 # The morning page is written an hour after the inventory. By then, the vacuums that the inventory
 # requests are usually over.

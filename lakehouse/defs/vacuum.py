@@ -1,8 +1,9 @@
 """One vacuum asset per table, downstream of the inventory.
 
 A new inventory requests the vacuums of all tables in one run. With `Vacuum(after_compaction=True)`,
-a compaction also requests the vacuum of its table. A vacuum depends on these assets only, and not
-on its table, for the same reason as a compaction (`compaction.py`).
+a compaction also requests the vacuum of its table. A vacuum asset depends only on the inventory
+and, with `after_compaction`, on the compaction. A dependency on the table would make Dagster show
+"Unsynced" after each write (see `compaction.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.journal_records import FAILED_NAMED, VacuumRecord
 from lakehouse.core.text import count_of
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
 from lakehouse.defs.metadata.runs import vacuum_metadata
 from lakehouse.defs.resources import open_session
@@ -30,7 +31,8 @@ DELETED = "deleted"
 # Dagster's tag of the runs that an automation condition requested. Source: dagster 1.13,
 # dagster/_core/storage/tags.py
 _AUTOMATION_TAG = "dagster/from_automation_condition"
-_FACTS: dict[tuple[str, str], "LakeFacts"] = {}  # key: run id and root of the lake
+# The facts that the vacuums of a run share, by run id and root of the lake.
+_FACTS: dict[tuple[str, str], "LakeFacts"] = {}
 
 
 class VacuumConfig(dg.Config):
@@ -47,7 +49,7 @@ class VacuumConfig(dg.Config):
 def vacuum_asset(
     table: Table,
     lake: Lake,
-    everything: Callable[[], tuple[Lake, Sequence[Table]]],
+    load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
     *,
     cron: str = "",
     resource: str = "spark",
@@ -55,8 +57,9 @@ def vacuum_asset(
     """The asset that vacuums a table.
 
     The asset runs after each inventory. Without an inventory asset, it runs at the times of `cron`
-    (UTC). `resource` is the key of the resource that opens its Spark session. `everything` returns
-    the lake and all tables that may borrow files of this table; only a run calls it.
+    (UTC). `resource` is the key of the resource that opens its Spark session. `load_lake` returns
+    the lake and all its tables, because other tables may read files of this table (shallow clones).
+    It is called in a run, never while definitions are loaded.
     """
     triggers = [] if cron else [inventory_key(lake)]
     if table.vacuum.after_compaction:
@@ -83,18 +86,18 @@ def vacuum_asset(
         from lakehouse.engine.vacuum.run import vacuum as vacuum_table
 
         session = partial(open_session, context, getattr(context.resources, resource))
-        with dagster_words(context):
-            facts = _facts_of_run(context, lake, everything)
-            skipped = _why_skipped(context, facts, table, anyway=config.anyway)
-            if skipped:
-                context.log.info(skipped)
+        with errors_for_dagster(context):
+            facts = _facts_of_run(context, lake, load_lake)
+            reason = _vacuum_skip_reason(context, facts, table, anyway=config.anyway)
+            if reason:
+                context.log.info(reason)
                 yield _deleted(table, _last_vacuum(lake, table))
                 return
             outcome = vacuum_table(
                 facts,
                 session,
                 table,
-                mode=config.mode or None,  # type: ignore[arg-type]  # it refuses other values
+                mode=config.mode or None,  # type: ignore[arg-type]  # unknown modes are refused
                 owner=f"run {context.run.run_id}",
             )
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
@@ -107,40 +110,39 @@ def vacuum_asset(
 def _facts_of_run(
     context: dg.AssetExecutionContext,
     lake: Lake,
-    everything: Callable[[], tuple[Lake, Sequence[Table]]],
+    load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
 ) -> "LakeFacts":
     """The lake's facts, which the vacuums of one run share. Facts of other runs are dropped."""
     from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
     key = (context.run.run_id, lake.settings.root)
     if key not in _FACTS:
-        opened, declared = everything()
-        chosen = context.run.asset_selection
-        for earlier in [each for each in _FACTS if each[0] != context.run.run_id]:
-            del _FACTS[earlier]
-        _FACTS[key] = LakeFacts(
-            opened,
-            declared,
-            wanted={
-                table.key for table in declared if chosen is None or vacuum_key(table) in chosen
-            },
-        )
+        whole_lake, declared = load_lake()
+        selection = context.run.asset_selection
+        selected = [
+            table for table in declared if selection is None or vacuum_key(table) in selection
+        ]
+        for old_key in [each for each in _FACTS if each[0] != context.run.run_id]:
+            del _FACTS[old_key]
+        _FACTS[key] = LakeFacts(whole_lake, declared, wanted={table.key for table in selected})
     return _FACTS[key]
 
 
-def _why_skipped(
+def _vacuum_skip_reason(
     context: dg.AssetExecutionContext, facts: "LakeFacts", table: Table, *, anyway: bool
 ) -> str:
     if facts.log(table.key) is None:
-        return f"{table.key}: there is no table yet"
+        return f"vacuum of {table.key}: skipped, because the table has not been written yet"
     return "" if anyway else skip_reason(context, facts.lake, table, "vacuum")
 
 
 def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, command: str) -> str:
-    """Why a run that Dagster requested skips a paused table; empty if the table is not paused.
+    """The reason to skip an automated run, or an empty string.
+
+    A table is skipped if it is paused or, for a vacuum, if its declaration opts out.
 
     Raises:
-        Refused: the table is paused, and a person requested the run.
+        Refused: the same, if a person requested the run.
     """
     try:
         refuse_upkeep(lake, table, command)
@@ -159,18 +161,19 @@ def _last_vacuum(lake: Lake, table: Table) -> VacuumRecord | None:
 def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[dg.AssetKey]:
     """Requests a run after an update of any trigger, and at the times of `cron`, if given.
 
-    This is Dagster's `eager`, limited to the triggers. A write to the table is not a trigger,
-    because the files that the write replaces are still within the retention. A trigger that was
-    never materialized does not delay a vacuum. An example is the compaction of a table that needs
-    no compaction.
+    This is Dagster's `eager`, limited to the triggers. A write to the table is not a trigger: the
+    files it replaces cannot be deleted before the retention ends. A trigger that was never
+    materialized does not block the vacuum, for example the compaction asset of a table that has
+    never needed a compaction.
     """
-    condition = dg.AutomationCondition
-    eager = condition.eager().without(~condition.any_deps_missing())
-    follows = eager.allow(dg.AssetSelection.assets(*triggers)).with_label("follows_inventory")
+    eager = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
+    follows = eager.allow(dg.AssetSelection.assets(*triggers)).with_label("follows_triggers")
     if not cron:
         return follows
-    clock = condition.cron_tick_passed(cron) & ~condition.in_progress()
-    return clock | follows if triggers else clock
+    tick = dg.AutomationCondition.cron_tick_passed(cron) & ~dg.AutomationCondition.in_progress()
+    if not triggers:
+        return tick
+    return tick | follows
 
 
 def _check_spec(table: Table) -> dg.AssetCheckSpec:
@@ -183,15 +186,19 @@ def _check_spec(table: Table) -> dg.AssetCheckSpec:
 
 def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:
     """The result of the check: whether the last vacuum deleted all files of its plan."""
-    failed = [] if record is None else [f"{name}: {why}" for name, why in record.failed.items()]
-    or_more = " or more" if len(failed) == FAILED_NAMED else ""
+    errors = {} if record is None else record.failed
+    description = "no deletion failed"
+    if errors:
+        name, error = next(iter(errors.items()))
+        or_more = " or more" if len(errors) == FAILED_NAMED else ""
+        description = (
+            f"{count_of(len(errors), 'file')}{or_more} could not be deleted, for example "
+            f"{name}: {error}"
+        )
     return dg.AssetCheckResult(
         asset_key=vacuum_key(table),
         check_name=DELETED,
-        passed=not failed,
-        description=f"{count_of(len(failed), 'file')}{or_more} could not be deleted, for example "
-        f"{failed[0]}"
-        if failed
-        else "no deletion failed",
-        metadata={"failed": len(failed)},
+        passed=not errors,
+        description=description,
+        metadata={"failed": len(errors)},
     )

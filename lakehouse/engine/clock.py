@@ -1,4 +1,4 @@
-"""The only module that reads the clock. Functions in core get the time as an argument."""
+"""The clock, and pauses. Functions in core get the time as an argument."""
 
 import random
 import time
@@ -9,8 +9,9 @@ from lakehouse.core.errors import Refused
 if TYPE_CHECKING:
     from lakehouse.engine.lake import Lake
 
+# The store's modification time of this file shows the storage's time.
 _CLOCK = "_lakehouse/clock"
-_CLOCK_OFF_MS = 300_000
+_MAX_DIFFERENCE_MS = 300_000
 
 
 def now_ms() -> int:
@@ -26,16 +27,18 @@ def pause_about(seconds: float) -> None:
 def check_clock(lake: "Lake", table_key: str) -> None:
     """Refuses if this machine's clock and the storage's clock differ by more than five minutes.
 
-    By one clock, a file may be past the retention, but not by the other clock. For a table in a
-    bucket outside the lake, this bucket's clock (the date of a response) is checked, too.
+    Otherwise, a file could be past the retention by one clock, but not by the other. For a table in
+    a bucket outside the lake, this bucket's clock (the date of a response) is checked, too.
     """
     lake.store.put(_CLOCK, b"")
     stored = lake.store.stat(_CLOCK)
-    times_ms = (stored.modified_ms if stored else None, lake.clock_ms(table_key))
-    off_ms = max((now_ms() - ms for ms in times_ms if ms is not None), key=abs, default=0)
-    if abs(off_ms) > _CLOCK_OFF_MS:
+    lake_ms = None if stored is None else stored.modified_ms
+    table_ms = lake.clock_ms(table_key)
+    differences_ms = [abs(now_ms() - ms) for ms in (lake_ms, table_ms) if ms is not None]
+    difference_ms = max(differences_ms, default=0)
+    if difference_ms > _MAX_DIFFERENCE_MS:
         raise Refused(
             f"{table_key}: this machine's clock and the storage's clock differ by "
-            f"{abs(off_ms) / 1_000:.0f} s (limit {_CLOCK_OFF_MS / 1_000:.0f} s). Synchronize this "
-            "machine's clock with a time server, then try again"
+            f"{difference_ms / 1_000:.0f} s (limit {_MAX_DIFFERENCE_MS / 1_000:.0f} s). "
+            "Synchronize this machine's clock with a time server, then try again"
         )

@@ -1,27 +1,27 @@
-"""Refuses writes that could lose a commit, of a second Spark driver or of another program.
+"""Refuses writes that could overwrite a commit of another Spark driver or of another program.
 
 Conditional commits never overwrite another commit. If Spark's commits are conditional, any number
-of drivers and homes may write to a lake. Otherwise, only one driver may write:
+of drivers may write to a lake. Otherwise, only one driver may write:
 
-1. The first driver that writes to a lake records itself as the owner. The record contains the home,
-   or the address of the Spark Connect server in the settings, and whether the driver's commits are
-   conditional.
+1. The first driver that writes to a lake records itself as the owner. The record contains the home
+   (LAKEHOUSE_HOME), or the address of the Spark Connect server in the settings, and whether the
+   driver's commits are conditional.
 2. Each writing process compares its own driver with this record once, before its first statement.
    Reading a table needs no record.
 3. If an exclusive owner has moved or stopped for good, `lakehouse server take-over` replaces the
    record.
-4. A table that other programs write is checked before each operation: the table must not belong to
+4. A table that other programs write is checked before each operation: the table must not be inside
    another lake, and our commits must not be able to overwrite commits of the other programs.
 
 **Safety properties** (tests in `test_commit_safety.py`, `test_foreign_tables.py`)
-- If several drivers claim a new lake at the same time, only one succeeds, because the record is
-  written only if there is none.
+- If several drivers claim a new lake at the same time, only one becomes the owner, because the
+  record is written only if it does not exist.
 - A driver without conditional commits is refused if another driver may write. A driver with
-  conditional commits is refused if the owner's commits are not conditional.
+  conditional commits is refused if the owner is another driver without conditional commits.
 - A copy of a home on another machine counts as a different home, even at the same path, because
   both homes could start a server.
-- While the record cannot be read, no driver may write.
-- Only one lake maintains a table: the lake that contains the table.
+- While the record cannot be read, no driver may begin to write.
+- A table inside a lake is maintained by this lake only.
 - Nothing is committed to a table if the commit could overwrite a commit of another writer.
 
 Source: Delta's log stores for disk and S3A are safe within one JVM. Two JVMs can lose acknowledged
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 RECORD = "_lakehouse/owner.json"
 _IDENTITY = "identity"
-# In many containers, this file is absent or empty; there, the home's identity makes the difference.
+# In many containers, this file is absent or empty. There, only their random ids tell homes apart.
 # The content is confidential, so only a hash of it is shown. Source: machine-id(5)
 _MACHINE_ID = Path("/etc/machine-id")
 _LOOPBACK = ("localhost", "::1", "0.0.0.0")  # noqa: S104  # nothing is bound here
@@ -105,27 +105,27 @@ def claim(lake: Lake, *, asked: str) -> None:
     driver = _driver_of(lake.settings)
     if (lake.settings.root, driver) in _claimed:
         return
-    mine = _new_record(lake)
+    writer = _new_record(lake)
     owner = owner_of(lake)
     if owner is None:
-        lake.store.put_if_absent(RECORD, _encoded(mine))
+        lake.store.put_if_absent(RECORD, _encoded(writer))
         owner = owner_of(lake)
-    if owner is None or not _may_write(mine, owner):
+    if owner is None or not _may_write(writer, owner):
         holder = owner.sentence if owner else "another driver, which has removed its record"
+        addition = "" if writer.conditional else ", whose commits are not conditional"
         raise Refused(
-            f"{asked}: the lake {lake.settings.root} belongs to {holder}; this is {mine.driver}"
-            f"{'' if mine.conditional else ', whose commits are not conditional'}. If both "
-            "wrote to a table, commits could be lost. To write with this driver, first stop the "
-            "other driver for good, then run: lakehouse server take-over"
+            f"{asked}: the lake {lake.settings.root} belongs to {holder}; this is {writer.driver}"
+            f"{addition}. If both wrote to a table, commits could be lost. To write with this "
+            "driver, first stop the other driver for good, then run: lakehouse server take-over"
         )
-    if mine.conditional and not owner.conditional:
-        lake.store.put(RECORD, _encoded(mine))
+    if writer.conditional and not owner.conditional:
+        lake.store.put(RECORD, _encoded(writer))
     _claimed.add((lake.settings.root, driver))
 
 
-def _may_write(mine: Owner, owner: Owner) -> bool:
-    """Whether a driver may write to a lake with this owner."""
-    return mine.conditional if owner.conditional else mine.driver == owner.driver
+def _may_write(writer: Owner, owner: Owner) -> bool:
+    """Whether the driver `writer` may write to a lake of `owner`."""
+    return writer.conditional if owner.conditional else writer.driver == owner.driver
 
 
 def owner_of(lake: Lake) -> Owner | None:
@@ -151,27 +151,27 @@ def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
         Refused: the Spark Connect server of the previous owner runs on this machine.
     """
     try:
-        before = owner_of(lake)
+        previous = owner_of(lake)
     except Broken:
-        before = None
-    mine = _new_record(lake)
+        previous = None
+    new = _new_record(lake)
     if (
-        before is not None
-        and not (before.conditional and mine.conditional)
-        and before.driver != mine.driver
-        and before.machine == mine.machine
-        and before.home != mine.home
+        previous is not None
+        and not (previous.conditional and new.conditional)
+        and previous.driver != new.driver
+        and previous.machine == new.machine
+        and previous.home != new.home
     ):
-        pid = status(replace(lake.settings, home=Path(before.home))).pid
+        pid = status(replace(lake.settings, home=Path(previous.home))).pid
         if pid is not None:
             raise Refused(
-                f"take-over of {lake.settings.root}: the Spark Connect server of {before.driver} "
+                f"take-over of {lake.settings.root}: the Spark Connect server of {previous.driver} "
                 f"runs on this machine as process {pid}. First stop that server: press Ctrl-C "
                 "where lakehouse up runs, or use "
-                f"LAKEHOUSE_HOME={before.home} lakehouse server stop"
+                f"LAKEHOUSE_HOME={previous.home} lakehouse server stop"
             )
-    lake.store.put(RECORD, _encoded(mine))
-    return mine, before
+    lake.store.put(RECORD, _encoded(new))
+    return new, previous
 
 
 def spark_commits_conditionally(lake: Lake, table_key: str | None = None) -> bool:
@@ -271,7 +271,7 @@ def _new_record(lake: Lake) -> Owner:
 
 
 def _driver_of(settings: Settings) -> str:
-    """The driver in the settings: a Connect server, or a home, for all drivers that it starts."""
+    """The driver in the settings: a Connect server, or the home with all drivers that it starts."""
     if not settings.spark.startswith("sc://"):
         home = os.path.realpath(settings.home)
         return f"the home {home} (id {_identity(settings)}, machine {_machine()})"

@@ -1,4 +1,4 @@
-"""The tables of a lake: declared in the tables package, or adopted."""
+"""The tables of a lake: from the tables package, the file of adopted tables, and `maintain`."""
 
 import importlib
 import pkgutil
@@ -17,19 +17,21 @@ from lakehouse.runtime.extras import is_installed
 
 
 def declared_tables(settings: Settings) -> dict[str, Table]:
-    """All tables by key: declared tables, each after its inputs, then those in the adopted file.
+    """All tables by key: declared tables, each after its inputs, then adopted tables.
 
     Raises:
-        Refused: a module or the file cannot be read or is invalid, a key is both declared and
-            adopted, or two tables share files (see `checked`).
+        Refused: a module or the file of adopted tables cannot be read or is invalid, a key is both
+            declared and adopted, or two tables share files (see `checked`).
     """
     is_demo_without_spark = settings.tables == "lakehouse.tables" and not is_installed("pyspark")
     has_package = settings.tables != NO_TABLES and not is_demo_without_spark
     declared = module_tables(table_modules(settings.tables)) if has_package else {}
     adopted = adopted_tables(settings)
-    if both := [key for key in adopted if key in declared]:
+    shared_keys = [key for key in adopted if key in declared]
+    if shared_keys:
         raise Refused(
-            f"{settings.adopted}: {both[0]} is also declared in {settings.tables}. Use another key."
+            f"{settings.adopted}: {shared_keys[0]} is also declared in {settings.tables}. "
+            "Use another key."
         )
     try:
         tables = checked({**declared, **adopted}, settings)
@@ -41,7 +43,7 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
 
 
 def address_of(table: Table, settings: Settings) -> str:
-    """The address of a table: of an adopted table as declared, else a folder of the lake."""
+    """The address of a table: the declared address if it is adopted, else a folder of the lake."""
     return table.write.uri if isinstance(table.write, Adopted) else f"{settings.root}/{table.key}"
 
 
@@ -53,38 +55,37 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
             folder, so that a vacuum of the outer table would delete files of the inner table; or an
             adopted table is inside the lake, but not in the folder that its key names.
     """
-    places = {
+    addresses = {
         key: real_address(table.write.uri)
         for key, table in tables.items()
         if isinstance(table.write, Adopted)
     }
-    if not places:
+    if not addresses:
         return tables
     root = real_address(settings.root)
-    for key, place in places.items():
-        if tables[key].archive is not None and place.startswith("s3:") and not settings.on_s3:
+    for key, address in addresses.items():
+        if tables[key].archive is not None and address.startswith("s3:") and not settings.on_s3:
             raise Refused(
                 f"the archive of {key}, a table on S3, would be on this machine's disk, in"
                 f" {settings.root}. Set LAKEHOUSE_ROOT to an address on S3 (s3://…)"
             )
-        if place != f"{root}/{key}" and (
-            place == root or is_inside(place, root) or is_inside(root, place)
-        ):
+        overlaps = address == root or is_inside(address, root) or is_inside(root, address)
+        if overlaps and address != f"{root}/{key}":
             raise Refused(
-                f"adopted table {key} is at {place}, in the lake {root}. Either use the table's"
+                f"adopted table {key} is at {address}, in the lake {root}. Either use the table's"
                 " path below the lake as its key, or adopt a table outside the lake."
             )
-    by_place = {place: key for key, place in places.items()}
-    for key, place in places.items():
-        if by_place[place] != key:
+    key_at = {address: key for key, address in addresses.items()}
+    for key, address in addresses.items():
+        if key_at[address] != key:
             raise Refused(
-                f"adopted tables {key} and {by_place[place]} are both at {place}. Use one"
+                f"adopted tables {key} and {key_at[address]} are both at {address}. Use one"
                 " key per table."
             )
-        outer = [by_place[folder] for folder in folders_above(place) if folder in by_place]
+        outer = [key_at[folder] for folder in folders_above(address) if folder in key_at]
         if outer:
             raise Refused(
-                f"adopted table {key} is at {place}, in the folder of the table {outer[0]}. Adopt"
+                f"adopted table {key} is at {address}, in the folder of the table {outer[0]}. Adopt"
                 " only one of the two tables, or move one of them to another folder."
             )
     return tables
@@ -114,16 +115,18 @@ def other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]
             shares files with a known table.
     """
     by_key = {table.key: table for table in known}
-    places = {real_address(address_of(table, settings)) for table in by_key.values()}
+    addresses = {real_address(address_of(table, settings)) for table in by_key.values()}
     others = {
         key: table
         for key, table in adopted_tables(settings).items()
-        if real_address(address_of(table, settings)) not in places
+        if real_address(address_of(table, settings)) not in addresses
     }
-    if both := [key for key in others if key in by_key]:
+    shared_keys = [key for key in others if key in by_key]
+    if shared_keys:
+        key = shared_keys[0]
         raise Refused(
-            f"{settings.adopted}: maintain already uses the key {both[0]}, for "
-            f"{address_of(by_key[both[0]], settings)}. Use another key"
+            f"{settings.adopted}: maintain already uses the key {key}, for "
+            f"{address_of(by_key[key], settings)}. Use another key"
         )
     try:
         checked({**by_key, **others}, settings)
@@ -135,24 +138,28 @@ def other_adopted(known: Iterable[Table], settings: Settings) -> Iterable[Table]
 def with_maintained(
     declared: Mapping[str, Table], maintained: Mapping[str, Table], settings: Settings
 ) -> dict[str, Table]:
-    """The declared tables and the tables of `maintain`. The latter take precedence.
+    """The declared tables and the tables of `maintain`.
+
+    If a declared table is at the address of a table of `maintain`, it is omitted.
 
     Raises:
         Refused: both use the same key for different tables, or two tables share files.
     """
     if not maintained:
         return {**declared}
-    places = {real_address(address_of(table, settings)) for table in maintained.values()}
+    addresses = {real_address(address_of(table, settings)) for table in maintained.values()}
     others = {
         key: table
         for key, table in declared.items()
-        if real_address(address_of(table, settings)) not in places
+        if real_address(address_of(table, settings)) not in addresses
     }
-    if both := [key for key in others if key in maintained]:
+    shared_keys = [key for key in others if key in maintained]
+    if shared_keys:
+        key = shared_keys[0]
         raise Refused(
-            f"maintain already uses the key {both[0]}, for "
-            f"{address_of(maintained[both[0]], settings)}; {settings.adopted} or {settings.tables} "
-            f"uses the same key for {address_of(others[both[0]], settings)}. Use another key"
+            f"maintain already uses the key {key}, for "
+            f"{address_of(maintained[key], settings)}; {settings.adopted} or {settings.tables} "
+            f"uses the same key for {address_of(others[key], settings)}. Use another key"
         )
     return checked({**others, **with_own_prices(dict(maintained), settings)}, settings)
 
@@ -161,8 +168,9 @@ def table_modules(package: str) -> Iterator[ModuleType]:
     """The tables package and all modules below it."""
     root = _import(package)
     yield root
-    for found in pkgutil.walk_packages(getattr(root, "__path__", []), prefix=f"{package}."):
-        yield _import(found.name)
+    folders = getattr(root, "__path__", [])
+    for module_info in pkgutil.walk_packages(folders, prefix=f"{package}."):
+        yield _import(module_info.name)
 
 
 def _import(name: str) -> ModuleType:
@@ -206,8 +214,10 @@ def module_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
 
 def _check_shared_landings(tables: dict[str, Table]) -> None:
     """Refuses `after_load` other than "keep" if another table also reads the files."""
-    landed = [(key, each.source) for key, each in sorted(tables.items()) if each.source is not None]
-    for (key, source), (other_key, other) in permutations(landed, 2):
+    sources = [
+        (key, each.source) for key, each in sorted(tables.items()) if each.source is not None
+    ]
+    for (key, source), (other_key, other) in permutations(sources, 2):
         overlaps = source.prefix.startswith(other.prefix) or other.prefix.startswith(source.prefix)
         if overlaps and source.after_load != "keep":
             raise Refused(
@@ -217,17 +227,16 @@ def _check_shared_landings(tables: dict[str, Table]) -> None:
             )
 
 
-def _add_after_inputs(
-    wanted: Table, *, tables: dict[str, Table], ordered: dict[str, Table]
-) -> None:
-    if wanted.key in ordered:
+def _add_after_inputs(table: Table, *, tables: dict[str, Table], ordered: dict[str, Table]) -> None:
+    """Adds a table to `ordered`, after all its inputs."""
+    if table.key in ordered:
         return
-    for source in wanted.inputs:
+    for source in table.inputs:
         if tables.get(source.key) is not source:
             if source.key in tables:
                 problem = "is not the table declared with that key. Declare each table once."
             else:
                 problem = "is in no module of the tables package. Import its module there."
-            raise Refused(f"Table {wanted.key}: its input {source.key} {problem}")
+            raise Refused(f"Table {table.key}: its input {source.key} {problem}")
         _add_after_inputs(source, tables=tables, ordered=ordered)
-    ordered[wanted.key] = wanted
+    ordered[table.key] = table

@@ -20,7 +20,7 @@ def open_with_deltalake(lake: Lake, key: str, *, version: int | None = None) -> 
     """A table at its newest version, or at `version`, as deltalake reads it.
 
     deltalake decodes an address twice (delta-rs 1.6.6: for the folder `a%20b`, it opens `a b`). So
-    it may open a wrong table or find no table: compare the table's id.
+    it may open a wrong table, or find no table. The caller must compare the table's id.
 
     Raises:
         DeltaError: deltalake finds no table at the address, or cannot read the table.
@@ -79,8 +79,9 @@ def protocol_and_metadata(lake: Lake, snapshot: Snapshot) -> list[dict[str, Any]
 def with_due_checkpoint(lake: Lake, facts: TableFacts) -> TableFacts:
     """Writes a checkpoint if Delta's interval requires one; returns the table's current facts.
 
-    After their own commits, Spark and deltalake write checkpoints themselves. If the checkpoint
-    fails, the table is unchanged, and the table's health shows the log's length.
+    Call it after a commit of this program's own. Spark and deltalake write checkpoints after their
+    commits themselves. If the checkpoint fails, the facts are returned unchanged, and the table's
+    health shows the length of the log.
     """
     snapshot = facts.snapshot
     if snapshot.log.commit_count < checkpoint_interval(snapshot.properties):
@@ -95,8 +96,8 @@ def with_due_checkpoint(lake: Lake, facts: TableFacts) -> TableFacts:
 def panics_translated(asked: str) -> Iterator[None]:
     """Raises `Broken` for a panic in deltalake; `asked` names the operation.
 
-    A panic is no `Exception`, so error handlers would not catch it: a compaction that has committed
-    would be reported as failed.
+    A panic is not an `Exception`, so error handlers would not catch it, and a compaction that has
+    committed would be reported as failed.
     """
     try:
         yield

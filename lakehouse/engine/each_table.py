@@ -36,13 +36,13 @@ class Found(Generic[FoundValue]):
 def for_each_table(
     tables: Sequence[Table], operation: Callable[[Table], FoundValue | None]
 ) -> list[Found[FoundValue]]:
-    """Calls `operation` for each table; returns the results or errors in order."""
+    """Calls `operation` for each table; returns the results or errors in the order of `tables`."""
 
-    def one(table: Table) -> Found[FoundValue]:
+    def call(table: Table) -> Found[FoundValue]:
         try:
             return Found(table=table, value=operation(table))
         except LakehouseError as error:
             return Found(table=table, error=error)
 
     with garbage_uncollected(), ThreadPoolExecutor(max_workers=_READERS) as readers:
-        return list(readers.map(one, tables))
+        return list(readers.map(call, tables))

@@ -42,8 +42,8 @@ from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 class TableReading:
     """One table, according to its log and the journal.
 
-    `known` are the facts on which the sensor's decision is based. `written_ms` are the times at
-    which rows changed, as far back as the log goes.
+    `known` contains the facts on which the sensor's decision is based. `written_ms` contains the
+    times at which rows changed, as far back as the log goes.
     """
 
     health: Health
@@ -53,22 +53,19 @@ class TableReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetReading:
-    """The tables' readings, in the given order, and one decision per table, the best first."""
+    """The tables' readings, in the given order, and the decisions, in the sensor's order."""
 
     tables: tuple[Found[TableReading], ...]
     decisions: tuple[Decision, ...]
 
     @property
     def plans(self) -> list[Found[CompactionPlan]]:
-        """The tables' plans, in order."""
-        return [
-            Found(
-                table=each.table,
-                value=each.value.health.plan if each.value else None,
-                error=each.error,
-            )
-            for each in self.tables
-        ]
+        """The tables' plans, in the order of `tables`."""
+        plans = list[Found[CompactionPlan]]()
+        for each in self.tables:
+            plan = each.value.health.plan if each.value else None
+            plans.append(Found(table=each.table, value=plan, error=each.error))
+        return plans
 
 
 def read_fleet(
@@ -80,9 +77,9 @@ def read_fleet(
 ) -> FleetReading:
     """Reads the tables and decides as the sensor would if no run were in progress.
 
-    `declared` are all tables of the lake, by key. Tables derived from `tables` count as readers.
-    `on_facts` is called with the facts of each table, in any thread. A caller that needs further
-    facts can keep them, and does not have to read a log again.
+    `declared` maps the keys of all tables of the lake to their declarations. Tables derived from
+    `tables` count as readers. `on_facts` is called with the facts of each table, in any thread, so
+    that a caller that needs further facts does not have to read a log again.
     """
     now = now_ms()
     read_whole = {source.key for table in declared.values() for source in table.read_whole}
@@ -96,24 +93,23 @@ def read_fleet(
         return _reading(lake, table, facts, now, is_read_whole=table.key in read_whole)
 
     readings = for_each_table(tables, read)
-    known = [
-        each.value.known
-        if each.value
-        else FleetTable(table=each.table, state=TableState(table=each.table.key))
-        for each in readings
-    ]
-    written_ms = {each.table.key: each.value.written_ms if each.value else () for each in readings}
+    fleet_tables = list[FleetTable]()
+    written_ms = dict[str, Sequence[int]]()
+    for each in readings:
+        unknown = FleetTable(table=each.table, state=TableState(table=each.table.key))
+        fleet_tables.append(each.value.known if each.value else unknown)
+        written_ms[each.table.key] = each.value.written_ms if each.value else ()
     readers = _readers(lake, declared, written_ms, now)
     bounds = Bounds(
         slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
     )
-    budgeted = within_budgets(known, _unspent_usd(lake, declared, now))
+    budgeted = within_budgets(fleet_tables, _unspent_usd(lake, declared, now))
     fleet = decide_fleet(budgeted, readers, RunState(), bounds=bounds, now_ms=now)
     return FleetReading(tables=tuple(readings), decisions=fleet.decisions)
 
 
 def _unspent_usd(lake: Lake, declared: Mapping[str, Table], now: int) -> Mapping[str, float]:
-    """Each monthly budget minus its forecast; empty if the ledger cannot be read."""
+    """What is left of each monthly budget after its forecast; empty if the ledger is unreadable."""
     if not has_budgets(declared.values(), lake.settings.budgets):
         return {}
     from lakehouse.engine.costs.read_ledger import read_budgets
@@ -128,21 +124,20 @@ def _readers(
 ) -> Mapping[str, Readers]:
     """How often each table is read. Each commit of a derived table counts as one read.
 
-    `written_ms` are the tables' commit times.
+    `written_ms` maps the tables that were read to their commit times. The logs of other tables are
+    read here if they are derived from one of these tables.
     """
-    unread = [
-        table
-        for table in declared.values()
-        if table.key not in written_ms and written_ms.keys() & {each.key for each in table.inputs}
-    ]
-    times = dict(written_ms)
+    unread = list[Table]()
+    for table in declared.values():
+        is_derived = any(source.key in written_ms for source in table.inputs)
+        if is_derived and table.key not in written_ms:
+            unread.append(table)
+    all_times = dict(written_ms)
     for each in for_each_table(unread, lambda table: lake.facts(table.key)):
-        times[each.table.key] = _write_times(each.value) if each.value else ()
-    runs = [
-        ReaderRun(tables=frozenset([key]), ended_ms=at_ms)
-        for key, ended in times.items()
-        for at_ms in ended
-    ]
+        all_times[each.table.key] = _write_times(each.value) if each.value else ()
+    runs = list[ReaderRun]()
+    for key, times_ms in all_times.items():
+        runs += [ReaderRun(tables=frozenset([key]), ended_ms=ended_ms) for ended_ms in times_ms]
     day_ago_ms = now - DAY_MS
     return count_reads(
         list(declared.values()),
@@ -155,7 +150,8 @@ def _readers(
 
 def _write_times(facts: TableFacts) -> tuple[int, ...]:
     """The times (ms) at which a run wrote rows of a table, as far back as the log goes."""
-    writes = (each for each in facts.history.commits if each.changed_data and not moves_rows(each))
+    commits = facts.history.commits
+    writes = [each for each in commits if each.changed_data and not moves_rows(each)]
     return tuple(commit.committed_ms for commit in writes)
 
 

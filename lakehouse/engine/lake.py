@@ -31,7 +31,7 @@ class Lake:
     """A lake's settings, and the store at the lake's root. Names in the store begin at the root.
 
     `elsewhere` maps the keys of tables outside the root to their addresses, as Spark spells them
-    (`s3a://…`). In the store, these tables also have their keys as names.
+    (`s3a://…`). In the store, names of their files begin with the table's key, too.
     """
 
     settings: Settings
@@ -39,7 +39,7 @@ class Lake:
     elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def within(self, budget: TimeBudget) -> "Lake":
-        """The same lake, whose requests share the time budget of one sensor tick."""
+        """The same lake. All its requests share the time budget of one sensor tick."""
         return replace(self, store=bounded(self.store, budget))
 
     def table_uri(self, key: str) -> str:
@@ -51,10 +51,10 @@ class Lake:
         return self.table_uri(key).startswith("s3")
 
     def clock_ms(self, key: str) -> int | None:
-        """The current time of the bucket, for a table in a bucket outside the lake.
+        """The current time of the bucket of a table outside the lake.
 
-        `None` for all other tables: for them, the modification time of a new file in the lake shows
-        the storage's time (`check_clock`).
+        `None` for tables in the lake and on a disk: for them, the modification time of a new file
+        in the lake shows the storage's time (`check_clock`).
         """
         mount = self.store.mounts.get(key) if isinstance(self.store, MountedStore) else None
         if mount is None or mount.store.bucket == LOCAL:
@@ -65,8 +65,8 @@ class Lake:
 
     def holds_files(self, key: str) -> bool:
         """Whether the lake's root has files below `key`, even if the table `key` is elsewhere."""
-        own = self.store.base if isinstance(self.store, MountedStore) else self.store
-        return any(True for _ in own.walk(key))
+        root_store = self.store.base if isinstance(self.store, MountedStore) else self.store
+        return next(iter(root_store.walk(key)), None) is not None
 
     def storage_is_there(self, key: str) -> bool:
         """Whether the storage of a table outside the lake contains anything.
@@ -78,15 +78,21 @@ class Lake:
         assert isinstance(self.store, MountedStore)
         mount = self.store.mounts[key]
         if not isinstance(mount.store, DiskStore):
-            return any(True for _ in mount.store.walk(mount.folder.rpartition("/")[0]))
+            parent = mount.folder.rpartition("/")[0]
+            return next(iter(mount.store.walk(parent)), None) is not None
         folder = Path(self.elsewhere[key])
         try:
-            return any((folder if folder.exists() else folder.parent).iterdir())
+            if not folder.exists():
+                folder = folder.parent
+            return any(folder.iterdir())
         except OSError:
             return False
 
     def facts(self, key: str, *, version: int | None = None) -> TableFacts | None:
-        """The facts in a table's log, at the newest version or at `version`; `None`: no table."""
+        """The facts in a table's log, at the newest version or at `version`.
+
+        `None` if there is no table.
+        """
         try:
             return read_facts(self.store, key, uri=self.table_uri(key), version=version)
         except (Broken, Refused) as error:
@@ -97,20 +103,23 @@ class Lake:
             ) from error
 
     def has_moved_on(self, key: str, newest: LogFile | None) -> bool:
-        """Whether a log has a newer version than its file `newest`, or that file has changed."""
+        """Whether a log has a newer version than its file `newest`, or that file has changed.
+
+        If `newest` is `None`: whether the log has version 0.
+        """
         if newest is not None and self.changed(key, newest):
             return True
         return self.has_version(key, 0 if newest is None else newest.version + 1)
 
     def changed(self, key: str, known: LogFile) -> str:
         """How a log file has changed since it was listed; an empty string if unchanged."""
-        now = self.store.stat(known.name)
-        if now is None:
+        current = self.store.stat(known.name)
+        if current is None:
             return "is gone"
-        if now.size_bytes != known.size_bytes or abs(
-            now.modified_ms - known.modified_ms
-        ) > self.times_apart_ms(key):
-            return f"has {now.size_bytes} bytes instead of {known.size_bytes}, or was written again"
+        size_bytes = current.size_bytes
+        difference_ms = abs(current.modified_ms - known.modified_ms)
+        if size_bytes != known.size_bytes or difference_ms > self.times_apart_ms(key):
+            return f"has {size_bytes} bytes instead of {known.size_bytes}, or was written again"
         return ""
 
     def has_version(self, key: str, version: int) -> bool:
@@ -133,8 +142,8 @@ def open_lake(
 ) -> Lake:
     """The lake that the settings name. Creates nothing, and sends no request to S3 yet.
 
-    `make_client` is passed on to `store_at`. In the lake's store, adopted tables in `tables` are
-    mounted from their own addresses.
+    `make_client` is passed on to `store_at`. Adopted tables in `tables` are mounted into the lake's
+    store from their own addresses.
     """
     store = store_at(settings.root, make_client)
     adopted = {table.key: table.write.uri for table in tables if isinstance(table.write, Adopted)}

@@ -11,16 +11,15 @@ from lakehouse.engine.lake import Lake
 class PathResolver:
     """Maps a decoded URI to the name of its object, relative to the lake.
 
-    Each folder is resolved once. A path that only another machine, or the kernel (a bind mount),
-    could resolve counts as outside the lake; `TableFiles.unplaced` covers such paths.
+    Each folder is resolved once. A path counts as outside the lake if only another machine or the
+    kernel (a bind mount) could resolve it. `TableFiles.unplaced` covers such paths.
     """
 
     def __init__(self, lake: Lake) -> None:
-        roots = {"": lake.settings.spark_root, **lake.elsewhere}
-        self._names = {
-            bare_uri(os.path.realpath(root) if root.startswith("/") else root): name
-            for name, root in roots.items()
-        }
+        self._names = dict[str, str]()
+        for name, root in {"": lake.settings.spark_root, **lake.elsewhere}.items():
+            real_root = os.path.realpath(root) if root.startswith("/") else root
+            self._names[bare_uri(real_root)] = name
         self._real_folders: dict[str, str] = {}
 
     def __call__(self, uri: str) -> str | None:
@@ -36,11 +35,14 @@ class PathResolver:
         if folder not in self._real_folders:
             self._real_folders[folder] = os.path.realpath(folder or "/")
         path = f"{self._real_folders[folder]}/{last}"
-        return self._name_of(os.path.realpath(path) if os.path.islink(path) else path)
+        if os.path.islink(path):
+            path = os.path.realpath(path)
+        return self._name_of(path)
 
     def _name_of(self, address: str) -> str | None:
-        """The name relative to the deepest known root, because roots may be nested."""
-        bare = root = bare_uri(address)
+        """The name relative to the deepest root above the address, because roots may be nested."""
+        bare = bare_uri(address)
+        root = bare
         while root not in self._names:
             root, slash, _ = root.rpartition("/")
             if not slash:
@@ -53,9 +55,6 @@ def landing_prefixes(lake: Lake, declared: Iterable[Table]) -> tuple[str, ...]:
     """The landing prefixes of declared tables, both as declared and with resolved links."""
     resolve = PathResolver(lake)
     prefixes = {table.source.prefix for table in declared if table.source is not None}
-    resolved = {
-        f"{name}/"
-        for prefix in prefixes
-        if (name := resolve(f"{lake.settings.spark_root}/{prefix}"))
-    }
+    names = [resolve(f"{lake.settings.spark_root}/{prefix}") for prefix in prefixes]
+    resolved = {f"{name}/" for name in names if name}
     return tuple(sorted(prefixes | resolved))

@@ -14,8 +14,8 @@ T = TypeVar("T")
 def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
     """The result of `work`, which is called again after each conflict, at most `tries` times.
 
-    Each call must read its facts again. The last conflict is raised unchanged; `translated` gives
-    this error a message.
+    Each call must read its facts again. The last conflict is raised unchanged. The caller turns it
+    into one of our errors with `spark.errors.translated`.
     """
     for seconds in _BACKOFF_SECONDS[: tries - 1]:
         try:

@@ -24,7 +24,7 @@ from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 class Assessment:
     """A table at one version, assessed once for both its metadata and its checks.
 
-    `failures` is `None` if the journal cannot be read.
+    `failures` are the failed compactions in the journal, or `None` if the journal cannot be read.
     """
 
     facts: TableFacts
@@ -43,7 +43,10 @@ def health_of(lake: Lake, table: Table, facts: TableFacts) -> Health:
 
 
 def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | None) -> int | None:
-    """The time of our newest compaction that was not undone; `None` if there is none."""
+    """The time of our newest compaction that was not undone, or `None`.
+
+    `None` if the log has no such compaction, or if the `failures` are unknown (`None`).
+    """
     tries = () if failures is None else tries_of(history, failures)
     return max((each.ended_ms for each in tries if each.result == "succeeded"), default=None)
 
@@ -64,11 +67,8 @@ def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
 
 def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
     """The cost account up to the version of these facts, including recorded failures."""
-    failed = [
-        each
-        for each in Journal(lake.store).tries(table.key, newest=FAILURES_KEPT)
-        if each.result != "succeeded"
-    ]
+    tries = Journal(lake.store).tries(table.key, newest=FAILURES_KEPT)
+    failed = [each for each in tries if each.result != "succeeded"]
     return account_for(facts.history, failed, prices=table.prices, on_s3=facts.snapshot.on_s3)
 
 
@@ -78,8 +78,6 @@ def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> Compac
     facts = outcome.facts
     if newest is None or facts is None:
         return outcome
-    history = replace(
-        facts.history,
-        commits=tuple(commit for commit in facts.history.commits if commit.version <= newest),
-    )
+    commits = tuple(commit for commit in facts.history.commits if commit.version <= newest)
+    history = replace(facts.history, commits=commits)
     return replace(outcome, account=account_of(lake, table, replace(facts, history=history)))

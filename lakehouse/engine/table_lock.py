@@ -1,6 +1,7 @@
 """Locks a table, so that only one process maintains it at a time.
 
-0. The lake must belong to this driver (`commit_safety.py`). Each process checks this once.
+0. This driver must be allowed to write to the lake (`commit_safety.py`). Each process checks this
+   once.
 1. A lock on this machine is taken. If the process dies, for any reason, the kernel frees the lock.
 2. If an earlier holder died, its session may still run a statement on the server. We interrupt this
    session, record the interrupted operations, and wait until the operations have ended. If we die,
@@ -8,9 +9,9 @@
    cannot interrupt a server's sessions. So such a driver is refused while the server runs, unless
    commits are conditional.
 3. Our own session, if there is one, is recorded for the next holder.
-4. The operation runs. After a conflict with another commit, it is repeated (`retry_conflicts`).
-5. The record is removed. After a failure, our own session is interrupted first; if the interruption
-   fails, the record is kept.
+4. The operation runs. Most operations are repeated after a conflict (`retry_conflicts`).
+5. The record is removed. After a failure, our own session is interrupted first. If a statement may
+   still be running after that, the record is kept.
 
 **Safety properties** (tests in `test_races.py`, `test_kills.py`)
 - Between steps 2 and 5, only our process has statements that write to the table. No other process
@@ -77,36 +78,35 @@ def hold(
             yield
             return
         prepare_session(spark)
-        mine = session_id(spark)
-        record_session(lake.store, table_key, mine, owner)
+        own_id = session_id(spark)
+        record_session(lake.store, table_key, own_id, owner)
         try:
             yield
         except BaseException as error:
-            if not is_lost(error) and _interrupted(spark):
-                forget_session(lake.store, table_key, mine)
+            if not is_lost(error) and _is_idle_after_interrupt(spark):
+                forget_session(lake.store, table_key, own_id)
             raise
-        forget_session(lake.store, table_key, mine)
+        forget_session(lake.store, table_key, own_id)
 
 
 @contextlib.contextmanager
 def hold_without_session(
     lake: Lake, table_key: str, *, owner: str, wait_seconds: float = WAIT_SECONDS
 ) -> Iterator[None]:
-    """Holds the table's lock without a Spark session, for writes without Spark.
+    """Holds the table's lock, for writes without Spark.
 
     In the block, no statement of a dead process is still running. Raises as `hold`.
     """
     with hold_alone(lake, table_key, owner=owner, wait_seconds=wait_seconds):
-        before = session_of(lake.store, table_key)
-        if before is not None:
-            if _may_run(before, lake.settings):
+        previous = session_of(lake.store, table_key)
+        if previous is not None:
+            previous_id = previous.session_id
+            if _may_run(previous, lake.settings):
                 if not spark_commits_conditionally(lake):
-                    _check_it_can_be_ended(lake.settings, asked=owner)
-                note = partial(
-                    record_session, lake.store, table_key, before.session_id, before.owner
-                )
-                interrupt_session(lake.settings, before.session_id, before.operations, note=note)
-            forget_session(lake.store, table_key, before.session_id)
+                    _refuse_driver_beside_server(lake.settings, asked=owner)
+                note = partial(record_session, lake.store, table_key, previous_id, previous.owner)
+                interrupt_session(lake.settings, previous_id, previous.operations, note=note)
+            forget_session(lake.store, table_key, previous_id)
         yield
 
 
@@ -114,7 +114,7 @@ def hold_without_session(
 def hold_alone(
     lake: Lake, table_key: str, *, owner: str, wait_seconds: float = WAIT_SECONDS
 ) -> Iterator[None]:
-    """Holds the table's lock without a Spark session, for work that sends no statement.
+    """Holds the table's lock, for work that sends no Spark statement.
 
     In the block, a statement of a dead process may still be running.
 
@@ -124,9 +124,9 @@ def hold_alone(
     """
     claim(lake, asked=owner)
     path = lake.settings.home / "locks" / f"{table_key.replace('/', '.')}.lock"
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
-            file = held.enter_context(hold_lock(path, seconds=wait_seconds))
+            file = stack.enter_context(hold_lock(path, seconds=wait_seconds))
         except BlockingIOError as error:
             holder = path.read_text(encoding="utf-8").strip() or "an unknown process"
             raise Transient(
@@ -212,7 +212,7 @@ def _may_run(record: SessionRecord, settings: Settings) -> bool:
     return settings.spark != "server" or status(settings).pid is not None
 
 
-def _check_it_can_be_ended(settings: Settings, *, asked: str) -> None:
+def _refuse_driver_beside_server(settings: Settings, *, asked: str) -> None:
     """Refuses a driver in this process while the home's Spark Connect server runs.
 
     The server may still run a statement of a dead process, and a driver in this process cannot
@@ -229,13 +229,14 @@ def _check_it_can_be_ended(settings: Settings, *, asked: str) -> None:
         )
 
 
-def _interrupted(spark: "SparkSession") -> bool:
+def _is_idle_after_interrupt(spark: "SparkSession") -> bool:
     """Interrupts our own session; true if it is certain that no statement is still running."""
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     if not isinstance(spark, ConnectSession):
         return True  # in a driver in this process, an exception ends the statement
     try:
-        return not spark.interruptAll()
+        interrupted_operations = spark.interruptAll()
     except Exception:
         return False
+    return not interrupted_operations

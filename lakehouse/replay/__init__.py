@@ -1,4 +1,4 @@
-"""The demo's data: a real year of flights and weather, played into the landing area.
+"""The demo's data: a real year of flights and weather, which lands hour by hour.
 
 Delete this folder when you have data of your own.
 """

@@ -12,7 +12,7 @@ from lakehouse.engine.store import TimeBudget, bounded, store_at
 from lakehouse.replay.files import hour_text
 from lakehouse.replay.play import play
 
-# While more runs than this are unfinished, the replay waits.
+# The replay waits while more runs than this are unfinished.
 _MOST_RUNS = 8
 _UNFINISHED = [
     dg.DagsterRunStatus[name] for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED")
@@ -20,7 +20,7 @@ _UNFINISHED = [
 
 
 def replay_sensor(settings: Settings) -> dg.SensorDefinition:
-    """Plays the year: `replay_hours` per tick, a tick every `replay_seconds`."""
+    """A sensor that lands `replay_hours` of the year per tick, every `replay_seconds`."""
     budget = TimeBudget()
     store = bounded(store_at(settings.root), budget)
 
@@ -29,7 +29,7 @@ def replay_sensor(settings: Settings) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=settings.replay_seconds,
         description=(
-            "Plays a real year of flights into the landing area. LAKEHOUSE_REPLAY=off removes it."
+            "Lands a real year of flights, hour by hour. LAKEHOUSE_REPLAY=off removes this sensor."
         ),
     )
     def replay(context: dg.SensorEvaluationContext) -> dg.SkipReason:

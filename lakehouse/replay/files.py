@@ -23,7 +23,7 @@ by_file = itemgetter("hour", "origin")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingFile:
-    """A file that lands as `name` when `hour` (UTC, no zone) is over."""
+    """A file that lands as `name` when `hour` (UTC, without tzinfo) is over."""
 
     hour: datetime
     name: str

@@ -33,7 +33,8 @@ from lakehouse.replay.nycflights13_files import read_flights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# `cancelled` and `departed` share a rank, because no flight has both events.
+# The order of a flight's events at the same time. `cancelled` and `departed` share a rank, because
+# no flight has both events.
 RANKS = {"scheduled": 0, "cancelled": 1, "departed": 1, "arrived": 2}
 _TEXT = pandas.ArrowDtype(pyarrow.string())
 _COPIED = ("carrier", "flight", "tailnum", "origin", "dest", "distance")
@@ -41,12 +42,11 @@ _DELAYS = ("dep_delay", "arr_delay", "air_time")
 _LATE_PER_MILLE = 20
 _TWICE_PER_MILLE = 5
 SEED = 2013
-_WIDTH = 40
-# Constants of splitmix64 (S. Vigna, public domain).
-_STEP, _FIRST, _SECOND = (
-    numpy.uint64(constant)
-    for constant in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-)
+_WIDTH = 40  # the most bytes of a name in `draw`
+# The constants of splitmix64 (S. Vigna, public domain).
+_INCREMENT = numpy.uint64(0x9E3779B97F4A7C15)
+_FIRST_FACTOR = numpy.uint64(0xBF58476D1CE4E5B9)
+_SECOND_FACTOR = numpy.uint64(0x94D049BB133111EB)
 
 
 def flights_of_the_year() -> pandas.DataFrame:
@@ -65,9 +65,9 @@ def flights_of_the_year() -> pandas.DataFrame:
         + "-"
         + clock
     )
-    scheduled = pandas.to_datetime(raw.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit(
-        "s"
-    ) + _minutes(raw.minute)
+    scheduled_hour = pandas.to_datetime(raw.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
+    scheduled = scheduled_hour + _minutes(raw.minute)
+    notice_minutes = pandas.Series(180 + draw(_as_bytes(flight_id), "announced") % 361)
     departed = scheduled + _minutes(raw.dep_delay)
     return pandas.DataFrame(
         {
@@ -78,10 +78,7 @@ def flights_of_the_year() -> pandas.DataFrame:
             "departed_at": departed,
             "arrived_at": departed + _minutes(_minutes_to_arrival(raw)),
             **{name: raw[name].astype("Int64") for name in _DELAYS},
-            "announced_at": (
-                scheduled
-                - _minutes(pandas.Series(180 + draw(_as_bytes(flight_id), "announced") % 361))
-            ),
+            "announced_at": scheduled - _minutes(notice_minutes),
         }
     )
 
@@ -124,7 +121,10 @@ def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def draw(names: "NDArray[Any]", purpose: str) -> "NDArray[numpy.int64]":
-    """A number from 0 to 2^62 - 1 per name (at most 40 ASCII bytes), independent per purpose."""
+    """A pseudorandom number from 0 to 2^62 - 1 for each name (at most 40 ASCII bytes).
+
+    The numbers of different purposes are independent.
+    """
     padded = numpy.ascontiguousarray(names, dtype=f"S{_WIDTH}")
     if names.dtype.itemsize > _WIDTH:
         raise ValueError(f"names have up to {names.dtype.itemsize} bytes. Use at most {_WIDTH}.")
@@ -144,10 +144,14 @@ def _as_bytes(names: pandas.Series) -> "NDArray[numpy.bytes_]":
 
 
 def _minutes_to_arrival(raw: pandas.DataFrame) -> pandas.Series:
-    flying = raw.air_time.fillna(raw.distance // 7 + 120)
-    shortest = flying + 5
-    by_the_clock = _minute_of_day(raw.arr_time) - _minute_of_day(raw.dep_time)
-    return shortest + (by_the_clock - shortest) % 60
+    """Minutes from departure to arrival: the air time, and 5 to 64 minutes of taxi time.
+
+    The taxi time makes the minute of the arrival equal to the minute in the data.
+    """
+    air_minutes = raw.air_time.fillna(raw.distance // 7 + 120)
+    shortest = air_minutes + 5
+    clock_minutes = _minute_of_day(raw.arr_time) - _minute_of_day(raw.dep_time)
+    return shortest + (clock_minutes - shortest) % 60
 
 
 def _minute_of_day(clock: pandas.Series) -> pandas.Series:
@@ -167,7 +171,8 @@ def _digits(number: pandas.Series, width: int) -> pandas.Series:
 
 
 def _mixed(state: "NDArray[numpy.uint64]") -> "NDArray[numpy.uint64]":
-    state = state + _STEP
-    state = (state ^ (state >> numpy.uint64(30))) * _FIRST
-    state = (state ^ (state >> numpy.uint64(27))) * _SECOND
+    """The next output of splitmix64."""
+    state = state + _INCREMENT
+    state = (state ^ (state >> numpy.uint64(30))) * _FIRST_FACTOR
+    state = (state ^ (state >> numpy.uint64(27))) * _SECOND_FACTOR
     return state ^ (state >> numpy.uint64(31))

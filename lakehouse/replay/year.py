@@ -24,7 +24,7 @@ _FLIGHT = (
 )
 _KNOWN_FROM_DEPARTURE = ("departed_at", "dep_delay")
 _KNOWN_FROM_ARRIVAL = ("arrived_at", "arr_delay", "air_time")
-# Local time, which repeats an hour when summer time ends; time_hour is the hour in UTC.
+# Columns that are dropped: local time repeats an hour when summer time ends. time_hour is in UTC.
 _STATION_CLOCK = ["year", "month", "day", "hour"]
 _SLICE_ROWS = 1 << 16
 # A day or two of events: few enough that an hour is read in milliseconds.
@@ -46,9 +46,8 @@ def delivered_events() -> Iterator[pandas.DataFrame]:
         ["delivered", "origin", "event_time", "row", "event_rank"], ignore_index=True
     )
     for first in range(0, len(deliveries), _SLICE_ROWS):
-        yield _known_rows(
-            flights, deliveries.iloc[first : first + _SLICE_ROWS].reset_index(drop=True)
-        )
+        part = deliveries.iloc[first : first + _SLICE_ROWS].reset_index(drop=True)
+        yield _known_rows(flights, part)
 
 
 def observations() -> pandas.DataFrame:
@@ -62,17 +61,17 @@ def observations() -> pandas.DataFrame:
 
 def _known_rows(flights: pandas.DataFrame, deliveries: pandas.DataFrame) -> pandas.DataFrame:
     """Each event with the state of its flight as known at the time of the event."""
-    about = flights.take(deliveries.row).reset_index(drop=True)
+    flight_of_event = flights.take(deliveries.row).reset_index(drop=True)
     has_arrived = deliveries.event_type == "arrived"
     has_departed = has_arrived | (deliveries.event_type == "departed")
     rows = deliveries[["event_id", "event_type", "event_rank", "event_time"]]
     rows.insert(0, "hour", deliveries.delivered)
-    known = {
-        **{name: about[name] for name in _FLIGHT},
-        **{name: about[name].where(has_departed) for name in _KNOWN_FROM_DEPARTURE},
-        **{name: about[name].where(has_arrived) for name in _KNOWN_FROM_ARRIVAL},
+    state = {
+        **{name: flight_of_event[name] for name in _FLIGHT},
+        **{name: flight_of_event[name].where(has_departed) for name in _KNOWN_FROM_DEPARTURE},
+        **{name: flight_of_event[name].where(has_arrived) for name in _KNOWN_FROM_ARRIVAL},
     }
-    return rows.assign(**known, cancelled=deliveries.event_type == "cancelled")
+    return rows.assign(**state, cancelled=deliveries.event_type == "cancelled")
 
 
 def _write(path: Path, slices: Iterable[pandas.DataFrame]) -> None:

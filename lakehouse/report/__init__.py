@@ -1,1 +1,1 @@
-"""Renders charts and the morning page: values in, bytes out."""
+"""Renders charts and the morning page (the HTML report of `lakehouse report`) from values."""

@@ -1,6 +1,6 @@
 """Line and bar charts as pictures, line charts as text, and small SVG charts for a page.
 
-matplotlib is imported when the first picture is drawn, so that the terminal and sensors start fast.
+matplotlib is imported when the first picture is drawn, so that commands and sensors start fast.
 """
 
 import logging
@@ -22,11 +22,11 @@ _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#
 _INK, _GRID = "#404040", "#d8d8d8"
 # Readable on a light and on a dark page.
 _BAR, _SMALL_BAR, _PAGE_INK = "#4f7cd6", "#e0913a", "#808080"
-# A palette makes pictures a quarter as large, which matters because Dagster's database stores them.
+# A PNG has this many colours. So it takes a quarter of the bytes in Dagster's database.
 _PNG_COLOURS = 32
-# The characters that draw the lines of a text chart.
+# The characters of the series in a text chart.
 _SIGNS = "*o+x"
-# Next to the jars, because the user's home may be read-only.
+# matplotlib's font cache is next to the jars, because the user's home may be read-only.
 _FONT_CACHE = Path(lakehouse.__file__).resolve().parents[1] / ".lakehouse" / "matplotlib"
 
 
@@ -72,15 +72,15 @@ def line_chart(
 ) -> bytes:
     """Draws one line per series, from 0 upwards, and a tick on the x axis at each of `marks`."""
     figure, axes = _canvas(9.6, 4.2, facecolor="white")
-    for place, each in enumerate(series):
-        # Lines that are drawn first are wider, so that they are visible behind later ones.
-        width = 1.5 + min(1.5, 4.5 / len(series)) * (len(series) - 1 - place)
+    for index, each in enumerate(series):
+        # Earlier lines are wider, so that they stay visible behind the later lines.
+        width = 1.5 + min(1.5, 4.5 / len(series)) * (len(series) - 1 - index)
         xs = [x for x, _ in each.points]
         ys = [y for _, y in each.points]
         axes.plot(
             xs,
             ys,
-            color=_COLOURS[place % len(_COLOURS)],
+            color=_COLOURS[index % len(_COLOURS)],
             linewidth=width,
             label=_literal(each.name),
         )
@@ -125,17 +125,17 @@ def bar_chart(bars: Sequence[Bar]) -> bytes:
 
 
 def stacked_bar_chart(kinds: Sequence[str], bars: Sequence[StackedBar]) -> bytes:
-    """A small PNG with one horizontal bar per name, which has a part for each kind."""
+    """A small PNG with one horizontal bar per `StackedBar`, which has a part for each kind."""
     figure, axes = _canvas(7.0, 0.5 + 0.22 * len(bars))
-    places = range(len(bars))
+    rows = range(len(bars))
     ends = [0] * len(bars)
-    for place, kind in enumerate(kinds):
+    for index, kind in enumerate(kinds):
         widths = [bar.numbers.get(kind, 0) for bar in bars]
         drawn = axes.barh(
-            places, widths, left=ends, color=_COLOURS[place % len(_COLOURS)], label=_literal(kind)
+            rows, widths, left=ends, color=_COLOURS[index % len(_COLOURS)], label=_literal(kind)
         )
         ends = [end + width for end, width in zip(ends, widths, strict=True)]
-        if place == len(kinds) - 1:
+        if index == len(kinds) - 1:
             axes.bar_label(
                 drawn,
                 [_literal(bar.text) for bar in bars],
@@ -143,7 +143,7 @@ def stacked_bar_chart(kinds: Sequence[str], bars: Sequence[StackedBar]) -> bytes
                 color=_PAGE_INK,
                 fontsize=8,
             )
-    axes.set_yticks(places, [_literal(bar.name[-30:]) for bar in bars])
+    axes.set_yticks(rows, [_literal(bar.name[-30:]) for bar in bars])
     axes.set_xticks([])
     axes.set_xmargin(0.15)
     axes.invert_yaxis()
@@ -209,7 +209,7 @@ def text_chart(
 ) -> list[str]:
     """Draws the series as text, one character per series. Each column shows the mean of its points.
 
-    A `^` below the x axis shows each of `marks`; `marked` names them in the legend.
+    A `^` below the x axis shows each x value in `marks`. `marked` is their name in the legend.
     """
     points = [point for each in series for point in each.points]
     if not points:
@@ -227,27 +227,28 @@ def text_chart(
         columns: list[list[float]] = [[] for _ in range(width)]
         for x, y in each.points:
             columns[column(x)].append(y)
-        for place, values in enumerate(columns):
+        for index, values in enumerate(columns):
             if values:
-                level = min(height - 1, round(sum(values) / len(values) / most * (height - 1)))
-                cells[height - 1 - level][place] = sign
+                mean = sum(values) / len(values)
+                level = min(height - 1, round(mean / most * (height - 1)))
+                cells[height - 1 - level][index] = sign
     margin = len(f"{most:,.0f}")
     heads = [f"{most:,.0f}", *[""] * (height - 2), "0"]
     rows = [
         f"{head:>{margin}} |{''.join(row).rstrip()}" for head, row in zip(heads, cells, strict=True)
     ]
-    feet = f"{low:,.10g}", f"{high:,.10g}"
     rows.append(f"{'':>{margin}} +{'-' * width}")
-    places = {column(mark) for mark in marks}
-    if places:
-        ticks = "".join("^" if place in places else " " for place in range(width))
+    marked_columns = {column(mark) for mark in marks}
+    if marked_columns:
+        ticks = "".join("^" if index in marked_columns else " " for index in range(width))
         rows.append(f"{'':>{margin}}  {ticks.rstrip()}")
-    rows.append(
-        f"{'':>{margin}}  {feet[0]}{feet[1]:>{max(len(feet[1]) + 1, width - len(feet[0]))}}"
-    )
-    legend = [f"{sign} {each.name}" for each, sign in zip(series, _SIGNS, strict=False)] + (
-        [f"^ {marked}"] if places else []
-    )
+    low_text = f"{low:,.10g}"
+    high_text = f"{high:,.10g}"
+    high_width = max(len(high_text) + 1, width - len(low_text))
+    rows.append(f"{'':>{margin}}  {low_text}{high_text:>{high_width}}")
+    legend = [f"{sign} {each.name}" for each, sign in zip(series, _SIGNS, strict=False)]
+    if marked_columns:
+        legend.append(f"^ {marked}")
     rows.append(f"{'':>{margin}}  {'   '.join(legend)}")
     return rows
 
@@ -263,28 +264,28 @@ def sparkline(points: Sequence[tuple[float, float]], *, width: int = 120, height
     high = points[-1][0]
     most = max(1.0, *(y for _, y in points))
     span = max(1.0, high - low)
-    places = " ".join(
+    coordinates = " ".join(
         f"{(x - low) / span * (width - 4) + 2:.1f},{height - 2 - y / most * (height - 4):.1f}"
         for x, y in points
     )
-    end_x, _, end_y = places.rpartition(" ")[2].partition(",")
+    end_x, _, end_y = coordinates.rpartition(" ")[2].partition(",")
     return (
         f'<svg class="spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img"><title>from {points[0][1]:,.0f} to {points[-1][1]:,.0f}, '
-        f'at most {most:,.0f}</title><polyline points="{places}"/>'
+        f'at most {most:,.0f}</title><polyline points="{coordinates}"/>'
         f'<circle cx="{end_x}" cy="{end_y}" r="2"/></svg>'
     )
 
 
 def share_bar(numbers: Sequence[float], *, width: int = 600, height: int = 14) -> str:
-    """One bar as SVG text, split by these numbers; part n, from 0, has the CSS class `part-n`."""
+    """One bar as SVG text, with a part for each number. Part n, from 0, has the class `part-n`."""
     total = sum(numbers)
     parts = list[str]()
     start = 0.0
-    for place, number in enumerate(numbers):
+    for index, number in enumerate(numbers):
         length = number / total * width if total else 0.0
         parts.append(
-            f'<rect class="part-{place}" x="{start:.2f}" width="{length:.2f}" height="{height}"/>'
+            f'<rect class="part-{index}" x="{start:.2f}" width="{length:.2f}" height="{height}"/>'
         )
         start += length
     return (

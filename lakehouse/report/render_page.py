@@ -20,8 +20,9 @@ from lakehouse.core.units import MINUTE_MS
 from lakehouse.report.chart import share_bar, sparkline
 
 _UNKNOWN = Markup('<span class="unknown">unknown</span>')
+# The template shows these concerns in a less alarming colour.
 _MILD = frozenset({Concern.PAUSED, Concern.UNDECLARED, Concern.INVENTORY_LATE, Concern.QUARANTINE})
-# The most operations on a page. The page of 1,000 tables would be large otherwise.
+# The page shows at most this many operations. Otherwise, the page of 1,000 tables would be large.
 _MOST_RUNS = 200
 # Ages are shown in hours from two hours on, and in days from two days on.
 _HOURS_FROM_MINUTES = 120
@@ -65,7 +66,7 @@ def render_page(page: Page) -> str:
 
 
 def usd_text(usd: float) -> str:
-    """`12.34 USD`, or three digits of a small amount, like `0.00123 USD`."""
+    """`12.34 USD`, or three significant digits of a small amount, like `0.00123 USD`."""
     if usd == 0 or abs(usd) >= 0.995:
         return f"{usd:,.2f} USD"
     if abs(usd) < 0.000001:
@@ -76,15 +77,18 @@ def usd_text(usd: float) -> str:
 
 def _shown(value: Any) -> Any:
     """Escapes control characters and direction marks. Jinja escapes HTML afterwards."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return printable(value)
+    return value
 
 
-def _or_unknown(value: Any, text: Any) -> str:
-    return _UNKNOWN if value is None else text(value)
+def _or_unknown(value: Any, to_text: Any) -> str:
+    """`to_text(value)`, or `unknown` without a value."""
+    return _UNKNOWN if value is None else to_text(value)
 
 
 def _ago(ms: int | None, now_ms: int) -> str:
-    """`3 h ago`, with the time itself as a tooltip; `none known` if there is no time."""
+    """`3 h ago`, with the time itself as a tooltip; `none known` if `ms` is `None`."""
     if ms is None:
         return Markup('<span class="unknown">none known</span>')
     minutes = max(0, now_ms - ms) // MINUTE_MS

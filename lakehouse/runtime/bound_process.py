@@ -20,8 +20,10 @@ from typing import IO
 
 from lakehouse.runtime.processes import die_with_parent, group_members, wait_until
 
+# How long the guard waits for the interrupted command, and then for the rest of its group.
 _COMMAND_SECONDS = 25.0
-_REST_SECONDS = 5.0  # for other processes of the group, which were interrupted at the same time
+_REST_SECONDS = 5.0
+# How long `BoundProcess.end` waits for the guard.
 _END_SECONDS = 45.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -40,7 +42,7 @@ class BoundProcess:
         return self._guard.poll() is None
 
     def end(self) -> None:
-        """Ends the command and all of its child processes, and waits for their end."""
+        """Ends the command and all processes of its group, and waits for their end."""
         with self._guard as guard:  # closes its pipes
             assert guard.stdin is not None
             guard.stdin.close()
@@ -77,15 +79,13 @@ def main(command: list[str]) -> int:
         command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=_as_child
     )
     print(child.pid, flush=True)
-    while (code := child.poll()) is None:
-        readable, _, _ = select.select([0], [], [], 0.2)
-        if readable and os.read(0, 1024) == b"":
-            _log("the starting process has ended; interrupting the command")
-            os.killpg(os.getpgrp(), signal.SIGINT)  # the whole group, as a terminal does
-            wait_until(lambda: child.poll() is not None, _COMMAND_SECONDS)
-            wait_until(lambda: group_members(os.getpgrp()) == [os.getpid()], _REST_SECONDS)
-            code = 0
-            break
+    code = _exit_code(child)
+    if code is None:
+        _log("the starting process has ended; interrupting the command")
+        os.killpg(os.getpgrp(), signal.SIGINT)  # the whole group, as a terminal does
+        wait_until(lambda: child.poll() is not None, _COMMAND_SECONDS)
+        wait_until(lambda: group_members(os.getpgrp()) == [os.getpid()], _REST_SECONDS)
+        code = 0
     else:
         by_signal = f" (signal {signal.Signals(-code).name})" if code < 0 else ""
         _log(f"the command ended by itself with exit code {code}{by_signal}")
@@ -96,8 +96,17 @@ def main(command: list[str]) -> int:
     return code
 
 
+def _exit_code(child: "subprocess.Popen[bytes]") -> int | None:
+    """Waits for the command's exit code; `None` if the starting process ends first."""
+    while (code := child.poll()) is None:
+        readable, _, _ = select.select([0], [], [], 0.2)
+        if readable and os.read(0, 1024) == b"":  # standard input was closed
+            return None
+    return code
+
+
 def _log(sentence: str) -> None:
-    """Writes to the command's log, where people look for the reason why the command ended."""
+    """Writes to the command's log, so that it shows why the command ended."""
     print(f"guard: {sentence}", file=sys.stderr, flush=True)
 
 

@@ -51,8 +51,9 @@ def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
     Raises:
         Refused, Broken, Transient: the server could not be started, or did not answer in time.
     """
-    began = reported = time.monotonic()
-    started: subprocess.Popen[bytes] | None = None
+    began = time.monotonic()
+    reported = began
+    companion: subprocess.Popen[bytes] | None = None
     while not (state := status(settings)).is_running:
         if not _is_expected(settings):
             return
@@ -62,11 +63,11 @@ def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
                 f"the Spark Connect server did not answer at port {settings.spark_port} within "
                 f"{_WAIT_SECONDS:.0f} s. See its log: {state.log}"
             )
-        if started is not None and started.poll():
-            kind = _ERRORS.get(started.returncode, Broken)
+        if companion is not None and companion.poll():
+            kind = _ERRORS.get(companion.returncode, Broken)
             raise kind(f"the Spark Connect server could not be started: {tail(_log(settings))}")
-        if started is None or started.poll() is not None:
-            started = request_server(settings)
+        if companion is None or companion.poll() is not None:
+            companion = request_server(settings)
         if time.monotonic() - reported > _PROGRESS_SECONDS:
             reported = time.monotonic()
             say(
@@ -74,7 +75,7 @@ def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
                 f"({waited:.0f} s so far; log: {state.log})"
             )
         time.sleep(0.2)  # polls another process
-    if started is not None:
+    if companion is not None:
         say(f"Spark Connect server up after {time.monotonic() - began:.1f} s")
 
 
@@ -102,8 +103,9 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
 def record(settings: Settings, dagster_dev: Process) -> None:
     """Records a `dagster dev`, for which the companion keeps the server running.
 
-    Each run records it again. All of the record is the name of an empty file, so the companion
-    never reads a half-written one: it would end all runs of a `dagster dev` that it did not know.
+    Each run records it again. The record is the name of an empty file, so it is never half-written.
+    The companion would take a half-written record for a `dagster dev` that has ended, and end its
+    runs.
     """
     _records(settings).mkdir(parents=True, exist_ok=True)
     (_records(settings) / f"{dagster_dev.pid} {dagster_dev.born}").touch()
@@ -150,7 +152,7 @@ def is_dagster_dev(command_line: list[str]) -> bool:
 def accompany(settings: Settings, say: Callable[[str], None]) -> None:
     """Supervises the server while a recorded `dagster dev` is alive.
 
-    Returns at once if another companion supervises the server.
+    Returns immediately if another companion supervises the server.
 
     Raises:
         Refused, Broken, Transient: the server cannot be started.
@@ -167,13 +169,13 @@ def accompany(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def _descendants_while_starting(settings: Settings) -> dict[Process, set[Process]]:
-    """Waits until the server answers, and collects the descendants of each `dagster dev` meanwhile.
+    """Waits until the server answers. Meanwhile, collects the descendants of each `dagster dev`.
 
-    Otherwise, if a `dagster dev` ended while the server starts, its descendants would be unknown.
+    So they are also known for a `dagster dev` that ends while the server starts.
     """
     descendants: dict[Process, set[Process]] = {}
 
-    def is_abandoned() -> bool:  # called repeatedly while the server starts
+    def is_abandoned() -> bool:  # `wait_until_running` calls it repeatedly
         descendants.update(_living_descendants(settings))
         return False
 
@@ -184,11 +186,14 @@ def _descendants_while_starting(settings: Settings) -> dict[Process, set[Process
 def _wait_for_the_end(
     settings: Settings, restarter: threading.Thread, descendants: dict[Process, set[Process]]
 ) -> None:
-    """Waits until all recorded `dagster dev` have ended, and ends the descendants of each."""
+    """Waits until all recorded `dagster dev` have ended, and ends the descendants of each.
+
+    Also returns if the restarter has ended.
+    """
     while restarter.is_alive():
         living = _living_descendants(settings)
-        for ended in descendants.keys() - living.keys():
-            _end(descendants.pop(ended))
+        for dead_process in descendants.keys() - living.keys():
+            _end(descendants.pop(dead_process))
         if not living:
             return
         descendants |= living
@@ -206,15 +211,16 @@ def _is_expected(settings: Settings) -> bool:
 
 
 def _descendants(process: Process) -> set[Process]:
-    """The descendants of a process, without this process and its children.
+    """The descendants of a process, without this process and its descendants.
 
     For `dagster dev`, these are the web server, the daemon, the code servers and the runs.
     """
     processes: set[Process] = set()
     with contextlib.suppress(psutil.Error):
-        mine = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
+        own_pids = {each.pid for each in psutil.Process().children(recursive=True)}
+        own_pids.add(os.getpid())
         pids = {each.pid for each in psutil.Process(process.pid).children(recursive=True)}
-        processes.update(filter(None, map(identify, pids - mine)))
+        processes.update(filter(None, map(identify, pids - own_pids)))
     return processes
 
 

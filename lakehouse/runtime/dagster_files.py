@@ -11,10 +11,10 @@ from pathlib import Path
 
 from lakehouse.core.metrics.facts import DagsterRecords
 
-# Dagster's writers hold their lock for milliseconds. Longer waits are not worth it: no other work
-# depends on these figures.
+# How long to wait for a locked file. Dagster's writers hold their lock for milliseconds. Longer
+# waits are not worthwhile, because no other work depends on these figures.
 _BUSY_SECONDS = 1
-# A check that is still PLANNED has no result.
+# The newest result of each check. A check that is still PLANNED has no result.
 NEWEST_CHECKS = """
     SELECT asset_key, check_name, execution_status FROM asset_check_executions WHERE id IN (
         SELECT max(id) FROM asset_check_executions
@@ -37,15 +37,14 @@ def read_dagster_records(home: Path) -> DagsterRecords | None:
     index = home / "history" / "runs" / "index.db"
     if not runs.exists():
         return None
-    size_bytes = folder_bytes(
-        home
-    )  # measured first, because opening the files creates further files
+    # Measured first, because opening the files creates further files.
+    size_bytes = folder_bytes(home)
     checks = dict[tuple[str, str], bool]()
-    with _opened(runs) as records:
-        [run_count] = records.execute("SELECT count(*) FROM runs").fetchone()
+    with _connection(runs) as connection:
+        [run_count] = connection.execute("SELECT count(*) FROM runs").fetchone()
     if index.exists():
-        with _opened(index) as records:
-            for asset_key, check, status in records.execute(NEWEST_CHECKS):
+        with _connection(index) as connection:
+            for asset_key, check, status in connection.execute(NEWEST_CHECKS):
                 checks["/".join(json.loads(asset_key)), check] = status == "SUCCEEDED"
     return DagsterRecords(size_bytes=size_bytes, run_count=run_count, checks=checks)
 
@@ -61,8 +60,8 @@ def has_open_runs(home: Path) -> bool:
     if not runs.exists():
         return False
     try:
-        with _opened(runs) as records:
-            [is_open] = records.execute(_OPEN_RUNS).fetchone()
+        with _connection(runs) as connection:
+            [is_open] = connection.execute(_OPEN_RUNS).fetchone()
     except sqlite3.Error:
         return True
     return bool(is_open)
@@ -77,8 +76,8 @@ def _size(file: Path) -> int:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(
-        sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
-    ) as opened:
-        yield opened
+def _connection(path: Path) -> Iterator[sqlite3.Connection]:
+    """A read-only connection to a SQLite file."""
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS)) as connection:
+        yield connection

@@ -16,9 +16,9 @@ _TEMPLATE = Path(__file__).with_name("dagster.yaml")
 
 
 def dagster_home(settings: Settings) -> Path:
-    """The lake's DAGSTER_HOME. Writes a dagster.yaml there: the project's, completed for the lake.
+    """The lake's DAGSTER_HOME. Writes its dagster.yaml from the project's and from the settings.
 
-    A folder that `LAKEHOUSE_DAGSTER_HOME` names is used unchanged.
+    If `LAKEHOUSE_DAGSTER_HOME` is set, that folder is returned unchanged.
 
     Raises:
         Refused: the folder in `LAKEHOUSE_DAGSTER_HOME` has no dagster.yaml.
@@ -33,7 +33,7 @@ def dagster_home(settings: Settings) -> Path:
         return home
     home.mkdir(parents=True, exist_ok=True)
     config = yaml.safe_load(_TEMPLATE.read_text())
-    del config["instance_class"]  # this class only calls this function
+    del config["instance_class"]  # `HomeInstance`, which itself calls this function
     config["storage"] = {"sqlite": {"base_dir": str(home)}}
     config["local_artifact_storage"] = {
         "module": "dagster._core.storage.root",
@@ -53,8 +53,9 @@ def dagster_home(settings: Settings) -> Path:
             "bucket": bucket,
             "prefix": f"{prefix}/_lakehouse/compute_logs",
             "local_dir": str(home / "logs"),
+            "skip_empty_files": True,
+            "upload_interval": 30,
         }
-        logs |= {"skip_empty_files": True, "upload_interval": 30}
         if endpoint := s3_endpoint(os.environ):
             logs["endpoint_url"] = endpoint
         config["compute_logs"] = {
@@ -62,9 +63,9 @@ def dagster_home(settings: Settings) -> Path:
             "class": "S3ComputeLogManager",
             "config": logs,
         }
-    fresh = home / f"dagster.yaml.{os.getpid()}"
-    fresh.write_text(yaml.safe_dump(config, sort_keys=False))
-    fresh.replace(home / "dagster.yaml")
+    temporary = home / f"dagster.yaml.{os.getpid()}"
+    temporary.write_text(yaml.safe_dump(config, sort_keys=False))
+    temporary.replace(home / "dagster.yaml")
     return home
 
 

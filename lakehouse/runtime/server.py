@@ -11,7 +11,7 @@
 **Safety properties** (tests in `runtime/test_server.py`)
 - A process that reuses the server's pid is neither mistaken for the server nor signalled.
 - A server that another process supervises is not stopped, because its supervisor would restart it
-  at once.
+  immediately.
 """
 
 import contextlib
@@ -94,20 +94,20 @@ def stop(settings: Settings) -> bool:
 
 @contextlib.contextmanager
 def supervised(
-    settings: Settings, tell: Callable[[str], None] = lambda _line: None, *, waits: bool = True
+    settings: Settings, say: Callable[[str], None] = lambda _line: None, *, waits: bool = True
 ) -> Iterator[threading.Thread]:
     """Keeps a server running during the block. If the server dies, it is restarted.
 
     A restarted server has the same token. Yields the thread that restarts the server; this thread
-    calls `tell` with a sentence for each event. A server that is already running is used, and not
-    ended after the block. With `waits=False`, the block begins while the server is still starting;
-    call `wait_until_running` in the block.
+    calls `say` with a sentence for each event. If a server is already running, it is used, and it
+    is ended after the block only if it died and was restarted. With `waits=False`, the block begins
+    while the server is still starting; call `wait_until_running` in the block.
 
     Raises:
         Refused, Broken: as for `start`.
         Transient: another process supervises the server.
     """
-    server = _SupervisedServer(settings, tell)
+    server = _SupervisedServer(settings, say)
     restarter = threading.Thread(target=server.restart_when_dead, name="spark-server", daemon=True)
     lock = folder(settings) / "lock"
     try:
@@ -126,7 +126,7 @@ def supervised(
         restarter.start()
         yield restarter
     finally:
-        server.ended.set()
+        server.stop_event.set()
         if restarter.is_alive():
             restarter.join()
         if server.launched is not None:  # otherwise, the server was running before
@@ -138,28 +138,28 @@ def supervised(
 class _SupervisedServer:
     """The server that this process supervises; `launched` is `None` if it ran before."""
 
-    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings = settings
-        self._tell = tell
+        self._say = say
         self.process: Process | None = None
         self.launched: BoundProcess | None = None
-        self.ended = threading.Event()
+        self.stop_event = threading.Event()
 
     def restart_when_dead(self) -> None:
-        """Restarts the server with the same token whenever it dies, until `ended` is set."""
+        """Restarts the server with the same token whenever it dies, until `stop_event` is set."""
         token = read_token(self._settings)
         pause = _FIRST_PAUSE_SECONDS
         since = time.monotonic()
         assert token is not None
-        while not self.ended.wait(0.5):
+        while not self.stop_event.wait(0.5):
             if self.process and self.process.is_alive:
                 bound_log(folder(self._settings) / "server.log")
                 continue
             if time.monotonic() - since > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
             log = folder(self._settings) / "server.log"
-            self._tell(f"the Spark Connect server died and restarts in {pause:.0f} s (log: {log})")
-            if self.ended.wait(pause):
+            self._say(f"the Spark Connect server died and restarts in {pause:.0f} s (log: {log})")
+            if self.stop_event.wait(pause):
                 return
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             since = time.monotonic()
@@ -167,10 +167,10 @@ class _SupervisedServer:
                 with hold_lock(folder(self._settings) / "lock"):
                     self.launch(token)
             except LakehouseError as error:
-                self._tell(str(error))
+                self._say(str(error))
             else:
                 port = self._settings.spark_port
-                self._tell(f"the Spark Connect server is up again at localhost:{port}")
+                self._say(f"the Spark Connect server is up again at localhost:{port}")
 
     def launch(self, token: str | None = None, *, waits: bool = True) -> None:
         """Launches a server. Ends the server that this process launched before, if any."""
@@ -179,7 +179,8 @@ class _SupervisedServer:
         self.launched = launch(self._settings, token=token, is_supervised=True)
         self.process = status(self._settings).process
         if waits:
-            self.process = wait_until_running(self._settings, abandoned=self.ended.is_set).process
+            state = wait_until_running(self._settings, abandoned=self.stop_event.is_set)
+            self.process = state.process
 
 
 def wait_until_running(
@@ -193,12 +194,12 @@ def wait_until_running(
     """
     deadline = time.monotonic() + _START_SECONDS
     while not (state := status(settings)).is_running:
-        late = time.monotonic() > deadline
-        if late or state.condition in ("died", "stopped") or abandoned():
+        is_late = time.monotonic() > deadline
+        if is_late or state.condition in ("died", "stopped") or abandoned():
             clear(settings)
             problem = (
                 f"did not answer at port {settings.spark_port} within {_START_SECONDS} s"
-                if late
+                if is_late
                 else "ended while it started"
             )
             raise Broken(
@@ -245,8 +246,9 @@ def launch(
     conf = server_conf(settings, jars.fetch())
     write_conf(here / "conf", conf)
     spark_home = jars.spark_home()
-    own = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
-    inherited = {name: value for name, value in os.environ.items() if name not in own}
+    # These variables are for Spark's clients.
+    client_variables = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+    inherited = {name: value for name, value in os.environ.items() if name not in client_variables}
     environment = {
         **inherited,
         "JAVA_HOME": str(find_java()),

@@ -41,9 +41,9 @@ class ServerState:
     @property
     def pid(self) -> int | None:
         """The JVM's process id, if it is alive."""
-        return (
-            self.process.pid if self.process and self.condition in ("running", "starting") else None
-        )
+        if self.process is None or self.condition not in ("running", "starting"):
+            return None
+        return self.process.pid
 
 
 def folder(settings: Settings) -> Path:
@@ -55,27 +55,27 @@ def status(settings: Settings) -> ServerState:
     """The server's current state, after checking its process and its port."""
     log = folder(settings) / "server.log"
     try:
-        kept = json.loads((folder(settings) / "pid").read_text())
+        record = json.loads((folder(settings) / "pid").read_text())
     except FileNotFoundError:
         return ServerState(condition="stopped", port=settings.spark_port, log=log)
-    process = Process(**kept["process"])
-    port = int(kept["port"])
-    supervisor = Process(**kept["keeper"]) if kept["keeper"] else None
+    process = Process(**record["process"])
+    port = int(record["port"])
+    supervisor = Process(**record["keeper"]) if record["keeper"] else None
     if supervisor and not supervisor.is_alive:
         supervisor = None
     if process.is_alive:
         condition: Condition = "running" if port_answers(port) else "starting"
     else:
-        supervisor_was_killed = bool(kept["keeper"]) and supervisor is None
+        supervisor_was_killed = bool(record["keeper"]) and supervisor is None
         condition = "stopped" if supervisor_was_killed else "died"
     return ServerState(
         condition=condition,
         port=port,
         log=log,
-        storage=kept.get("storage"),
+        storage=record.get("storage"),
         process=process,
         supervisor=supervisor,
-        log_stores=kept.get("log_stores", {}),
+        log_stores=record.get("log_stores", {}),
     )
 
 
@@ -86,8 +86,10 @@ def driver_log_stores(settings: Settings) -> Mapping[str, str]:
     """
     if settings.spark.startswith("sc://"):
         return remembered_log_stores(settings)
-    if settings.spark == "server" and (state := status(settings)).pid is not None:
-        return state.log_stores
+    if settings.spark == "server":
+        state = status(settings)
+        if state.pid is not None:
+            return state.log_stores
     return log_store_conf(settings, ())
 
 
@@ -99,10 +101,11 @@ def check_serves(settings: Settings, state: ServerState) -> None:
             f"LAKEHOUSE_SPARK_PORT is {settings.spark_port}. Either set it to {state.port}, or run "
             "lakehouse server stop"
         )
-    if settings.on_s3 and state.storage not in (None, wanted := storage_of(settings)):
+    storage = storage_of(settings)
+    if settings.on_s3 and state.storage not in (None, storage):
         raise Refused(
             f"the Spark Connect server of this lake was started for {state.storage}, but the "
-            f"settings now name {wanted}. Stop the server: use lakehouse server stop, or Ctrl-C "
+            f"settings now name {storage}. Stop the server: use lakehouse server stop, or Ctrl-C "
             "where lakehouse up runs"
         )
 
@@ -114,14 +117,14 @@ def remember(
     log_stores: Mapping[str, str],
 ) -> None:
     """Records the launched server for `status`."""
-    known = {
+    record = {
         "process": asdict(process),
         "keeper": asdict(supervisor) if supervisor else None,
         "port": settings.spark_port,
         "storage": storage_of(settings),
         "log_stores": dict(log_stores),
     }
-    write_private(folder(settings) / "pid", json.dumps(known))
+    write_private(folder(settings) / "pid", json.dumps(record))
 
 
 def note_compaction(settings: Settings) -> None:
@@ -146,7 +149,7 @@ def is_cold(settings: Settings) -> bool:
 def _process_of(settings: Settings) -> object:
     """The recorded process of the last launched server, or `None`."""
     try:
-        kept = json.loads((folder(settings) / "pid").read_text())
+        record = json.loads((folder(settings) / "pid").read_text())
     except (FileNotFoundError, ValueError):
         return None
-    return kept["process"] if settings.spark == "server" else None
+    return record["process"] if settings.spark == "server" else None

@@ -1,4 +1,4 @@
-"""Spark's configuration at its start: Delta, S3A, and parallelism on one machine.
+"""The configuration with which Spark starts: Delta, S3A, and parallelism on one machine.
 
 Other settings are elsewhere: the driver's memory in `core/settings.py` (LAKEHOUSE_SPARK_MEMORY),
 and the executors of a cluster in `deploy/`.
@@ -31,7 +31,7 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 
 
 def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    """The Connect server's configuration: only loopback, all files in the home, no secrets."""
+    """The Connect server's configuration. It listens on loopback only, and contains no secrets."""
     scratch = scratch_folder(settings)
     return {
         "spark.master": f"local[{_cores()}]",
@@ -99,7 +99,7 @@ def storage_of(settings: Settings) -> str:
 
 
 def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
-    """Writes a SPARK_CONF_DIR that only its owner can read, with a log level of warnings."""
+    """Writes a SPARK_CONF_DIR. Only its owner can read the configuration. Spark logs warnings."""
     folder.mkdir(exist_ok=True)
     write_private(
         folder / "spark-defaults.conf",
@@ -110,11 +110,11 @@ def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Atomically writes a file that only its owner can read."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
-    fresh.replace(path)
+    temporary.replace(path)
 
 
 def scratch_folder(settings: Settings) -> Path:
@@ -123,7 +123,7 @@ def scratch_folder(settings: Settings) -> Path:
 
 
 def cores_of(settings: Settings) -> int | None:
-    """Spark's cores on this machine; `None` for a cluster, which `task_slots` asks."""
+    """Spark's cores on this machine; `None` for a cluster (see `prepare_session.task_slots`)."""
     if settings.spark in ("server", "local[*]"):
         return _cores()
     if settings.spark.startswith("local["):
@@ -136,7 +136,10 @@ def _cores() -> int:
 
 
 def _sizes(cores: int) -> dict[str, str]:
-    """Parallelism on one machine. With the defaults (200, 10000, 50, 15), most tasks are empty."""
+    """The numbers of partitions and threads for one machine.
+
+    With the defaults (200, 10000, 50, 15), most tasks would be empty.
+    """
     return {
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores),
@@ -157,8 +160,8 @@ def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         **STORED_TIMES,
         **log_store_conf(settings, jars),
-        # Otherwise, a leftover transaction version in a session would make Delta silently skip the
-        # session's later writes.
+        # Otherwise, a transaction version that an earlier write left in the session would make
+        # Delta skip later writes silently.
         "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
         "spark.ui.enabled": "false",
         **s3a_conf(os.environ),  # adopted tables may be on S3, wherever the lake is

@@ -1,4 +1,4 @@
-"""Bronze: landed rows, as they were sent."""
+"""Bronze: rows as they landed."""
 
 from typing import Any
 
@@ -21,7 +21,8 @@ flight_events = Table(
     ),
     write=Append(partition_by=("event_date", "event_hour")),
     compaction=Compaction(min_small_files=40),
-    # A month in the table and half a year in the archive; without new events, rows stay here.
+    # Rows stay in the table for a month, then in the archive for half a year. The age of a row
+    # counts up to the newest row, so rows stay where they are while no events arrive.
     archive=Archive(older_than_days=31, keep_days=183, clock="newest_row"),
     ttl=Ttl(column="event_time", days=365, clock="newest_row"),
     fresh_within_hours=24,
@@ -81,8 +82,8 @@ weather = Table(
 )
 
 
-def _reference(name: str, schema: str, **words: Any) -> Table:
-    """A table that each landed file replaces; its first column is the key."""
+def _reference(name: str, schema: str, **options: Any) -> Table:
+    """A table whose rows each landed file replaces. The first column is required."""
     required = (schema.partition(" ")[0],)
     source = Landing(
         prefix=f"landing/reference/{name}/",
@@ -91,7 +92,7 @@ def _reference(name: str, schema: str, **words: Any) -> Table:
         required=required,
         null_value="NA",
     )
-    return Table(key=f"bronze/{name}", source=source, write=Overwrite(), **words)
+    return Table(key=f"bronze/{name}", source=source, write=Overwrite(), **options)
 
 
 planes = _reference(

@@ -1,6 +1,6 @@
-"""Gold: figures for people.
+"""Gold: daily figures of carriers and routes.
 
-Counts and sums are exact. An average is the quotient of two of them, rounded half up to two
+Counts and sums are exact. An average is the quotient of a sum and a count, rounded half up to two
 decimals.
 """
 
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lakehouse import Overwrite, table
 from lakehouse.tables import bronze, silver
 
-# Late is 15 minutes or more, as the U.S. Department of Transportation counts it.
+# A flight is late from 15 minutes on, as the U.S. Department of Transportation counts.
 _LATE_MINUTES = 15
 _COLUMNS = {
     "flight_date": "local day of the scheduled departure",
@@ -67,11 +67,11 @@ def carrier_daily(flights: DataFrame, airlines: DataFrame) -> DataFrame:
 def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
     """Delays per route and day, with the weather at the origin in the hour of each departure.
 
-    `observed_count` counts departures with a weather observation, `wet_count` those with rain or
-    snow. Delays are in minutes, early ones negative; wind is in miles per hour, visibility in
+    `observed_count` counts departures with a weather observation, `wet_count` departures with rain
+    or snow. Delays are in minutes, early ones negative; wind is in miles per hour, visibility in
     miles.
     """
-    seen = weather.select(
+    observations = weather.select(
         "origin",
         F.col("observed_at").alias("departure_hour"),
         "observed_at",
@@ -81,7 +81,7 @@ def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
     )
     departures = flights.withColumn("departure_hour", F.date_trunc("hour", "departed_at"))
     return (
-        departures.join(seen, ["origin", "departure_hour"], "left")
+        departures.join(observations, ["origin", "departure_hour"], "left")
         .groupBy("flight_date", "origin", "dest")
         .agg(
             F.count("*").alias("flight_count"),
@@ -101,7 +101,7 @@ def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
 
 
 def _average(name: str) -> Column:
-    """The average, or null. With decimals, the order of addition does not change a digit."""
+    """The average of a column, or null. Decimals make it independent of the order of addition."""
     total = F.sum(name).cast("DECIMAL(18,5)")
     count = F.nullif(F.count(name), F.lit(0)).cast("DECIMAL(10,0)")
     return (total / count).cast("DECIMAL(10,2)")

@@ -6,6 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lakehouse import Compaction, Merge, table
 from lakehouse.tables import bronze
 
+# The types of the weather columns, which land as text.
 _MEASURES = {
     "temp": "DECIMAL(5,2)",
     "dewp": "DECIMAL(5,2)",
@@ -38,18 +39,24 @@ def flights(flight_events: DataFrame) -> DataFrame:
     of the scheduled departure.
     """
     return flight_events.select(
-        *("flight_id", "flight_date", "carrier", "flight", "tailnum", "origin", "dest", "distance"),
+        "flight_id",
+        "flight_date",
+        "carrier",
+        "flight",
+        "tailnum",
+        "origin",
+        "dest",
+        "distance",
         F.col("event_type").alias("status"),
-        *(
-            "cancelled",
-            "scheduled_departure",
-            "departed_at",
-            "arrived_at",
-            "dep_delay",
-            "arr_delay",
-            "air_time",
-        ),
-        *("event_time", "event_rank"),
+        "cancelled",
+        "scheduled_departure",
+        "departed_at",
+        "arrived_at",
+        "dep_delay",
+        "arr_delay",
+        "air_time",
+        "event_time",
+        "event_rank",
     )
 
 

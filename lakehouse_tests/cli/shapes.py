@@ -50,7 +50,7 @@ DOCUMENTS = {
     ),
     "pause": (
         "lakehouse pause TABLE, lakehouse resume TABLE",
-        "The pause in force, or the one that ended.",
+        "The new pause, or the pause that was removed.",
     ),
     "pin": (
         "lakehouse pin [TABLE]",
@@ -98,7 +98,7 @@ DOCUMENTS = {
     "adopt": (
         "lakehouse adopt",
         (
-            "`health` is the document of `lakehouse health`. `adopted`: known already, nothing was "
+            "`health` is the document of `lakehouse health`. `adopted`: already declared, nothing was "
             "written. `held_back` says why it is not compacted. A refused table has `table` null, "
             "`uri`, `reason` and `sentence`."
         ),

@@ -17,7 +17,7 @@ from lakehouse.cli.dagster_runs import AssetRun, Recorder
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.evolution.rebuild import RebuildOutcome
 from lakehouse.core.settings import parse_settings
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.engine.lake import open_lake
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.defs.example import orders
@@ -46,7 +46,7 @@ def test_an_error_in_a_run_comes_out_as_it_was_raised_at_once(error: LakehouseEr
     @dg.asset(key=["bronze", "failing"])
     def failing(context: dg.AssetExecutionContext) -> None:
         tries.append(1)
-        with dagster_words(context):
+        with errors_for_dagster(context):
             raise error
 
     run = run_of(failing)["bronze/failing"]
@@ -96,7 +96,7 @@ def test_a_defect_in_a_run_is_broken_and_named() -> None:
 def test_what_follows_a_failure_is_skipped_and_what_does_not_is_done() -> None:
     @dg.asset(key=["bronze", "failing"])
     def failing(context: dg.AssetExecutionContext) -> None:
-        with dagster_words(context):
+        with errors_for_dagster(context):
             raise Refused("no")
 
     @dg.asset(key=["silver", "after"], deps=[failing])
@@ -143,7 +143,7 @@ def test_a_change_that_is_made_is_no_failure_if_dagster_cannot_be_opened(
     opened = LakeContext(lake=open_lake(parse_settings({}, base=tmp_path)), tables={})
     report_to_dagster(opened, orders, cast("RebuildOutcome", None))
     _report(opened, orders, "3 rows")
-    event = "but Dagster has no event of it (OSError: the disk is full)"
+    event = "but Dagster did not record it (OSError: the disk is full)"
     lines = capsys.readouterr().err
     assert f"bronze/orders was rebuilt, {event}" in lines
     assert f"archived rows of bronze/orders are restored, {event}" in lines

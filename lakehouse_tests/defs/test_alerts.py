@@ -251,7 +251,7 @@ def test_the_terminal_lists_alerts_and_sends_a_test(tmp_path: Path, webhook: Web
     assert "Use LAKEHOUSE_ALERT_URL" in terminal.refused("alerts")
     assert "Use LAKEHOUSE_ALERT_URL" in terminal.refused("alerts", "test")
     url = {"LAKEHOUSE_ALERT_URL": webhook.url}
-    assert terminal.run("alerts", **url).stdout == "no alert fires\n"
+    assert terminal.run("alerts", **url).stdout == "no alert is firing\n"
     assert terminal.run("alerts", "test", **url).stdout == "delivered\n"
     assert webhook.texts == [f"Lake {terminal.root}: this is a test. Alerts arrive here."]
     webhook.status = 500

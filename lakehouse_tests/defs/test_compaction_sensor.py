@@ -16,7 +16,7 @@ from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.fleet_from_events import SensorCursor, read_cursor
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.resources import spark_resource
-from lakehouse.defs.run_ownership import carrier
+from lakehouse.defs.run_ownership import recorded_process
 from lakehouse.runtime.processes import identify
 from lakehouse_tests.defs.dagster_events import (
     begun,
@@ -272,7 +272,7 @@ def test_runs_that_were_refused_since_their_window_had_closed_never_use_up_the_t
     assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in range(1, 9)]
     copied = refused.dagster_run.tags
     begun_run = instance.get_run_by_id(refused.run_id)
-    assert carrier(begun_run) == identify(
+    assert recorded_process(begun_run) == identify(
         os.getpid()
     )  # before it asks for a session, which takes a while
     while requests := tick(instance).run_requests:

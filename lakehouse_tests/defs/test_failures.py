@@ -8,14 +8,14 @@ import dagster as dg
 import pytest
 
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.defs.failures import MAX_RETRIES, ONCE_TAG, dagster_words
+from lakehouse.defs.failures import MAX_RETRIES, ONCE_TAG, errors_for_dagster
 
 
 def told(error: Exception, *, attempt: int) -> dg.RetryRequested | dg.Failure:
     """What Dagster is told of an error in the try of that number, counted from 0."""
     step, run = SimpleNamespace(retry_number=attempt), SimpleNamespace(tags={})
     context: Any = SimpleNamespace(log=logging.getLogger(), run=run, op_execution_context=step)
-    with pytest.raises((dg.RetryRequested, dg.Failure)) as found, dagster_words(context):
+    with pytest.raises((dg.RetryRequested, dg.Failure)) as found, errors_for_dagster(context):
         raise error
     return found.value
 
@@ -63,7 +63,7 @@ def test_a_run_that_is_not_worth_another_try_or_whose_starter_decides_about_it_h
     @dg.asset
     def failing(context: dg.AssetExecutionContext) -> None:
         seen.append(context.op_execution_context.retry_number)
-        with dagster_words(context):
+        with errors_for_dagster(context):
             raise error
 
     assert not dg.materialize([failing], raise_on_error=False, tags=tags).success

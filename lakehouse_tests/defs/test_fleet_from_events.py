@@ -15,9 +15,9 @@ from lakehouse.defs import dagster_records
 from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.costs import FORECAST_USD
 from lakehouse.defs.dagster_records import (
-    keys_in_flight,
     reader_runs,
     recent_runs,
+    run_ids_in_flight,
     tag_as_read_nothing,
 )
 from lakehouse.defs.fleet_from_events import COST_TAG, PLAN_KEY, SensorCursor, read_cursor
@@ -181,7 +181,7 @@ def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(
         len(each.tables)
         for each in reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)
     ] == [1, 0, 0]
-    assert keys_in_flight(instance, table_key(totals)) == []
+    assert run_ids_in_flight(instance, table_key(totals)) == []
     instance.add_run(
         dg.DagsterRun(
             job_name="rotate_keys",
@@ -189,7 +189,7 @@ def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(
             status=dg.DagsterRunStatus.STARTED,
         )
     )
-    assert keys_in_flight(instance, table_key(totals)) == []
+    assert run_ids_in_flight(instance, table_key(totals)) == []
 
 
 def test_waiting_outlasts_a_tick_and_ends_with_the_request(

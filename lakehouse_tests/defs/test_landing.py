@@ -55,7 +55,9 @@ def folded(lake: Lake, *, count: int) -> None:
         file = LandedFile(name=f"{number}.json", size_bytes=2, modified_ms=1, digest="d")
         batches.plan(Batch(number=number, files=(file,), prefix="landing/orders/"))
     batches.ledger()
-    batches.fold(lying={f"landing/orders/{count}.json"}, arrived=count, now_ms=365 * DAY_MS)
+    batches.fold(
+        landed_paths={f"landing/orders/{count}.json"}, last_loaded_batch=count, now_ms=365 * DAY_MS
+    )
 
 
 def planned(lake: Lake, number: int, *names: str) -> None:
@@ -212,7 +214,8 @@ def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(
             DagsterEventType.RUN_FAILURE,
             seconds_ago=pause - 5,
         )
-        assert f"batch 1 was tried {len(keys)} times and did not arrive" in skip_text(tick())
+        attempts = "1 attempt" if len(keys) == 1 else f"{len(keys)} attempts"
+        assert f"{attempts} did not load batch 1; the next attempt" in skip_text(tick())
         instance.delete_run(run.run_id)
         ended(
             instance,
@@ -241,7 +244,7 @@ def test_a_try_that_ended_in_the_future_pauses_a_table_no_longer_than_others(
     land(lake, "orders/1.json")
     [request] = tick().run_requests or []
     ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=-7_200)
-    assert "it is tried again in 30 s" in skip_text(tick())
+    assert "the next attempt is in 30 s" in skip_text(tick())
 
 
 def test_a_batch_after_one_that_failed_often_starts_without_a_pause(

@@ -20,12 +20,12 @@ from lakehouse.cli.commands.up import close_dead_runs as close_before_up
 from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.run_ownership import (
-    carrier,
     close_dead_runs,
     close_launched_runs,
     close_lost_runs,
     machine_tag,
     process_tag,
+    recorded_process,
 )
 from lakehouse.engine.clock import now_ms
 from lakehouse.runtime.dagster_files import has_open_runs
@@ -87,7 +87,7 @@ def test_a_run_whose_process_is_gone_fails_with_a_sentence_and_frees_its_pool(
     records.event_log_storage.initialize_concurrency_limit_to_default(POOL)
     assert records.event_log_storage.claim_concurrency_slot(POOL, run_id, "write").is_claimed
     assert holders(records) == {run_id}
-    assert close_dead_runs(records, nothing_is_up=False) == [run_id]
+    assert close_dead_runs(records, dagster_is_down=False) == [run_id]
     assert status_of(records, run_id) is DagsterRunStatus.FAILURE
     assert holders(records) == set()
     assert any(
@@ -96,9 +96,9 @@ def test_a_run_whose_process_is_gone_fails_with_a_sentence_and_frees_its_pool(
     )
 
 
-@pytest.mark.parametrize("nothing_is_up", [True, False])
+@pytest.mark.parametrize("dagster_is_down", [True, False])
 def test_a_run_of_a_living_process_is_let_alone(
-    records: dg.DagsterInstance, nothing_is_up: bool
+    records: dg.DagsterInstance, dagster_is_down: bool
 ) -> None:
     run_id = str(uuid4())
     records.add_run(
@@ -109,19 +109,19 @@ def test_a_run_of_a_living_process_is_let_alone(
             tags=process_tag(run_id),
         )
     )
-    assert close_dead_runs(records, nothing_is_up=nothing_is_up) == []
+    assert close_dead_runs(records, dagster_is_down=dagster_is_down) == []
     assert status_of(records, run_id) is DagsterRunStatus.STARTED
 
 
-def test_a_run_that_nobody_claimed_is_dead_only_where_nothing_is_up(
+def test_a_run_that_nobody_claimed_is_dead_only_where_dagster_is_down(
     records: dg.DagsterInstance,
 ) -> None:
     run_ids = {
         under_way(records, status=status)
         for status in (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED)
     }
-    assert close_dead_runs(records, nothing_is_up=False) == []
-    assert set(close_dead_runs(records, nothing_is_up=True)) == run_ids
+    assert close_dead_runs(records, dagster_is_down=False) == []
+    assert set(close_dead_runs(records, dagster_is_down=True)) == run_ids
 
 
 def test_a_queued_run_waits_for_the_next_daemon(records: dg.DagsterInstance) -> None:
@@ -135,7 +135,7 @@ def test_a_queued_run_waits_for_the_next_daemon(records: dg.DagsterInstance) -> 
             remote_job_origin=origin,
         )
     )
-    assert close_dead_runs(records, nothing_is_up=True) == []
+    assert close_dead_runs(records, dagster_is_down=True) == []
     assert status_of(records, run_id) is DagsterRunStatus.QUEUED
 
 
@@ -143,7 +143,7 @@ def test_a_run_that_was_being_canceled_is_canceled(
     records: dg.DagsterInstance, gone: tuple[int, str]
 ) -> None:
     run_id = under_way(records, by=gone, status=DagsterRunStatus.CANCELING)
-    close_dead_runs(records, nothing_is_up=True)
+    close_dead_runs(records, dagster_is_down=True)
     assert status_of(records, run_id) is DagsterRunStatus.CANCELED
 
 
@@ -242,9 +242,11 @@ def test_a_repeated_run_does_not_inherit_the_process_of_the_first(
     records: dg.DagsterInstance, gone: tuple[int, str]
 ) -> None:
     first = records.get_run_by_id(under_way(records, by=gone))
-    assert carrier(first) is not None
+    assert recorded_process(first) is not None
     assert (
-        carrier(dg.DagsterRun(job_name=first.job_name, run_id=str(uuid4()), tags=first.tags))
+        recorded_process(
+            dg.DagsterRun(job_name=first.job_name, run_id=str(uuid4()), tags=first.tags)
+        )
         is None
     )
 
@@ -306,5 +308,5 @@ def test_of_records_that_machines_share_only_runs_of_this_machine_are_known_to_b
                 job_name="__ASSET_JOB", run_id=here, status=DagsterRunStatus.STARTED, tags=tags
             )
         )
-        assert close_dead_runs(shared, nothing_is_up=True) == [here]
+        assert close_dead_runs(shared, dagster_is_down=True) == [here]
         assert status_of(shared, elsewhere) is DagsterRunStatus.STARTED

@@ -19,7 +19,7 @@ from lakehouse.engine.spark import open_session
 @pytest.fixture
 def running(shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     """The shared server's settings. Benchmarks end their session or change it, so they get one."""
-    monkeypatch.setattr(open_session, "_opened", opened := {})
+    monkeypatch.setattr(open_session, "_sessions", opened := {})
     yield shared_settings
     for _, spark in opened.values():
         if not spark.is_stopped:

@@ -96,7 +96,7 @@ def test_a_fault_of_the_connect_server_is_named(
     fault: str, cluster: Cluster, told: Conf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant, name, words = PLANTED[fault]
-    monkeypatch.setattr(open_session, "_opened", {})
+    monkeypatch.setattr(open_session, "_sessions", {})
     if fault == "executors larger than any worker":
         monkeypatch.setattr(run_checks, "_MOST_SECONDS", 60.0)
     server = ConnectServer(cluster=cluster, conf=plant(deployed_conf(told)))
@@ -111,11 +111,11 @@ def test_a_fault_of_the_connect_server_is_named(
 def test_a_default_log_store_is_a_warning(
     cluster: Cluster, told: Conf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_session, "_opened", {})
+    monkeypatch.setattr(open_session, "_sessions", {})
     conf = without("spark.delta.logStore.s3a.impl")(deployed_conf(told))
     with ConnectServer(cluster=cluster, conf=conf).running() as server:
         place = {"LAKEHOUSE_ROOT": f"s3://{BUCKET}/lake", **told, **server.environment}
         checks = examine(free_terminal(tmp_path, **place))
     wrong = {each: found for each, found in checks.items() if found[0] in ("failed", "warning")}
     assert wrong.keys() == {"log store"} and "Let only this Spark server" in wrong["log store"][1]
-    assert checks["executors"][1].startswith("2 tasks can run at once with Delta 4.4")
+    assert checks["executors"][1].startswith("2 tasks can run at the same time with Delta 4.4")

@@ -58,7 +58,7 @@ def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_la
     # The table is put back as it was after the first batch, and the second comes again: what it deleted is not forgotten.
     older = remembered_deletions(session, Batch(number=2, files=(), prefix=PREFIX))
     assert older is not None and _remembering(lake) == {"1"}
-    forget_replaced(lake.store, KEY, arrived=0)
+    forget_replaced(lake.store, KEY, last_loaded=0)
     assert _remembering(lake) == {"1"}
     older = older.where("id IS NOT NULL")
     newer = older.where("id = 1").withColumn("id", F.lit(7).cast("bigint")).drop(REMEMBERED_AT)

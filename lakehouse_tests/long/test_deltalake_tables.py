@@ -98,7 +98,7 @@ def test_a_compaction_on_s3_that_lost_a_row_is_undone(
             write_deltalake(uri, table, mode="append", storage_options=options)
         lake = lake_with(adopted(uri), tmp_path / "home")
         before = contents(uri, storage_options=options)
-        real = deltalake_run._rewritten  # pyright: ignore[reportPrivateUsage]
+        real = deltalake_run._rewrite  # pyright: ignore[reportPrivateUsage]
 
         def with_a_lost_row(inputs: Any, folder: Path, *more: Any) -> Any:
             actions = real(inputs, folder, *more)
@@ -110,13 +110,13 @@ def test_a_compaction_on_s3_that_lost_a_row_is_undone(
             add["stats"] = json.dumps({**stats, "numRecords": stats["numRecords"] - 1})
             return actions
 
-        monkeypatch.setattr(deltalake_run, "_rewritten", with_a_lost_row)
+        monkeypatch.setattr(deltalake_run, "_rewrite", with_a_lost_row)
         with pytest.raises(Broken, match="Version 3 is restored"):
             compact(lake, no_spark, adopted(uri))
         assert DeltaTable(uri, storage_options=options).version() == 5
         assert contents(uri, storage_options=options) == before
         assert expected(lake, KEY) is None
-        monkeypatch.setattr(deltalake_run, "_rewritten", real)
+        monkeypatch.setattr(deltalake_run, "_rewrite", real)
         outcome = compact(lake, no_spark, adopted(uri))
         assert (outcome.files_removed, outcome.rows_verified) == (4, 240_000)
         assert outcome.plan.sentence.endswith(" on this machine's disk")

@@ -41,9 +41,9 @@ STEPS = [
     ("plan_now", "after"),
     ("stage_rows", "before"),
     ("stage_rows", "after"),
-    ("_checked", "after"),
-    ("_swap", "before"),
-    ("_swap", "after"),
+    ("_check_staged", "after"),
+    ("_replace_rows", "before"),
+    ("_replace_rows", "after"),
     ("without_lost_rows", "after"),
     ("apply_strategy", "after"),
 ]
@@ -57,7 +57,7 @@ def test_a_rebuild_that_is_killed_leaves_the_old_table_or_the_new_one(
     add_events(lake, event(1, 5, "a"), event(1, 6, "b"), event(2, 5, "b", day=2))
     write_table(lake, spark, states)
     write_table(lake, spark, copies)
-    is_new = STEPS.index((step, when)) > STEPS.index(("_swap", "before"))
+    is_new = STEPS.index((step, when)) > STEPS.index(("_replace_rows", "before"))
     with killed_at(rebuild, step, when):
         rebuilt(lake, spark, PLAIN, "rows")
     assert facts_of(lake, events.key).snapshot.partition_columns == (() if is_new else ("day",))
@@ -85,14 +85,14 @@ def test_a_rebuild_beside_another_writer_is_undone_and_readers_get_each_row_once
     add_events(lake, event(1, 5, "a"))
     write_table(lake, spark, copies)
     with monkeypatch.context() as patch:
-        patch.setattr(rebuild, "_checked", followed_by(lake, event(2, 5, "b")))
+        patch.setattr(rebuild, "_check_staged", followed_by(lake, event(2, 5, "b")))
         with pytest.raises(Transient, match=r"rows of version 1. Version 1 is restored"):
             rebuilt(lake, spark, PLAIN, "rows")
     assert facts_of(lake, events.key).snapshot.partition_columns == ("day",)
     assert rows_in(lake, events.key, "id") == [(1,), (2,)]
     add_events(lake, event(3, 5, "c"))
     write_table(lake, spark, copies)
-    monkeypatch.setattr(rebuild, "_checked", followed_by(lake, event(4, 5, "d")))
+    monkeypatch.setattr(rebuild, "_check_staged", followed_by(lake, event(4, 5, "d")))
     with killed_at(rebuild, "without_lost_rows", "before"):
         rebuilt(lake, spark, PLAIN, "rows")
     monkeypatch.undo()
@@ -238,7 +238,7 @@ def test_a_compaction_and_a_vacuum_next_to_a_killed_rebuild_take_nothing_that_is
     add_events(lake, event(3, 6, "c"), event(4, 6, "d", day=2))
     rows = rows_in(lake, events.key, "id", "state")
     small = Compaction(min_small_files=2)
-    with killed_at(rebuild, "_swap", "before"):
+    with killed_at(rebuild, "_replace_rows", "before"):
         rebuilt(lake, spark, PLAIN, "rows")
     assert compact(lake, spark, replace(events, compaction=small)).files_removed == 4
     for table in (events, PLAIN):

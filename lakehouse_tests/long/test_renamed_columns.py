@@ -38,7 +38,7 @@ type_of_rows = Sequence[dict[str, Any]]
 RENAMED = {"city": "town", "cost": "price"}
 CLASH = "different values under two names of a column: city and town"
 TWO_NAMES = (
-    "its header is 'id,city,town' and not id,town,price; it has two names of town. Land the file"
+    "its header is 'id,city,town' and not id,town,price; it has two names for town. Land the file"
     " with one of them"
 )
 UNFIT = "a field does not fit the schema"
@@ -323,7 +323,7 @@ def test_changes_go_on_after_the_columns_and_the_key_were_renamed(
     lake: Lake, spark: "SparkSession", in_place: bool
 ) -> None:
     load_before(lake, spark)
-    with pytest.raises(Refused, match="doc is declared as text now"):
+    with pytest.raises(Refused, match="doc is renamed to text in the declaration"):
         load_after(lake, spark)
     session = TableSession(lake=lake, spark=spark, table=AFTER)
     apply_changes(session, ApplyRequest(in_place=in_place), lambda _: None)

@@ -80,7 +80,7 @@ def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or
     before = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
     with pytest.raises(
         Broken,
-        match=r"batch 3 \(2 files\) cannot be written, and neither can any tried part of it: .*CHECK",
+        match=r"batch 3 \(2 files\) cannot be written, and no tried part of it can be: .*CHECK",
     ):
         write_table(lake, spark, PARTS)
     after = PlannedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()

@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 from lakehouse.replay.flight_events import deliver, events_of, flights_of_the_year
-from lakehouse.replay.prepared_year import World, prepare
+from lakehouse.replay.prepared_year import PreparedYear, prepare
 from lakehouse_tests.conftest import link_year
 
 
@@ -17,7 +17,7 @@ def home(prepared_home: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def world(prepared_home: Path) -> World:
+def world(prepared_home: Path) -> PreparedYear:
     return prepare(prepared_home)
 
 

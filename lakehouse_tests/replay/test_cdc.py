@@ -11,12 +11,12 @@ import pytest
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.engine.declared_tables import module_tables, table_modules
 from lakehouse.replay.cdc.tables import SOURCES
-from lakehouse.replay.prepared_year import World
+from lakehouse.replay.prepared_year import PreparedYear
 
 START, END = datetime(2013, 1, 1), datetime(2013, 1, 2)
 
 
-def plain(world: World) -> list[tuple[str, str]]:
+def plain(world: PreparedYear) -> list[tuple[str, str]]:
     files = [file for file in world.files(START, END) if "flight_events" in file.name]
     return sorted(
         (event["event_id"], event["event_time"])
@@ -25,7 +25,7 @@ def plain(world: World) -> list[tuple[str, str]]:
     )
 
 
-def changes(world: World, shape: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def changes(world: PreparedYear, shape: str) -> Iterator[tuple[str, dict[str, Any]]]:
     names = [*field_names(SOURCES[shape].schema)]
     for file in world.files(START, END, changes=shape, first=START):
         if "/weather/" in file.name:
@@ -38,7 +38,7 @@ def changes(world: World, shape: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from ((file.name, dict(zip(header, line, strict=True))) for line in lines)
 
 
-def test_dms_tells_the_same_events_after_a_full_load(world: World) -> None:
+def test_dms_tells_the_same_events_after_a_full_load(world: PreparedYear) -> None:
     found = list(changes(world, "dms"))
     assert sorted((row["event_id"], row["event_time"]) for _, row in found) == plain(world)
     loaded = [row for name, row in found if "/LOAD" in name]
@@ -54,7 +54,7 @@ def test_dms_tells_the_same_events_after_a_full_load(world: World) -> None:
     assert in_order == sorted(in_order, key=lambda row: (row["event_time"], row["event_rank"]))
 
 
-def test_debezium_tells_the_same_events_after_a_snapshot(world: World) -> None:
+def test_debezium_tells_the_same_events_after_a_snapshot(world: PreparedYear) -> None:
     found = [event for _, event in changes(world, "debezium")]
     assert sorted(
         (event["after"]["event_id"], event["after"]["event_time"]) for event in found

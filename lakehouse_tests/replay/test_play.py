@@ -9,7 +9,7 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.store import DiskStore
 from lakehouse.replay.nycflights13_files import data_folder
 from lakehouse.replay.play import STATE, next_hour, play
-from lakehouse.replay.prepared_year import World
+from lakehouse.replay.prepared_year import PreparedYear
 from lakehouse_tests.memory_store import MemoryStore
 
 START = datetime(2013, 1, 1)
@@ -45,7 +45,9 @@ class Dying(MemoryStore):
         return answer
 
 
-def test_a_replay_lands_what_the_world_holds_and_the_references(home: Path, world: World) -> None:
+def test_a_replay_lands_what_the_world_holds_and_the_references(
+    home: Path, world: PreparedYear
+) -> None:
     store = MemoryStore()
     played = play(store, home, start=START, until=datetime(2013, 1, 3))
     files = landed(store)
@@ -98,7 +100,9 @@ def test_a_file_that_is_there_already_is_left_as_it_is(home: Path) -> None:
     assert store.read("landing/weather/2013-01-01T06-EWR.json") == b"mine"
 
 
-def test_a_later_start_lands_what_is_delivered_from_then_on(home: Path, world: World) -> None:
+def test_a_later_start_lands_what_is_delivered_from_then_on(
+    home: Path, world: PreparedYear
+) -> None:
     store, start = MemoryStore(), datetime(2013, 6, 1)
     play(store, home, start=start, hours=12)
     events = {file.name: file.content for file in world.files(start, start + 12 * HOUR)}
@@ -106,7 +110,7 @@ def test_a_later_start_lands_what_is_delivered_from_then_on(home: Path, world: W
     assert "landing/reference/planes/2013-06-01T00.csv" in landed(store)
 
 
-def test_the_year_ends_with_its_last_delivery(home: Path, world: World) -> None:
+def test_the_year_ends_with_its_last_delivery(home: Path, world: PreparedYear) -> None:
     store, start = MemoryStore(), datetime(2013, 12, 31)
     played = play(store, home, start=start, until=datetime(2014, 2, 1))
     assert (played.until, played.finished, played.share) == (world.end, True, 1)

@@ -13,17 +13,17 @@ from lakehouse.core.errors import Broken
 from lakehouse.replay import prepared_year as world_module
 from lakehouse.replay.files import LandingFile
 from lakehouse.replay.nycflights13_files import read_weather
-from lakehouse.replay.prepared_year import World, prepare
+from lakehouse.replay.prepared_year import PreparedYear, prepare
 
 HOUR = timedelta(hours=1)
 
 
-def day(world: World, at: datetime) -> list[LandingFile]:
+def day(world: PreparedYear, at: datetime) -> list[LandingFile]:
     return list(world.files(at, at + 24 * HOUR))
 
 
 def test_the_year_holds_every_delivery_and_every_observation_once(
-    world: World, deliveries: pandas.DataFrame
+    world: PreparedYear, deliveries: pandas.DataFrame
 ) -> None:
     events = parquet.read_table(
         world.folder / "events.parquet", columns=["hour", "origin", "event_id"]
@@ -43,7 +43,7 @@ def test_the_year_holds_every_delivery_and_every_observation_once(
     )
 
 
-def test_files_come_by_hour_then_name_and_names_sort_by_time(world: World) -> None:
+def test_files_come_by_hour_then_name_and_names_sort_by_time(world: PreparedYear) -> None:
     files = day(world, datetime(2013, 7, 1))
     assert files == sorted(files, key=lambda file: (file.hour, file.name))
     for folder in ("landing/flight_events/", "landing/weather/"):
@@ -56,14 +56,14 @@ def test_files_come_by_hour_then_name_and_names_sort_by_time(world: World) -> No
         )
 
 
-def test_the_end_is_the_hour_after_the_last_file(world: World) -> None:
+def test_the_end_is_the_hour_after_the_last_file(world: PreparedYear) -> None:
     assert world.end == datetime(2014, 1, 1, 11)
     assert {file.hour for file in world.files(world.end - HOUR, world.end + 24 * HOUR)} == {
         world.end - HOUR
     }
 
 
-def test_an_event_tells_what_was_known_when_it_happened_and_no_more(world: World) -> None:
+def test_an_event_tells_what_was_known_when_it_happened_and_no_more(world: PreparedYear) -> None:
     known = {"scheduled": set(), "cancelled": set(), "departed": {"departed_at", "dep_delay"}}
     seen = set()
     for file in day(world, datetime(2013, 2, 8)):
@@ -80,7 +80,7 @@ def test_an_event_tells_what_was_known_when_it_happened_and_no_more(world: World
     assert seen == {"scheduled", "cancelled", "departed", "arrived"}
 
 
-def test_the_local_hour_that_comes_twice_makes_two_files(world: World) -> None:
+def test_the_local_hour_that_comes_twice_makes_two_files(world: PreparedYear) -> None:
     weather = read_weather()
     twice = weather[
         (weather.month == "11")
@@ -96,7 +96,7 @@ def test_the_local_hour_that_comes_twice_makes_two_files(world: World) -> None:
     assert names <= {file.name for file in day(world, datetime(2013, 11, 3))}
 
 
-def test_the_bytes_of_a_start_and_seed_stay_what_they_are(world: World) -> None:
+def test_the_bytes_of_a_start_and_seed_stay_what_they_are(world: PreparedYear) -> None:
     contents = b"".join(
         file.content for file in world.files(datetime(2013, 3, 1), datetime(2013, 3, 4))
     )

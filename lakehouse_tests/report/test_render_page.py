@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.costs.predicted_and_actual import Figure
-from lakehouse.core.report.money import DearTable, Money, NamedAmount
+from lakehouse.core.report.money import ExpensiveTable, Money, NamedAmount
 from lakehouse.core.report.page_contents import Page
 from lakehouse.core.report.retention import RetainedTable
 from lakehouse.core.report.values import (
@@ -53,7 +53,7 @@ MONEY = Money(
     forecast_usd=13.5,
     dead_usd=0.0123,
     dearest=(
-        DearTable(
+        ExpensiveTable(
             table="(outside all tables)",
             owner="",
             usd_per_month=9.0,
@@ -63,7 +63,7 @@ MONEY = Money(
             command="lakehouse inventory report",
             is_outside=True,
         ),
-        DearTable(
+        ExpensiveTable(
             table="bronze/orders",
             owner="sales",
             usd_per_month=7.5,

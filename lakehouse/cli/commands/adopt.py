@@ -10,9 +10,10 @@ from lakehouse.cli.context import (
     LakeContext,
     address_field,
     cell_of,
+    keys_by_address,
     open_declared,
+    print_errors,
     resolve_address,
-    tell_errors,
 )
 from lakehouse.cli.output import (
     attributes,
@@ -83,44 +84,44 @@ def adopt_command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Adopt a Delta table that other programs write; starts no JVM.
+    """Adopt a Delta table that other programs write. Does not start a JVM.
 
     Describes the table at ADDRESS (a folder, or s3://bucket/folder), and adds three lines to
     adopted.toml. From then on, the lake observes, checks, compacts and vacuums the table like its
-    own tables, but writes nothing else to it. While the writers of a table are unknown, no
-    compaction runs that could overwrite one of their commits. This command itself only reads logs
-    and listings of the storage.
+    own tables, but writes no rows to it. While the writers of a table are unknown, no compaction
+    runs that could overwrite one of their commits. This command itself reads logs and lists
+    storage, but writes nothing to the tables.
     """
     _check_options(address, key, prefix, top)
-    opened = open_declared()
+    context = open_declared()
     addresses = _addresses_below(prefix or "") if address is None else [resolve_address(address)]
-    findings = _inspected(opened, addresses, key=key, writers=writers)
-    alone = findings[0].value if address is not None else None
+    findings = _inspected(context, addresses, key=key, writers=writers)
+    single = findings[0].value if address is not None else None
     if address is not None and findings[0].error:
         raise findings[0].error
-    if alone and alone.known_as:
+    if single and single.known_as:
         raise Refused(
-            f"adopt {addresses[0]}: it is already declared as {alone.known_as}. Use lakehouse "
-            f"health {alone.known_as}"
+            f"adopt {addresses[0]}: it is already declared as {single.known_as}. Use lakehouse "
+            f"health {single.known_as}"
         )
     readable = [each.value for each in findings if each.value]
     new = [each.table for each in readable if not each.known_as]
     if new and not dry_run:
-        write_adopted(opened.lake.settings, new, beside=opened.tables)
+        write_adopted(context.lake.settings, new, declared=context.tables)
     if as_json:
         write_json([_document(each) for each in findings])
-        return tell_errors(findings)
-    if alone:
-        show(f"{alone.table.key} is {alone.address}", style="bold")
-        for name, sentence in alone.rows():
+        return print_errors(findings)
+    if single:
+        show(f"{single.table.key} is {single.address}", style="bold")
+        for name, sentence in single.rows():
             show(f"  {name:<11} {sentence}")
     else:
         _print_fleet(findings, top=top)
     if new:
-        _print_outcome(opened, new, alone=address is not None, dry_run=dry_run)
+        _print_outcome(context, new, shows_entry=single is not None, dry_run=dry_run)
     if prefix is not None:
-        _print_next(opened, readable, prefix, dry_run=dry_run)
-    return tell_errors(findings)
+        _print_next(context, readable, prefix, dry_run=dry_run)
+    return print_errors(findings)
 
 
 def _check_options(
@@ -128,7 +129,7 @@ def _check_options(
 ) -> None:
     if (address is None) == (prefix is None):
         raise Refused(
-            "adopt: give either an ADDRESS or --prefix; for instance: lakehouse adopt "
+            "adopt: use either an ADDRESS or --prefix, for example: lakehouse adopt "
             "s3://warehouse/sales/orders"
         )
     if prefix is not None and key is not None:
@@ -145,8 +146,8 @@ def _addresses_below(prefix: str) -> Sequence[str]:
     search = find_tables(folder)
     if search.left_count:
         tell(
-            f"{search.left_count:,} folders were not searched, since {folder} has more than "
-            f"{MOST_FOLDERS:,} folders. Use --prefix for each of its subfolders"
+            f"{search.left_count:,} folders were not searched, because {folder} has more than "
+            f"{MOST_FOLDERS:,} folders. Use --prefix with each of its subfolders"
         )
     if search.passed:
         tell(
@@ -160,23 +161,25 @@ def _addresses_below(prefix: str) -> Sequence[str]:
 
 
 def _inspected(
-    opened: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str
+    context: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str
 ) -> list[FoundTable]:
     """The finding at each address, in order. Tables that are already declared keep their keys."""
-    settings, tables = opened.lake.settings, dict(opened.tables)
-    known = {real_address(address_of(table, settings)): key for key, table in tables.items()}
-    chosen, refused = list[Table](), dict[str, LakehouseError]()
+    settings = context.lake.settings
+    tables = dict(context.tables)
+    keys = keys_by_address(tables, settings)
+    chosen = list[Table]()
+    refused = dict[str, LakehouseError]()
     for address in addresses:
-        if address in known:
-            chosen.append(tables[known[address]])
+        if address in keys:
+            chosen.append(tables[keys[address]])
             continue
         try:
-            table = adopted_table(
-                choose_key(address, tables, opened.lake, wanted=key), address, writers=writers
-            )
-            refuse_adoption(opened.lake, address, tables.values())
+            new_key = choose_key(address, tables, context.lake, given_key=key)
+            table = adopted_table(new_key, address, writers=writers)
+            refuse_adoption(context.lake, address, tables.values())
             tables[table.key] = table
         except LakehouseError as error:
+            # A placeholder key for the table, which is not adopted.
             table = adopted_table(f"silver/refused_{len(refused)}", quoted_address(address))
             refused[table.key] = error
         chosen.append(table)
@@ -190,8 +193,8 @@ def _inspected(
         raise no_table(address_of(table, settings))
 
     logs = {each.table.key: each for each in for_each_table(chosen, read)}
-    # A table whose log cannot be read is not adopted, since it would prevent the others' vacuums.
-    unread = {key for key, each in logs.items() if each.error and key not in opened.tables}
+    # A table whose log cannot be read is not adopted, because it would block all other vacuums.
+    unread = {key for key, each in logs.items() if each.error and key not in context.tables}
     readable = [table for key, table in tables.items() if key not in unread]
     run = LakeFacts(lake, readable, wanted=logs.keys())
 
@@ -200,7 +203,7 @@ def _inspected(
         if log.error:
             raise log.error
         assert log.value is not None
-        known_as = table.key if table.key in opened.tables else ""
+        known_as = table.key if table.key in context.tables else ""
         return inspect_table(run, table, log.value, known_as=known_as)
 
     return for_each_table(chosen, inspect)
@@ -227,33 +230,29 @@ def _print_fleet(findings: Sequence[FoundTable], *, top: int | None) -> None:
         show(f"and {count_of(left, 'table')} with a better score")
     for each in shown:
         if each.value:
-            show(
-                f"{each.value.table.key} is "
-                f"{each.value.address}{' (known already)' if each.value.known_as else ''}"
-            )
+            note = " (already declared)" if each.value.known_as else ""
+            show(f"{each.value.table.key} is {each.value.address}{note}")
     show()
     show(totals_sentence([each.value for each in findings if each.value]))
 
 
 def _print_next(
-    opened: LakeContext, findings: Sequence[TableFinding], prefix: str, *, dry_run: bool
+    context: LakeContext, findings: Sequence[TableFinding], prefix: str, *, dry_run: bool
 ) -> None:
     """Prints the command that allows compactions of these tables, if any table needs it."""
-    waiting = [each for each in findings if each.risk]
-    if not waiting:
+    held_back = [each for each in findings if each.risk]
+    if not held_back:
         show(
             "The tables are compacted and vacuumed as soon as they are due; nothing else is needed."
         )
         return
-    are_new = dry_run and all(not each.known_as for each in waiting)
-    file = opened.lake.settings.adopted
-    command = (
-        f"lakehouse adopt --prefix {shlex.quote(prefix)} --writers none"
-        if are_new
-        else f"""sed -i 's/^writers = "unknown"/writers = "none"/' {shlex.quote(str(file))}"""
-    )
+    file = context.lake.settings.adopted
+    if dry_run and all(not each.known_as for each in held_back):
+        command = f"lakehouse adopt --prefix {shlex.quote(prefix)} --writers none"
+    else:
+        command = f"""sed -i 's/^writers = "unknown"/writers = "none"/' {shlex.quote(str(file))}"""
     show(
-        f"not compacted while writers is unknown: {count_of(len(waiting), 'table')}. If no other "
+        f"not compacted while writers is unknown: {count_of(len(held_back), 'table')}. If no other "
         f"program commits to them during a compaction, use: {command}"
     )
 
@@ -266,33 +265,33 @@ def _row(finding: FoundTable) -> tuple[str, ...]:
             *("-",) * 6,
             cell_of(finding),
         )
-    health, plan, vacuum = finding.value.health, finding.value.health.plan, finding.value.vacuum
+    health = finding.value.health
+    plan = health.plan
+    vacuum = finding.value.vacuum
     files_after = health.file_count - finding.value.openings_saved
     counts = (health.file_count, health.small_file_count, files_after)
-    old = "-" if isinstance(vacuum, str) else bytes_text(vacuum.size_bytes)
-    money = f"{plan.estimate.usd:.3g}" if plan.bins else "-"
-    sentence = plan.sentence if not isinstance(vacuum, str) else f"{plan.sentence}; {vacuum}"
+    expired_text = "-" if isinstance(vacuum, str) else bytes_text(vacuum.size_bytes)
+    sentence = f"{plan.sentence}; {vacuum}" if isinstance(vacuum, str) else plan.sentence
     return (
         f"{health.score:.1f}",
-        health.plan.table,
+        plan.table,
         *map(count_text, counts),
         bytes_text(health.size_bytes),
-        old,
-        money,
+        expired_text,
+        f"{plan.estimate.usd:.3g}" if plan.bins else "-",
         sentence,
     )
 
 
 def _print_outcome(
-    opened: LakeContext, new: Sequence[Table], *, alone: bool, dry_run: bool
+    context: LakeContext, new: Sequence[Table], *, shows_entry: bool, dry_run: bool
 ) -> None:
+    verb = "would be added" if dry_run else "added"
     show()
-    show(
-        f"{count_of(len(new), 'table')} {'would be added' if dry_run else 'added'} to "
-        f"{opened.lake.settings.adopted}"
-    )
-    for line in adopted_lines(new[0]).splitlines() if alone else ():
-        show(line)
+    show(f"{count_of(len(new), 'table')} {verb} to {context.lake.settings.adopted}")
+    if shows_entry:
+        for line in adopted_lines(new[0]).splitlines():
+            show(line)
     if not dry_run:
         show()
         show(

@@ -17,7 +17,7 @@ _NO_WEBHOOK = (
 @click.group("alerts", invoke_without_command=True, epilog="Example: lakehouse alerts test")
 @click.pass_context
 def alerts_command(context: click.Context) -> None:
-    """List the alerts that fire; no JVM.
+    """List the firing alerts. Does not start a JVM.
 
     While LAKEHOUSE_ALERT_URL is set, a sensor of `lakehouse up` looks for failing checks, health
     below 50, quarantined records, late vacuums and late inventories. It sends each alert to the
@@ -32,7 +32,7 @@ def alerts_command(context: click.Context) -> None:
     if not alerts and not settings.alert_url:
         raise Refused(_NO_WEBHOOK)
     if not alerts:
-        show("no alert fires")
+        show("no alert is firing")
         return
     rows = [
         (utc_text(each.since_ms), "yes" if each.is_sent else "no", each.subject, each.sentence)

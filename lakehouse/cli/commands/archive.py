@@ -45,17 +45,20 @@ archive_command.add_command(restore_command)
 @click.argument("table", shell_complete=complete_table)
 @json_option
 def plan_command(table: str, as_json: bool) -> None:
-    """Show which partitions of TABLE would move now, why, and what that costs; no JVM.
+    """Show which partitions of TABLE would move now, why, and at what cost.
 
-    Nothing is changed.
+    Nothing is changed, and no JVM starts.
     """
-    opened, wanted = open_table(table)
-    table = wanted.key
-    plan = run.plan(opened.lake, wanted, opened.tables.values())
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    plan = run.plan(context.lake, declared_table, context.tables.values())
     if plan is None:
         raise not_written(table, operation=f"archive of {table}")
     document = plan.as_json()
-    write_json(document) if as_json else _print_archive(document)
+    if as_json:
+        write_json(document)
+    else:
+        _print_archive(document)
 
 
 @archive_command.command("run", epilog="Example: lakehouse archive run bronze/flight_events")
@@ -65,15 +68,18 @@ def plan_command(table: str, as_json: bool) -> None:
 def run_command(table: str, anyway: bool, as_json: bool) -> None:
     """Move the old partitions of TABLE to its archive, through Dagster.
 
-    Tables downstream keep their rows. The files in the table's folder are deleted by a later
-    vacuum.
+    Downstream tables keep their rows. A later vacuum deletes the moved files from the table's
+    folder.
     """
-    opened, wanted = open_table(table)
-    table = wanted.key
-    if run.plan(opened.lake, wanted) is None:  # also refuses a table without an archive
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    if run.plan(context.lake, declared_table) is None:  # also refuses a table without an archive
         raise not_written(table, operation=f"archive of {table}")
-    document = _through_dagster(opened, wanted, only="archive", anyway=anyway)
-    write_json(document) if as_json else _print_archive(document)
+    document = _through_dagster(context, declared_table, only="archive", anyway=anyway)
+    if as_json:
+        write_json(document)
+    else:
+        _print_archive(document)
 
 
 @archive_command.command(
@@ -83,7 +89,7 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="List every file that would be deleted, and delete none; no JVM.",
+    help="List every file that would be deleted. Does not delete files or start a JVM.",
 )
 @click.option("--anyway", is_flag=True, help="Also delete from the archive of a paused table.")
 @json_option
@@ -93,28 +99,28 @@ def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> in
     Also deletes the archived files of partitions that were restored into TABLE longer ago than the
     table's retention.
     """
-    opened, wanted = open_table(table)
-    table = wanted.key
-    plan = rehearse_expire(opened.lake, wanted)
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    plan = rehearse_expire(context.lake, declared_table)
     if plan is None:
         raise not_written(table, operation=f"archive of {table}")
-    if wanted.archive is None and not dry_run:
+    if declared_table.archive is None and not dry_run:
         raise Refused(
             f"archive expire of {table}: the table declares no archive. Use "
-            "Table(archive=Archive(keep_days=…)), which says how long partitions are kept"
+            "Table(archive=Archive(keep_days=…)) to declare how long partitions are kept"
         )
-    document = (
-        plan.as_json()
-        if dry_run
-        else _through_dagster(opened, wanted, only="expire", anyway=anyway)
-    )
+    if dry_run:
+        document = plan.as_json()
+    else:
+        document = _through_dagster(context, declared_table, only="expire", anyway=anyway)
     if as_json:
         write_json(document)
     else:
-        for name in plan.files if dry_run else ():
-            show(name)
+        if dry_run:
+            for name in plan.files:
+                show(name)
         show(f"{table}: {document['sentence']}")
-    if document.get("failed"):  # a person must look at these; the others are deleted
+    if document.get("failed"):  # files that could not be deleted; all others are deleted
         tell(f"{Broken.__name__}: archive expire of {table}: {document['sentence']}")
         return Broken.exit_code
     return 0
@@ -125,13 +131,13 @@ def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> in
 @json_option
 def list_command(table: str, as_json: bool) -> None:
     """Show the archived partitions of TABLE: their sizes, and when they expire."""
-    opened, wanted = open_table(table)
-    table = wanted.key
-    facts = opened.lake.facts(table)
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    facts = context.lake.facts(table)
     if facts is None:
         raise not_written(table, operation=f"archive of {table}")
-    contents = archive_contents(opened.lake, facts)
-    document = list_document(wanted, facts.snapshot.version, contents)
+    contents = archive_contents(context.lake, facts)
+    document = list_document(declared_table, facts.snapshot.version, contents)
     if as_json:
         write_json(document)
         return
@@ -153,8 +159,12 @@ def list_command(table: str, as_json: bool) -> None:
 
 
 def list_document(table: Table, version: int, contents: ArchiveContents) -> dict[str, Any]:
-    """The contents of a table's archive. A partition with late rows has one entry per move."""
-    expires_ms = expiry_times(contents, None if table.archive is None else table.archive.keep_days)
+    """The JSON document of an archive's contents.
+
+    A partition has one entry for each archive operation that moved rows of it.
+    """
+    keep_days = None if table.archive is None else table.archive.keep_days
+    expires_ms = expiry_times(contents, keep_days)
     partitions = [
         {
             "values": dict(each.partition),
@@ -168,12 +178,12 @@ def list_document(table: Table, version: int, contents: ArchiveContents) -> dict
         for each in sorted(contents.partitions, key=lambda each: (each.start_ms, each.number))
     ]
     distinct = {each.partition for each in contents.partitions}
-    sentence = (
-        f"{count_of(len(distinct), 'partition')} in the archive: {contents.row_count:,} rows,"
-        f" {size_text(contents.size_bytes)}"
-        if partitions
-        else "the archive is empty"
-    )
+    sentence = "the archive is empty"
+    if partitions:
+        sentence = (
+            f"{count_of(len(distinct), 'partition')} in the archive: {contents.row_count:,} rows,"
+            f" {size_text(contents.size_bytes)}"
+        )
     return {
         "table": table.key,
         "version": version,
@@ -185,18 +195,21 @@ def list_document(table: Table, version: int, contents: ArchiveContents) -> dict
 
 
 def _through_dagster(
-    opened: LakeContext, table: Table, *, only: str, anyway: bool
+    context: LakeContext, table: Table, *, only: str, anyway: bool
 ) -> Mapping[str, Any]:
-    """The document of one step of the table's archive asset, run in this process."""
+    """Runs one step of the table's archive asset in this process, and returns its document.
+
+    `only` is the step: `archive` or `expire`.
+    """
     from lakehouse.cli.dagster_runs import open_recorder
 
-    settings = opened.lake.settings
+    settings = context.lake.settings
     needs_spark = only != "expire"
     driver = driver_for_command(settings) if needs_spark else nullcontext()
     with open_recorder(settings) as recorder, driver:
         config = {"anyway": anyway, "only": only}
-        [done] = recorder.materialize([f"archive/{table.key}"], config=config)
-    return done.outcome()[f"lakehouse/{only}"]
+        [run] = recorder.materialize([f"archive/{table.key}"], config=config)
+    return run.outcome()[f"lakehouse/{only}"]
 
 
 def _print_archive(document: Mapping[str, Any]) -> None:
@@ -216,20 +229,23 @@ def _print_archive(document: Mapping[str, Any]) -> None:
         print_grid(heads, rows, numbers=("rows", "files", "bytes"))
     show(f"{table}: {document['sentence']}")
     if rows:
-        saved = document["usd_per_month_saved"]
-        price = f"{document['seconds']:.1f} s, {document['usd']:.6f} USD"
-        if saved:
-            price += f", and {document['usd_of_both_copies']:.6f} USD while both copies exist; "
-            if saved > 0:
-                price += f"{saved:.6f} USD a month are saved afterwards"
-            else:
-                price += (
-                    f"{-saved:.6f} USD a month more afterwards, since the class of the archive"
-                    " bills small files as larger ones"
-                )
-        show(f"{table}: predicted: {price}")
+        show(f"{table}: predicted: {_predicted_text(document)}")
         deleted_by = time_text(document["bytes_leave_ms"])
         show(f"{table}: daily vacuums delete the moved files by {deleted_by}")
     for note in document["notes"]:
         show(f"{table}: {note}")
     print_figures(document)
+
+
+def _predicted_text(document: Mapping[str, Any]) -> str:
+    saved = document["usd_per_month_saved"]
+    text = f"{document['seconds']:.1f} s, {document['usd']:.6f} USD"
+    if not saved:
+        return text
+    text += f", and {document['usd_of_both_copies']:.6f} USD while both copies exist; "
+    if saved > 0:
+        return f"{text}{saved:.6f} USD a month are saved afterwards"
+    return (
+        f"{text}{-saved:.6f} USD a month more afterwards, because the storage class of the archive"
+        " bills small files as larger ones"
+    )

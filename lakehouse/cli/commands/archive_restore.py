@@ -32,7 +32,7 @@ _DAY = click.DateTime(["%Y-%m-%d"])
     "--to",
     "place",
     metavar="PLACE",
-    help="A new table: layer/name in this lake, or an empty folder or s3://bucket/folder.",
+    help="The new table: layer/name in this lake, an empty folder, or s3://bucket/folder.",
 )
 @click.option("--into-source", is_flag=True, help="Bring the partitions back into TABLE itself.")
 @click.option(
@@ -40,22 +40,22 @@ _DAY = click.DateTime(["%Y-%m-%d"])
     "partitions",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Only partitions with this value, or COLUMN=VALUE,COLUMN=VALUE; may be given several"
-    " times.",
+    help="Only partitions with this value. For several columns: COLUMN=VALUE,COLUMN=VALUE. May be"
+    " given several times.",
 )
 @click.option("--since", type=_DAY, metavar="DATE", help="Only partitions of this day and later.")
 @click.option("--until", type=_DAY, metavar="DATE", help="Only partitions before this day.")
-@click.option("--dry-run", is_flag=True, help="Show the plan only; starts no JVM.")
+@click.option("--dry-run", is_flag=True, help="Show only the plan. Does not start a JVM.")
 @json_option
 def restore_command(table: str, dry_run: bool, as_json: bool, **chosen: Any) -> None:
-    """Restore all archived partitions of TABLE, or those that the options select.
+    """Restore archived partitions of TABLE. Default: all partitions.
 
-    With --to they become a new table, and the archive keeps them. With --into-source they return to
-    TABLE in one commit, and leave the archive. Tables downstream do not read them again.
+    With --to, they become a new table, and the archive keeps them. With --into-source, they return
+    to TABLE in one commit, and leave the archive. Downstream tables do not read them again.
     """
-    opened, wanted = open_table(table)
-    request = restore_request(opened, chosen)
-    plan = plan_restore(opened.lake, wanted, request)
+    context, declared_table = open_table(table)
+    request = restore_request(context, chosen)
+    plan = plan_restore(context.lake, declared_table, request)
     if dry_run:
         if as_json:
             write_json(plan.as_json())
@@ -64,19 +64,23 @@ def restore_command(table: str, dry_run: bool, as_json: bool, **chosen: Any) -> 
             show(partition_text(dict(values)))
         _print(plan, plan.sentence)
         return
-    outcome = RestoreOutcome(plan=plan, version_after=None, seconds=0.0)
     if plan.partitions:
-        outcome = _restored(opened, wanted, request)
-    write_json(outcome.as_json()) if as_json else _print(outcome.plan, outcome.sentence)
+        outcome = _restore(context, declared_table, request)
+    else:
+        outcome = RestoreOutcome(plan=plan, version_after=None, seconds=0.0)
+    if as_json:
+        write_json(outcome.as_json())
+    else:
+        _print(outcome.plan, outcome.sentence)
 
 
-def _restored(opened: LakeContext, table: Table, request: RestoreRequest) -> RestoreOutcome:
-    settings = opened.lake.settings
+def _restore(context: LakeContext, table: Table, request: RestoreRequest) -> RestoreOutcome:
+    settings = context.lake.settings
     with driver_for_command(settings):
-        session = TableSession(lake=opened.lake, spark=connect(settings), table=table)
+        session = TableSession(lake=context.lake, spark=connect(settings), table=table)
         outcome = run_restore(session, request, tell=tell)
         if not request.target and outcome.version_after is not None:
-            _report(opened, table, outcome.sentence)
+            _report(context, table, outcome.sentence)
     return outcome
 
 
@@ -86,8 +90,8 @@ def _print(plan: RestorePlan, sentence: str) -> None:
         show(f"{plan.table}: {note}")
 
 
-def restore_request(opened: LakeContext, chosen: Mapping[str, Any]) -> RestoreRequest:
-    """The restore that the options ask for.
+def restore_request(context: LakeContext, chosen: Mapping[str, Any]) -> RestoreRequest:
+    """The request that the options `chosen` describe.
 
     Raises:
         Refused: not exactly one of --to and --into-source is given, or --to is not a new table.
@@ -97,19 +101,19 @@ def restore_request(opened: LakeContext, chosen: Mapping[str, Any]) -> RestoreRe
     if (place is None) != into_source:
         raise Refused("archive restore: use either --to PLACE or --into-source")
     return RestoreRequest(
-        target="" if place is None else _target(opened, place),
+        target="" if place is None else _target(context, place),
         values=[_values(text) for text in chosen["partitions"]],
         since_ms=_ms(chosen["since"]),
         until_ms=_ms(chosen["until"]),
     )
 
 
-def _target(opened: LakeContext, place: str) -> str:
+def _target(context: LakeContext, place: str) -> str:
     """The address of the new table."""
-    root = opened.lake.settings.root
+    root = context.lake.settings.root
     if not is_address(place):
         check_key("--to", place)
-        if place in opened.tables:
+        if place in context.tables:
             raise Refused(f"archive restore: table {place} is declared. Use a key of a new table")
         return f"{root}/{place}"
     address = parse_address(place, base=os.getcwd())
@@ -134,12 +138,12 @@ def partition_text(values: Mapping[str, str | None]) -> str:
     return "/".join(f"{name}={'null' if text is None else text}" for name, text in values.items())
 
 
-def _report(opened: LakeContext, table: Table, sentence: str) -> None:
+def _report(context: LakeContext, table: Table, sentence: str) -> None:
     """Reports the table's new state to Dagster."""
     from lakehouse.cli.dagster_runs import report_change
 
     report_change(
-        opened.lake.settings,
+        context.lake.settings,
         f"archived rows of {table.key} are restored",
-        lambda recorder: recorder.report_restore(table, opened.lake, sentence),
+        lambda recorder: recorder.report_restore(table, context.lake, sentence),
     )

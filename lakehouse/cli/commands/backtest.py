@@ -1,6 +1,6 @@
 """`lakehouse backtest`: replays the log of any Delta table under another policy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,11 +24,12 @@ from lakehouse.cli.context import (
 from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import real_result, simulate_history
-from lakehouse.core.costs.compaction_speed import fit_rates
+from lakehouse.core.costs.compaction_speed import Rates, fit_rates
 from lakehouse.core.declaration.adopted import is_address
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
+from lakehouse.core.delta.file_history import FileHistory
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.engine.delta_log.file_history import read_file_history
@@ -101,11 +102,11 @@ def backtest_command(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Replay a table's log under another policy; starts no JVM.
+    """Replay a table's log under another policy. Does not start a JVM.
 
-    Shows what would have been compacted, when, and at what cost, if TABLE had had that policy from
-    the beginning. TABLE is a declared table, or the path or s3:// URI of any Delta table, which
-    gets the defaults of bronze. Nothing is changed.
+    Shows what would have been compacted, when, and at what cost, if TABLE had always had that
+    policy. TABLE is a declared table, or the path or s3:// URI of any Delta table. An undeclared
+    table gets the default policy of the bronze layer. Nothing is changed.
     """
     if plot:
         check_plot(plot)
@@ -121,12 +122,8 @@ def backtest_command(
         first = next(iter(backtests.values()))
         series = series_of(backtests)
         marks = [step.version for step in first.steps if step.runs]
-        draw_files(
-            plot,
-            f"{first.history.table}: files by version; ticks where {series[0].name} compacts",
-            series,
-            marks,
-        )
+        title = f"{first.history.table}: files by version; ticks where {series[0].name} compacts"
+        draw_files(plot, title, series, marks)
 
 
 def backtests_of(
@@ -134,24 +131,28 @@ def backtests_of(
 ) -> dict[str, Backtest]:
     """The back-tests by name.
 
-    `given` is the policy with the knobs in `words`. Without `words`, or with `compare`, `in_force`
-    is the declared policy. `really` is the real history (with `compare`). With `strategies`, the
-    first back-test is repeated under each strategy. A policy is not simulated twice.
+    - `given`, with `words`: the declared policy with these knobs changed.
+    - `in_force`, without `words` or with `compare`: the declared policy.
+    - `really`, with `compare`: the real history.
+    - With `strategies`, each strategy by its name: the first of the policies above with this
+      strategy, unless the result equals another policy.
+
+    A policy that cannot be simulated is left out, with a message. For `given`, this is an error.
 
     Raises:
-        Refused: there is no table, the policy cannot be parsed, or no policy can be simulated.
+        Refused: there is no table, a knob cannot be parsed, or `given` or all policies cannot be
+            simulated.
     """
     lake = subject.lake
     key = subject.key
     declared = subject.declared
-    requested = {"given": parse_policy(words, declared)} if words else {}
-    requested |= {"in_force": declared} if compare or not words else {}
-    first_requested = next(iter(requested.values()))
-    requested |= (
-        {name: parse_policy(knobs, first_requested) for name, knobs in _STRATEGIES.items()}
-        if strategies
-        else {}
-    )
+    requested = dict[str, Compaction]()
+    if words:
+        requested["given"] = parse_policy(words, declared)
+    if compare or not words:
+        requested["in_force"] = declared
+    if strategies:
+        requested |= _with_each_strategy(next(iter(requested.values())))
     uri = lake.table_uri(key)
     file_history = read_file_history(lake.store, key, uri=uri)
     facts = lake.facts(key)
@@ -169,6 +170,22 @@ def backtests_of(
         )
         if name not in _STRATEGIES or policy not in policies.values():
             policies[name] = policy
+    backtests = _simulate(file_history, policies, rates)
+    if compare:
+        first = next(iter(policies.values()))
+        compared_as = replace(first, verify=policy_for(subject.layer, declared).verify)
+        backtests["really"] = real_result(file_history, compared_as, rates=rates)
+    return backtests
+
+
+def _with_each_strategy(compaction: Compaction) -> dict[str, Compaction]:
+    return {name: parse_policy(knobs, compaction) for name, knobs in _STRATEGIES.items()}
+
+
+def _simulate(
+    file_history: FileHistory, policies: Mapping[str, Compaction], rates: Rates
+) -> dict[str, Backtest]:
+    """The back-tests of the policies that can be simulated. Prints why others are left out."""
     backtests = dict[str, Backtest]()
     refusals = dict[str, Refused]()
     for name, policy in policies.items():
@@ -182,27 +199,23 @@ def backtests_of(
         raise next(iter(refusals.values()))
     for name, error in refusals.items():
         tell(f"{title_of(name)} is left out: {error}")
-    first = next(iter(policies.values()))
-    if compare:
-        compared_as = replace(first, verify=policy_for(subject.layer, declared).verify)
-        backtests["really"] = real_result(file_history, compared_as, rates=rates)
     return backtests
 
 
-def _subject(opened: LakeContext, table: str) -> Subject:
+def _subject(context: LakeContext, table: str) -> Subject:
     """A declared table by its key, or any other table by its address or folder."""
     is_path = is_address(table) or Path(table, "_delta_log").is_dir()
     is_declared_address = is_address(table) and resolve_address(table) in keys_by_address(
-        opened.tables, opened.lake.settings
+        context.tables, context.lake.settings
     )
-    if table in opened.tables or is_declared_address or not is_path:
-        [wanted] = opened.choose([table])
+    if table in context.tables or is_declared_address or not is_path:
+        [declared_table] = context.choose([table])
         return Subject(
-            lake=opened.lake,
-            key=wanted.key,
-            layer=wanted.layer,
-            declared=wanted.compaction,
-            prices=wanted.prices,
+            lake=context.lake,
+            key=declared_table.key,
+            layer=declared_table.layer,
+            declared=declared_table.compaction,
+            prices=declared_table.prices,
         )
     root, _, key = resolve_address(table).rpartition("/")
     if root == "s3:/":
@@ -210,5 +223,5 @@ def _subject(opened: LakeContext, table: str) -> Subject:
             f"backtest of {table}: not a table. "
             "Use s3://bucket/path/of/table, a folder, or a declared table"
         )
-    settings = replace(opened.lake.settings, root=root or "/.")
+    settings = replace(context.lake.settings, root=root or "/.")
     return Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())

@@ -1,4 +1,4 @@
-"""A back-test as JSON, as tables, and as a plot of files over versions."""
+"""Shows back-tests as JSON, as tables, and as a plot of the file count over versions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -20,7 +20,7 @@ from lakehouse.core.text import count_of
 from lakehouse.report.chart import Labels, Series, line_chart, text_chart
 from lakehouse.runtime.extras import require
 
-# Back-tests that are shown version by version. For strategies, only the sums are shown.
+# The back-tests that are printed version by version. Of strategies, only the sums are printed.
 _DETAILED = ("given", "in_force", "really")
 
 
@@ -35,7 +35,10 @@ def backtest_document(backtests: Mapping[str, Backtest]) -> dict[str, Any]:
 
 
 def print_backtests(backtests: Mapping[str, Backtest], *, verbose: bool) -> None:
-    """Prints the sums, each version, a chart of the file count, and which figures are estimates."""
+    """Prints the sums, the versions, a chart of the file count, and which figures are estimates.
+
+    With `verbose`, all versions are printed. Otherwise, only versions with a compaction.
+    """
     detailed = {name: backtest for name, backtest in backtests.items() if name in _DETAILED}
     if len(detailed) < len(backtests):
         _print_lines(backtests)
@@ -43,20 +46,18 @@ def print_backtests(backtests: Mapping[str, Backtest], *, verbose: bool) -> None
         names = [*map(title_of, backtests)]
         print_grid(("", *names), list(_sums([*backtests.values()])), numbers=names)
     for name, backtest in detailed.items():
+        title = f", {title_of(name)}" if len(detailed) > 1 else ""
         show()
-        show(
-            f"{backtest.history.table}, {title_of(name)}:"
-            if len(detailed) > 1
-            else f"{backtest.history.table}:"
-        )
+        show(f"{backtest.history.table}{title}:")
         _print_steps(backtest, verbose=verbose)
     show()
     show("files over versions")
     for line in text_chart(series_of(detailed or backtests)):
         show(line)
     for name, backtest in backtests.items():
-        for sentence in _uncertainty_of(backtest) if name != "really" else ():
-            show(f"{title_of(name)}: {sentence}")
+        if name != "really":
+            for sentence in _uncertainty_of(backtest):
+                show(f"{title_of(name)}: {sentence}")
 
 
 def title_of(name: str) -> str:
@@ -76,9 +77,9 @@ def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
     if uncertainty.modelled_files:
         ratio = uncertainty.shrink_ratio
         estimate = (
-            "the sum of their inputs, since the log has no compaction to compare with"
+            "the sum of their inputs, because the log has no compaction to compare with"
             if ratio is None
-            else f"{ratio:.3f} of their inputs, as in real compactions"
+            else f"{ratio:.3f} times the sum of their inputs, as in real compactions"
         )
         count = count_of(uncertainty.modelled_files, "merged file")
         yield f"the estimated size of {count} is {estimate}"
@@ -129,46 +130,41 @@ def draw_files(plot: Path, title: str, series: Sequence[Series], marks: Sequence
 
 def _print_lines(backtests: Mapping[str, Backtest]) -> None:
     """Prints one line with the sums of each policy."""
-    heads = ("rewritten", "USD")
-    rows = list[tuple[str, ...]]()
-    for name, each in backtests.items():
-        row = (
+    rows = [
+        (
             title_of(name),
             count_text(len(each.runs)),
             f"{each.mean_file_count:,.1f}",
             f"{each.seconds:,.1f}",
+            bytes_text(each.bytes_rewritten),
+            f"{each.usd:,.6f}",
         )
-        rows.append((*row, bytes_text(each.bytes_rewritten), f"{each.usd:,.6f}"))
-    numbers = ("compactions", "mean files", "seconds", *heads)
+        for name, each in backtests.items()
+    ]
+    numbers = ("compactions", "mean files", "seconds", "rewritten", "USD")
     print_grid(("policy", *numbers), rows, numbers=numbers)
 
 
 def _sums(backtests: Sequence[Backtest]) -> Iterator[tuple[str, ...]]:
+    """The rows of the table of sums, with one column per back-test."""
+    last_steps = [each.steps[-1] if each.steps else None for each in backtests]
     yield ("versions by writers", *(count_text(len(each.steps)) for each in backtests))
     yield ("compactions", *(count_text(len(each.runs)) for each in backtests))
     yield (
         "files, mean ± deviation",
         *(f"{each.mean_file_count:,.1f} ± {each.deviation_file_count:,.1f}" for each in backtests),
     )
-    yield (
-        "files at the end",
-        *(count_text(each.steps[-1].file_count if each.steps else None) for each in backtests),
-    )
+    yield ("files at the end", *(count_text(step and step.file_count) for step in last_steps))
     yield (
         "small files at the end",
-        *(
-            count_text(each.steps[-1].small_file_count if each.steps else None)
-            for each in backtests
-        ),
+        *(count_text(step and step.small_file_count) for step in last_steps),
     )
     yield ("bytes ingested", *(bytes_text(each.bytes_ingested) for each in backtests))
     yield ("bytes rewritten", *(bytes_text(each.bytes_rewritten) for each in backtests))
+    ratios = [each.write_amplification for each in backtests]
     yield (
         "rewritten per ingested",
-        *(
-            "-" if (ratio := each.write_amplification) is None else f"{ratio:.2f}"
-            for each in backtests
-        ),
+        *("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
     )
     yield ("seconds", *(f"{each.seconds:,.1f}" for each in backtests))
     yield ("USD", *(f"{each.usd:,.6f}" for each in backtests))
@@ -206,15 +202,15 @@ def _row(step: SimulatedStep) -> tuple[str, ...]:
         count_text(step.small_file_count),
         bytes_text(step.size_bytes),
     )
-    removed = sum(len(run.removed_paths) for run in runs)
-    added = sum(len(run.added_paths) for run in runs)
-    done = (
-        (count_text(removed), count_text(added), bytes_text(sum(run.bytes_removed for run in runs)))
-        if runs
-        else ("", "", "")
-    )
+    changes = ("", "", "")
+    if runs:
+        changes = (
+            count_text(sum(len(run.removed_paths) for run in runs)),
+            count_text(sum(len(run.added_paths) for run in runs)),
+            bytes_text(sum(run.bytes_removed for run in runs)),
+        )
     why = "; then ".join(run.sentence for run in runs) or step.sentence
-    return (str(step.version), time_text(step.committed_ms), step.operation, *counts, *done, why)
+    return (str(step.version), time_text(step.committed_ms), step.operation, *counts, *changes, why)
 
 
 def _replay(name: str, backtest: Backtest) -> dict[str, Any]:
@@ -239,7 +235,7 @@ def _version(step: SimulatedStep) -> dict[str, Any]:
         }
         for run in step.runs
     ]
-    counted = (
+    names = (
         "version",
         "committed_ms",
         "operation",
@@ -250,7 +246,7 @@ def _version(step: SimulatedStep) -> dict[str, Any]:
         "sentence",
     )
     return {
-        **attributes(step, *counted),
+        **attributes(step, *names),
         "reason": step.reason.name if step.reason else None,
         "runs": runs,
     }

@@ -21,46 +21,56 @@ from lakehouse.engine.lake import Lake
 
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")
 @click.argument("table", shell_complete=complete_table)
-@click.option("--dry-run", is_flag=True, help="Show the plan only; starts no JVM.")
+@click.option("--dry-run", is_flag=True, help="Show only the plan. Does not start a JVM.")
 @click.option("--anyway", is_flag=True, help="Also compact a table that is paused or opts out.")
 @click.option(
     "--probe",
     is_flag=True,
-    help="Time a scan before and after the compaction, for up to 30 s, and record the durations.",
+    help="Then time scans of the versions before and after it, for up to 30 s, and record them.",
 )
 @json_option
 def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_json: bool) -> None:
     """Merge the small files of TABLE through Dagster, and show predicted and actual figures.
 
     A table that is paused, or whose declaration opts out, is refused without --anyway. If nothing
-    has to be merged, the table is not changed, and the reason is shown. No rows change, so
-    downstream tables are not updated.
+    has to be merged, the table is not changed, and the reason is shown. A compaction changes no
+    rows, so downstream tables are not updated.
     """
-    opened, wanted = open_table(table)
-    table = wanted.key
+    context, declared_table = open_table(table)
+    table = declared_table.key
     if dry_run:
-        plan = run.plan(opened.lake, wanted)
+        plan = run.plan(context.lake, declared_table)
         if plan is None:
             raise not_written(table, operation=f"compact {table}")
-        reading = Found(table=wanted, value=plan)
-        write_json(plan_document(reading)) if as_json else print_plans([reading], verbose=True)
+        reading = Found(table=declared_table, value=plan)
+        if as_json:
+            write_json(plan_document(reading))
+        else:
+            print_plans([reading], verbose=True)
         return
     from lakehouse.cli.dagster_runs import open_recorder
 
-    settings = opened.lake.settings
-    _refuse_pool_of_its_project(opened.lake, wanted)
-    tables = opened.tables.values()
+    settings = context.lake.settings
+    _refuse_unserialized_commit(context.lake, declared_table)
+    tables = context.tables.values()
     with open_recorder(settings, tables) as recorder, driver_on_demand(settings):
         config = {"anyway": anyway, "probe": probe}
-        [done] = recorder.materialize([f"compaction/{table}"], config=config)
-    if done.state == "skipped":
+        [compaction] = recorder.materialize([f"compaction/{table}"], config=config)
+    if compaction.state == "skipped":
         raise not_written(table, operation=f"compact {table}")
-    document: Mapping[str, Any] = done.outcome()["lakehouse/compaction"]
-    write_json(document) if as_json else _print(document)
+    document: Mapping[str, Any] = compaction.outcome()["lakehouse/compaction"]
+    if as_json:
+        write_json(document)
+    else:
+        _print(document)
 
 
-def _refuse_pool_of_its_project(lake: Lake, table: Table) -> None:
-    """Refuses a Spark commit if only a pool of another Dagster instance serializes the writers."""
+def _refuse_unserialized_commit(lake: Lake, table: Table) -> None:
+    """Refuses a Spark commit to a table whose writers only another Dagster instance serializes.
+
+    That instance's pool makes the writers of a table wait for each other, and `writers = "none"`
+    relies on it. This process cannot take the pool. deltalake's commits are safe without it.
+    """
     write = table.write
     if not (is_maintained(table) and isinstance(write, Adopted) and write.writers == "none"):
         return
@@ -68,18 +78,17 @@ def _refuse_pool_of_its_project(lake: Lake, table: Table) -> None:
     if facts is None or choose_engine(table, facts.snapshot).engine == "deltalake":
         return
     raise Refused(
-        f"compact {table.key}: Spark would commit while other writers may commit, too, since this "
-        "command cannot take the pool for which they wait in their Dagster project. Materialize "
-        f"the asset compaction/{table.key} on the project's page"
+        f"compact {table.key}: Spark could overwrite a commit of another writer, because this "
+        "command cannot take the pool that serializes the writers in their Dagster project. "
+        f"Materialize the asset compaction/{table.key} on the project's page"
     )
 
 
 def _print(document: Mapping[str, Any]) -> None:
     if document["version_after"] is None:
-        done = "the plan" if document["files_removed"] else "nothing to do"
-        show(
-            f"{document['table']}: {done} at version {document['version']}: {document['sentence']}"
-        )
+        result = "the plan" if document["files_removed"] else "nothing to do"
+        version = document["version"]
+        show(f"{document['table']}: {result} at version {version}: {document['sentence']}")
         for sentence in document["sentences"]:
             show(sentence)
         return

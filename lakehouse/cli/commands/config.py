@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -12,10 +14,10 @@ from lakehouse.core.settings import ACCEPTED, SECRET_SETTINGS
 from lakehouse.engine.commit_safety import commits_sentence
 from lakehouse.engine.lake import open_lake
 
-# The parameters of a Spark server's address, except these three, are headers. Their values are
-# hidden, since they may be keys.
+# A header in the address of a Spark Connect server. All parameters are headers, except these three.
+# The values of headers are hidden, because they may be secrets.
 _HEADER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
-# Variables of boto3 whose values are shown. The others are only shown as set or not set.
+# The variables of libraries whose values are shown. All others are shown as set or not set.
 _SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
 _SECRETS = (
     "AWS_ACCESS_KEY_ID",
@@ -33,16 +35,12 @@ def config_command(as_json: bool) -> None:
     The values of secrets are hidden. An address with credentials is refused.
     """
     settings = settings_in_force()
-    shown = {
-        name: "***" if value and name in SECRET_SETTINGS else _HEADER.sub(r";\1=***", value)
-        for name, value in settings.as_environ().items()
-    }
-    sources = {name: "environment" if os.environ.get(name) else "default" for name in ACCEPTED}
+    values = settings.as_environ()
     ours = [
         {
             "name": name,
-            "value": shown[name],
-            "source": sources[name],
+            "value": _masked(name, values[name]),
+            "source": "environment" if os.environ.get(name) else "default",
             "default": default,
             "accepted": accepted,
         }
@@ -51,11 +49,11 @@ def config_command(as_json: bool) -> None:
     names = dict.fromkeys(
         (*_SECRETS, *_SHOWN, *sorted(name for name in os.environ if name.startswith("AWS_")))
     )
-    given = [(name, os.environ.get(name)) for name in names]
-    others = [
-        {"name": name, "set": bool(value), "value": value if value and name in _SHOWN else None}
-        for name, value in given
-    ]
+    others = list[dict[str, Any]]()
+    for name in names:
+        value = os.environ.get(name)
+        is_shown = bool(value) and name in _SHOWN
+        others.append({"name": name, "set": bool(value), "value": value if is_shown else None})
     commits = commits_sentence(open_lake(settings))
     if as_json:
         write_json({"settings": ours, "others": others, "commits": commits})
@@ -63,12 +61,19 @@ def config_command(as_json: bool) -> None:
     heads = ("name", "value", "source", "accepted")
     print_grid(heads, [[each[head] for head in heads] for each in ours])
     show()
-    print_grid(
-        ("read by libraries", ""),
-        [
-            (each["name"], each["value"] or ("(set)" if each["set"] else "(not set)"))
-            for each in others
-        ],
-    )
+    print_grid(("read by libraries", ""), [(each["name"], _value_text(each)) for each in others])
     show()
     show(f"commits: {commits}")
+
+
+def _masked(name: str, value: str) -> str:
+    """The value of a setting, with secrets replaced by `***`."""
+    if value and name in SECRET_SETTINGS:
+        return "***"
+    return _HEADER.sub(r";\1=***", value)
+
+
+def _value_text(variable: Mapping[str, Any]) -> str:
+    if variable["value"]:
+        return variable["value"]
+    return "(set)" if variable["set"] else "(not set)"

@@ -1,4 +1,4 @@
-"""`lakehouse costs`: what the lake costs, by table and kind, and what upkeep saved."""
+"""`lakehouse costs`: the costs of the lake, by table and kind, and the savings of its upkeep."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -20,7 +20,7 @@ from lakehouse.core.costs.summary import (
     usd_number,
     usd_text,
 )
-from lakehouse.core.report.money import dearest_tables
+from lakehouse.core.report.money import most_expensive_tables
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 
@@ -38,18 +38,19 @@ from lakehouse.engine.clock import now_ms
     "--since",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DATE",
-    help="Group the costs since this day (default: the first of the month).",
+    help="Group only the costs since this day (default: the first of the month).",
 )
 @click.option(
     "--bill",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Instead, split this FOCUS export (.parquet or .csv) into costs/chargeback.",
+    help="Instead, split the rows of this FOCUS export (.parquet or .csv) by table, and write them"
+    " to costs/chargeback.",
 )
 @click.option(
     "--resource",
     metavar="NAME",
-    help="With --bill: the name in ResourceId of the rows to split (default: the bucket).",
+    help="With --bill: split the rows with this ResourceId (default: the bucket).",
 )
 @json_option
 def costs_command(
@@ -60,49 +61,52 @@ def costs_command(
     resource: str | None,
     as_json: bool,
 ) -> None:
-    """Show what the lake, or TABLE, costs: stored bytes, compute and requests; no JVM.
+    """Show what the lake, or TABLE, costs: stored bytes, compute and requests.
 
-    The costs of past days are read from the table costs/chargeback. With --bill, the rows of a bill
-    are split by the bytes that each table stored. The parts sum up to the bill.
+    The costs of past days are read from the table costs/chargeback, without starting a JVM. With
+    --bill, the rows of a bill are split by the bytes that each table stored. The parts add up to
+    the bill.
     """
-    opened = open_declared()
+    context = open_declared()
     if bill is not None:
-        _allocate(opened, bill, resource or opened.lake.store.bucket, as_json=as_json)
+        _allocate(context, bill, resource or context.lake.store.bucket, as_json=as_json)
         return
     from lakehouse.engine.costs.read_ledger import read_ledger, read_savings
 
-    chosen = {each.key: each for each in opened.choose([table] if table else [])}
+    chosen = {each.key: each for each in context.choose([table] if table else [])}
     now = now_ms()
     first = month_start(now) if since is None else min(since.date(), month_start(now))
-    reading = read_ledger(opened.lake, opened.tables, since=first, now_ms=now)
+    reading = read_ledger(context.lake, context.tables, since=first, now_ms=now)
     for key, why in reading.unread.items():
-        tell(f"{key}: its operations are not counted, since they cannot be read: {why}")
+        tell(f"{key}: its operations are not counted, because they cannot be read: {why}")
     charges = [each for each in reading.charges if table is None or each.table == table]
-    amounts = read_savings(opened.lake, chosen, charges, now_ms=now)
-    days = known_days(reading.charges, today=day_of(now))
-    summary = summarize(charges, today=day_of(now), amounts=amounts, days=days)
-    group_since = day_of(now).replace(day=1) if since is None else since.date()
+    today = day_of(now)
+    amounts = read_savings(context.lake, chosen, charges, now_ms=now)
+    days = known_days(reading.charges, today=today)
+    summary = summarize(charges, today=today, amounts=amounts, days=days)
+    group_since = today.replace(day=1) if since is None else since.date()
     groups = sum_by((each for each in charges if each.day >= group_since), by)
     if as_json:
-        named = [{"name": each.name, "usd": usd_number(each.usd)} for each in groups]
-        document: dict[str, Any] = {**summary.as_json(), "by": by, "groups": named}
+        group_documents = [{"name": each.name, "usd": usd_number(each.usd)} for each in groups]
+        document: dict[str, Any] = {**summary.as_json(), "by": by, "groups": group_documents}
         write_json({**document, "since": group_since.isoformat()})
         return
     _print(summary, charges)
     _print_groups(groups, by, group_since)
-    dearest = dearest_tables(reading.charges, opened.tables, today=day_of(now))
-    for dear in [each for each in dearest if table in (None, each.table)][:1]:
-        per_month = usd_text(Decimal(dear.usd_per_month))
-        costs = "costs most," if table is None else "costs"
-        show(f"{dear.table} {costs} {per_month} USD a month: {dear.why}")
-        show(f"{dear.advice}: {dear.command}")
+    for each in most_expensive_tables(reading.charges, context.tables, today=today):
+        if table is None or each.table == table:
+            verb = "costs the most," if table is None else "costs"
+            per_month = usd_text(Decimal(each.usd_per_month))
+            show(f"{each.table} {verb} {per_month} USD a month: {each.why}")
+            show(f"{each.advice}: {each.command}")
+            break
 
 
-def _allocate(opened: LakeContext, bill: Path, resource: str, *, as_json: bool) -> None:
+def _allocate(context: LakeContext, bill: Path, resource: str, *, as_json: bool) -> None:
     from lakehouse.engine.costs.bills import allocate_bill
 
-    with driver_for_command(opened.lake.settings):
-        allocated = allocate_bill(opened.lake, opened.tables, bill, resource=resource)
+    with driver_for_command(context.lake.settings):
+        allocated = allocate_bill(context.lake, context.tables, bill, resource=resource)
     if as_json:
         write_json(allocated.as_json())
     else:

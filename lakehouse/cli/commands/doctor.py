@@ -1,4 +1,4 @@
-"""`lakehouse doctor`: checks a configuration from end to end, and prints what is wrong."""
+"""`lakehouse doctor`: checks a configuration from end to end, and prints the findings."""
 
 import os
 from collections.abc import Sequence
@@ -95,8 +95,8 @@ def _examine(examination: Examination, settings: Settings, *, with_spark: bool) 
 
 
 def _check_spark(examination: Examination, lake: Lake, folder: str) -> None:
-    blocking = ("java",) if not lake.settings.spark.startswith("sc://") else ()
-    if any(examination.state_of(name) == "failed" for name in blocking):
+    needs_java = not lake.settings.spark.startswith("sc://")
+    if needs_java and examination.state_of("java") == "failed":
         examination.note("spark", "skipped", "needs java, which did not pass")
         return
     # Imported late: PySpark is loaded only if Spark is checked.

@@ -10,7 +10,7 @@ from lakehouse.cli.context import (
     complete_table,
     open_declared,
     open_table,
-    tell_errors,
+    print_errors,
 )
 from lakehouse.cli.output import json_option, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
@@ -40,16 +40,16 @@ def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
 
     For each change: how and when it is applied, and what it costs. Nothing is changed.
     """
-    opened = open_declared()
-    chosen = [table for table in opened.choose(tables) if tables or not _is_adopted(table)]
-    with driver_for_command(opened.lake.settings):
-        found = [_propose(opened, table) for table in chosen]
-    proposals = [each.value for each in found if each.value is not None]
+    context = open_declared()
+    chosen = [table for table in context.choose(tables) if tables or not _is_adopted(table)]
+    with driver_for_command(context.lake.settings):
+        readings = [_propose(context, table) for table in chosen]
+    proposals = [each.value for each in readings if each.value is not None]
     if as_json:
         write_json([each.as_json() for each in proposals])
     else:
         _print(proposals)
-    return tell_errors(found)
+    return print_errors(readings)
 
 
 @evolve_command.command(
@@ -67,12 +67,12 @@ def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
     "--drop",
     multiple=True,
     metavar="COLUMN",
-    help="Also drop this column, which is no longer declared; may be given several times.",
+    help="Also drop this column, which must not be declared. May be given several times.",
 )
 @click.option(
     "--keep-old",
     is_flag=True,
-    help="If TABLE declares formerly=: keep the folder of the earlier key.",
+    help="If TABLE declares formerly=…, keep the folder of the earlier key.",
 )
 @json_option
 def apply_command(
@@ -80,20 +80,20 @@ def apply_command(
 ) -> None:
     """Apply the changes of TABLE that `lakehouse evolve plan` shows.
 
-    A rebuild is one commit. Each change of metadata alone is a commit of its own. If the command is
-    killed, run it again: it continues where it stopped.
+    A rebuild is one commit. Each change that needs only metadata is a commit of its own. If the
+    command is killed, run it again: it continues where it stopped.
     """
-    opened, wanted = open_table(table)
-    table = wanted.key
+    context, declared_table = open_table(table)
+    table = declared_table.key
     request = ApplyRequest(
-        in_place=in_place, drop=drop, keep_old=keep_old, tables=tuple(opened.tables.values())
+        in_place=in_place, drop=drop, keep_old=keep_old, tables=tuple(context.tables.values())
     )
-    settings = opened.lake.settings
+    settings = context.lake.settings
     with driver_for_command(settings):
-        session = TableSession(lake=opened.lake, spark=connect(settings), table=wanted)
+        session = TableSession(lake=context.lake, spark=connect(settings), table=declared_table)
         outcome = apply_changes(session, request, tell)
         if outcome.rebuild is not None:
-            report_to_dagster(opened, wanted, outcome.rebuild)
+            report_to_dagster(context, declared_table, outcome.rebuild)
     if as_json:
         write_json(outcome.as_json())
         return
@@ -105,11 +105,11 @@ def _is_adopted(table: Table) -> bool:
     return isinstance(table.write, Adopted)
 
 
-def _propose(opened: LakeContext, table: Table) -> Found[Proposal]:
+def _propose(context: LakeContext, table: Table) -> Found[Proposal]:
     """The proposal for one table. Its error does not stop the other tables."""
-    session = TableSession(lake=opened.lake, spark=connect(opened.lake.settings), table=table)
+    session = TableSession(lake=context.lake, spark=connect(context.lake.settings), table=table)
     try:
-        return Found(table=table, value=propose(session, tuple(opened.tables.values())))
+        return Found(table=table, value=propose(session, tuple(context.tables.values())))
     except LakehouseError as error:
         return Found(table=table, error=error)
 
@@ -117,7 +117,8 @@ def _propose(opened: LakeContext, table: Table) -> Found[Proposal]:
 def _print(proposals: Sequence[Proposal]) -> None:
     rows = list[tuple[str, ...]]()
     for proposal in proposals:
-        for change in () if proposal.plan is None else proposal.plan.changes:
+        changes = () if proposal.plan is None else proposal.plan.changes
+        for change in changes:
             kind = change.kind
             when = kind.consent.value
             rows.append((proposal.table, kind.title, kind.way.value, when, change.sentence))

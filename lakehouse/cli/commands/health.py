@@ -11,9 +11,9 @@ from lakehouse.cli.context import (
     complete_table,
     find_undeclared,
     open_tables,
+    print_errors,
     show_addresses,
     show_undeclared,
-    tell_errors,
 )
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.declaration.table import Table
@@ -35,64 +35,69 @@ _BAR_WIDTH = 30
 )
 @json_option
 def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
-    """Show file counts and health scores, worst table first; no JVM.
+    """Show file counts and health scores, worst table first. Does not start a JVM.
 
-    The score of each TABLE (default: all) is 0 to 100. Small files have less than three quarters of
-    the target size. Mergeable files are the files that a compaction would remove. TABLE may also
-    be the ADDRESS of a Delta table that is not declared: a folder (/data/orders, ./orders) or
-    s3://bucket/orders.
+    The score of each TABLE (default: all) is a number from 0 to 100. Small files are smaller than
+    three quarters of the target size. Mergeable files are the files that a compaction would remove.
+    TABLE may also be the ADDRESS of a Delta table that is not declared: a folder (/data/orders,
+    ./orders) or s3://bucket/orders.
     """
-    opened, chosen = open_tables(tables)
+    context, chosen = open_tables(tables)
 
     def read(table: Table) -> Health | None:
-        facts = facts_of(opened.lake, table)
-        return None if facts is None else health_of(opened.lake, table, facts)
+        facts = facts_of(context.lake, table)
+        return None if facts is None else health_of(context.lake, table, facts)
 
     readings = for_each_table(chosen, read)
     landed = [each.table for each in readings if each.table.source and not each.error]
-    refused = for_each_table(landed, lambda table: quarantined_count(opened.lake, table.key))
+    quarantines = for_each_table(landed, lambda table: quarantined_count(context.lake, table.key))
+    # Tables that are not loaded from landed files have no quarantine. `None` means unknown.
     quarantine_rows: dict[str, int | None] = {
         each.table.key: None if each.error else 0 for each in readings
     }
-    quarantine_rows |= {each.table.key: each.value for each in refused}
-    undeclared = () if tables else find_undeclared(opened, readings)
+    quarantine_rows |= {each.table.key: each.value for each in quarantines}
+    undeclared = () if tables else find_undeclared(context, readings)
     if as_json:
-        declared = [
+        documents = [
             {
                 **_document(each),
-                "declared": each.table.key not in opened.by_address,
+                "declared": each.table.key not in context.by_address,
                 "quarantine_rows": quarantine_rows[each.table.key],
             }
             for each in readings
         ]
-        write_json([*declared, *map(_undeclared_document, undeclared)])
+        write_json([*documents, *map(_undeclared_document, undeclared)])
     else:
         _print(readings, verbose=verbose)
         for key, rows in quarantine_rows.items():
             if rows:
                 show(f"{key}: {quarantine_sentence(key, lines=rows)}")
         show_undeclared(undeclared)
-    return tell_errors([*readings, *refused])
+    return print_errors([*readings, *quarantines])
 
 
 def _document(reading: Found[Health]) -> dict[str, Any]:
+    """The JSON document of a table's health. Without a value, counts are 0, the rest is null."""
     if reading.value:
         return {**reading.value.as_json(), **address_field(reading.table)}
-    zeros = (
+    counts = (
         "file_count",
         "small_file_count",
         "mergeable_file_count",
         "size_bytes",
         "average_file_bytes",
+        "tombstone_count",
+        "tombstone_bytes",
+        "log_commit_count",
+        "log_bytes",
     )
-    more_zeros = ("tombstone_count", "tombstone_bytes", "log_commit_count", "log_bytes")
     return {
         "table": reading.table.key,
         "sentence": reading.sentence,
         "parts": {},
         "histogram": {},
         **dict.fromkeys(("version", "committed_ms", "row_count", "score")),
-        **dict.fromkeys((*zeros, *more_zeros), 0),
+        **dict.fromkeys(counts, 0),
         **address_field(reading.table),
     }
 
@@ -116,7 +121,9 @@ def _print(readings: Sequence[Found[Health]], *, verbose: bool) -> None:
     for each in ordered:
         if each.value and each.value.log.note:
             show(f"{each.table.key}: {each.value.log.note}", style="yellow")
-    for each in ordered if verbose else ():
+    if not verbose:
+        return
+    for each in ordered:
         if each.value:
             _print_details(each.value)
 
@@ -144,7 +151,9 @@ def _style(row: Sequence[str]) -> str:
     if row[0] == "-":
         return "dim"
     score = float(row[0])
-    return "red" if score < 50 else "yellow" if score < 75 else "green"
+    if score < 50:
+        return "red"
+    return "yellow" if score < 75 else "green"
 
 
 def _print_details(health: Health) -> None:

@@ -1,4 +1,4 @@
-"""`lakehouse history`: the commits and compactions of a table, and their cost account."""
+"""`lakehouse history`: the commits of a table, and the cost account of its compactions."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,21 +59,21 @@ def history_command(
     plot: str | None,
     as_json: bool,
 ) -> None:
-    """Show the commits of TABLE, newest first, and the account of its compactions; no JVM.
+    """Show the commits of TABLE, newest first, and the cost account of its compactions.
 
     Shows when and why each compaction ran, and its predicted and actual figures. The account at the
     end covers all commits in the log: the mean error of the predictions, bytes rewritten per byte
-    ingested, and wasted work.
+    ingested, and wasted work. Does not start a JVM.
     """
     if plot is not None and plot != _IN_TERMINAL:
         check_plot(Path(plot))
-    opened, wanted = open_table(table)
-    table = wanted.key
-    facts = opened.lake.facts(wanted.key)
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    facts = context.lake.facts(table)
     if facts is None:
         raise not_written(table, operation=f"history {table}")
-    account = account_of(opened.lake, wanted, facts)
-    probe = newest_probe(opened.lake, wanted.key)
+    account = account_of(context.lake, declared_table, facts)
+    probe = newest_probe(context.lake, table)
     entries = {entry.compaction.version: entry for entry in account.entries}
     shown = [
         commit
@@ -82,13 +82,14 @@ def history_command(
     ][:limit]
     commits = [(commit, entries.get(commit.version)) for commit in shown]
     if as_json:
-        documents = [_document(*each) for each in commits]
-        sums = {
-            "account": account.as_json(),
-            "probe": probe.as_json() if probe else None,
-        }
         write_json(
-            {"table": table, "version": facts.snapshot.version, "commits": documents, **sums}
+            {
+                "table": table,
+                "version": facts.snapshot.version,
+                "commits": [_document(commit, entry) for commit, entry in commits],
+                "account": account.as_json(),
+                "probe": probe.as_json() if probe else None,
+            }
         )
     else:
         _print(commits)
@@ -150,21 +151,22 @@ def _print(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
                 _why(commit, entry),
             )
         )
-    cyan = {str(commit.version) for commit, _ in commits if is_compaction(commit)}
+    compactions = {str(commit.version) for commit, _ in commits if is_compaction(commit)}
     print_grid(
         heads,
         rows,
         numbers=("version", *heads[3:7]),
-        style=lambda row: "cyan" if row[0] in cyan else "",
+        style=lambda row: "cyan" if row[0] in compactions else "",
     )
 
 
 def _why(commit: Commit, entry: Entry | None) -> str:
     """Why upkeep or a rebuild ran, and which figures of a compaction were predicted wrongly."""
     if moves_rows(commit):
-        plan = written_in(commit).get("plan")
+        metadata = written_in(commit)
+        plan = metadata.get("plan")
         sentence = cast("dict[str, Any]", plan).get("sentence") if isinstance(plan, dict) else None
-        return str(sentence or f"rows moved by {written_in(commit)[ROWS_MOVED]}")
+        return str(sentence or f"rows moved by {metadata[ROWS_MOVED]}")
     if rebuilt_from(commit) is not None:
         return "rebuilt from its own rows" if keeps_rows(commit) else "rebuilt from its inputs"
     if entry is None:
@@ -178,13 +180,11 @@ def _why(commit: Commit, entry: Entry | None) -> str:
         for name in _COUNTED
         if getattr(predicted, name) != getattr(actual, name)
     ]
-    seconds = (
-        ""
-        if actual.seconds is None or predicted.seconds is None
-        else f"; {actual.seconds:.1f} s, {predicted.seconds:.1f} predicted"
-    )
-    compared = f"wrongly predicted: {', '.join(wrong)}" if wrong else "as predicted"
-    return f"{predicted.sentence}; {compared}{seconds}"
+    comparison = f"wrongly predicted: {', '.join(wrong)}" if wrong else "as predicted"
+    sentence = f"{predicted.sentence}; {comparison}"
+    if actual.seconds is not None and predicted.seconds is not None:
+        sentence += f"; {actual.seconds:.1f} s, {predicted.seconds:.1f} predicted"
+    return sentence
 
 
 def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:
@@ -198,8 +198,9 @@ def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:
     ]
     marks = [commit.version for commit in commits if is_compaction(commit)]
     if where == _IN_TERMINAL:
+        print_line = tell if as_json else show
         for line in text_chart(series, marks, marked="compaction"):
-            (tell if as_json else show)(line)
+            print_line(line)
         return
     draw_files(
         Path(where),

@@ -1,9 +1,10 @@
-"""`lakehouse inventory`: lists the storage once, and shows its contents by table and part.
+"""`lakehouse inventory`: lists the storage, and shows its contents by table and part.
 
-Only loading an inventory into a table starts a JVM.
+Only `lakehouse inventory load` starts a JVM.
 """
 
 import time
+from collections.abc import Sequence
 
 import click
 
@@ -29,7 +30,8 @@ from lakehouse.engine.inventory.reconcile_lake import known_report, reconcile_re
 from lakehouse.engine.inventory.reports_table import inventory_table
 from lakehouse.engine.inventory.scan import scan
 
-_BAR = 24
+_BAR_WIDTH = 24
+# At most this many missing and this many resized files of a table are printed.
 _NAMED = 20
 _configuration_option = click.option(
     "--configuration",
@@ -42,7 +44,7 @@ _configuration_option = click.option(
 def inventory_command() -> None:
     """Show the contents of the lake's storage, by table and part.
 
-    No file of a table is deleted. A scan deletes its own old reports.
+    No file of a table is deleted. A scan deletes old reports of earlier scans.
     """
 
 
@@ -54,21 +56,24 @@ def scan_command(as_json: bool) -> None:
     The report has the format of AWS S3 Inventory, and is written below _lakehouse/inventory/.
     """
     lake = open_declared().lake
-    began = time.monotonic()
+    start = time.monotonic()
     created_ms = now_ms()
-    scanned = scan(lake.store, now_ms=created_ms, progress=lambda count: tell(f"{count:,} objects"))
-    seconds = round(time.monotonic() - began, 3)
+    report = scan(lake.store, now_ms=created_ms, progress=lambda count: tell(f"{count:,} objects"))
+    seconds = round(time.monotonic() - start, 3)
     if as_json:
-        document = {
-            "report": scanned.manifest_name,
-            "bucket": lake.store.bucket,
-            "created_ms": created_ms,
-        }
-        document |= attributes(scanned, "object_count", "size_bytes")
-        write_json({**document, "data_files": len(scanned.files), "seconds": seconds})
+        write_json(
+            {
+                "report": report.manifest_name,
+                "bucket": lake.store.bucket,
+                "created_ms": created_ms,
+                **attributes(report, "object_count", "size_bytes"),
+                "data_files": len(report.files),
+                "seconds": seconds,
+            }
+        )
     else:
-        counted = f"{scanned.object_count:,} objects of {bytes_text(scanned.size_bytes)}"
-        show(f"{counted} listed in {seconds:.1f} s: {scanned.manifest_name}")
+        objects = f"{report.object_count:,} objects of {bytes_text(report.size_bytes)}"
+        show(f"{objects} listed in {seconds:.1f} s: {report.manifest_name}")
 
 
 @inventory_command.command("load", epilog="Example: lakehouse inventory load")
@@ -77,43 +82,43 @@ def scan_command(as_json: bool) -> None:
 def load_command(configuration: str | None, as_json: bool) -> int:
     """Load the newest report into the table inventory/<bucket>.
 
-    Dagster loads the report, and checks it against the tables' logs. If AWS delivers no reports,
-    the lake is scanned first, at most once an hour. A report that the table already contains is not
+    Dagster loads the report, and compares it with the tables' logs. If AWS delivers no reports, the
+    lake is scanned first, at most once an hour. A report that the table already contains is not
     loaded again. The exit code is 1 if a file that a table's newest version reads is missing.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
-    opened = open_declared()
-    lake = opened.lake
-    tables = opened.tables.values()
+    context = open_declared()
+    lake = context.lake
+    tables = context.tables.values()
     key = inventory_table(lake.store.bucket)
     with open_recorder(lake.settings, tables) as recorder, driver_for_command(lake.settings):
         [run] = recorder.materialize([key], config={"configuration": configuration or ""})
     metadata = run.outcome()
-    figures = {
-        name: metadata[f"lakehouse/{name}"]
-        for name in ("report", "size_bytes", "rows_loaded", "missing_files", "seconds")
-    }
-    figures |= {
+    figures = ("report", "size_bytes", "rows_loaded", "missing_files", "seconds")
+    document = {
+        "table": key,
+        **{name: metadata[f"lakehouse/{name}"] for name in figures},
         "object_count": metadata["lakehouse/objects"],
         "version": metadata.get("lakehouse/version"),
+        "run_id": run.run_id,
     }
-    document = {"table": key, **figures, "run_id": run.run_id}
     if as_json:
         write_json(document)
     else:
-        counted = f"{figures['object_count']:,} objects of {bytes_text(figures['size_bytes'])}"
+        objects = f"{document['object_count']:,} objects of {bytes_text(document['size_bytes'])}"
         show(
-            f"report {figures['report']}: {counted}; rows loaded into {key}: "
-            f"{figures['rows_loaded']:,}, version {figures['version']}"
+            f"report {document['report']}: {objects}; rows loaded into {key}: "
+            f"{document['rows_loaded']:,}, version {document['version']}"
         )
-    if figures["missing_files"]:
-        tell(
-            f"{Broken.__name__}: not in storage: "
-            f"{count_of(figures['missing_files'], 'live file')}. Use lakehouse inventory report to "
-            "list missing files"
-        )
-    return Broken.exit_code if figures["missing_files"] else 0
+    missing_count = document["missing_files"]
+    if not missing_count:
+        return 0
+    tell(
+        f"{Broken.__name__}: not in storage: {count_of(missing_count, 'live file')}. "
+        "Use lakehouse inventory report to list missing files"
+    )
+    return Broken.exit_code
 
 
 @inventory_command.command("report", epilog="Example: lakehouse inventory report bronze/weather")
@@ -136,12 +141,12 @@ def report_command(
     are compared, and files that belong to no table are also shown. The exit code is 1 if a file
     that a table's newest version reads is missing, or if the log of a table cannot be read.
     """
-    opened = open_declared()
+    context = open_declared()
     now = now_ms()
     report = known_report(
-        opened.lake, now_ms=now, configuration=configuration, max_age_hours=max_age_hours
+        context.lake, now_ms=now, configuration=configuration, max_age_hours=max_age_hours
     )
-    reconciliation = reconcile_report(opened.lake, opened.tables.values(), report, now_ms=now)
+    reconciliation = reconcile_report(context.lake, context.tables.values(), report, now_ms=now)
     tables = {each.table: each for each in reconciliation.tables}
     if table is not None and table not in tables:
         raise Refused(
@@ -153,23 +158,22 @@ def report_command(
         _write_report(report, reconciliation, chosen, others, now=now)
     else:
         _print_report(report, chosen, others, now=now)
-    wrong = [sentence for each in chosen if (sentence := _problem_of(each))]
-    for sentence in wrong:
+    problems = [sentence for sentence in map(_problem_of, chosen) if sentence]
+    for sentence in problems:
         tell(f"{Broken.__name__}: {sentence}")
-    return Broken.exit_code if wrong else 0
+    return Broken.exit_code if problems else 0
 
 
 def _problem_of(table: TableShares) -> str:
-    """The problem of a table that a person must solve, or an empty string."""
+    """The problem of a table that requires manual action, or an empty string."""
     if table.problem:
         return f"{table.table}: {table.problem}"
     if not table.missing:
         return ""
-    advice = (
-        "no file of the table is in the report. Does the report cover another prefix?"
-        if not table.shares
-        else "restore them from a backup"
-    )
+    if table.shares:
+        advice = "restore them from a backup"
+    else:
+        advice = "no file of the table is in the report. Does the report cover another prefix?"
     return (
         f"{table.table}: not in storage: {count_of(len(table.missing), 'file')} of version "
         f"{table.version}, the first is {table.missing[0]}; {advice}"
@@ -184,7 +188,7 @@ def _write_report(
     *,
     now: int,
 ) -> None:
-    head = {
+    report_document = {
         "name": report.name,
         "bucket": report.bucket,
         **attributes(report, "file_format", "created_ms"),
@@ -192,7 +196,7 @@ def _write_report(
         "object_count": reconciliation.file_count,
         "size_bytes": reconciliation.size_bytes,
     }
-    counted = ("storage_class", "file_count", "size_bytes", "small_count")
+    share_fields = ("storage_class", "file_count", "size_bytes", "small_count")
     documents = [
         {
             **attributes(
@@ -208,7 +212,7 @@ def _write_report(
             ),
             "retention_seconds": None if table.retention_ms is None else table.retention_ms / 1_000,
             "parts": [
-                {"part": share.part.name.lower(), **attributes(share, *counted)}
+                {"part": share.part.name.lower(), **attributes(share, *share_fields)}
                 for share in table.shares
                 if share.part
             ],
@@ -218,9 +222,9 @@ def _write_report(
     ]
     write_json(
         {
-            "report": head,
+            "report": report_document,
             "tables": documents,
-            "unclaimed": [attributes(share, "folder", *counted) for share in others],
+            "unclaimed": [attributes(share, "folder", *share_fields) for share in others],
         }
     )
 
@@ -243,20 +247,13 @@ def _print_report(
         numbers=("files", "bytes"),
     )
     for table in tables:
-        for head, names in (
-            ("not in storage", table.missing),
-            ("of a different size than in the log", table.resized),
-        ):
-            if names:
-                show(f"{table.table}: {head}: {len(names)}")
-            for name in names[:_NAMED]:
-                show(f"  {name}")
-            if len(names) > _NAMED:
-                show(f"  and {len(names) - _NAMED} more; all of them with --json")
-        if small := sum(share.small_count for share in table.shares):
+        _print_names(table.table, "not in storage", table.missing)
+        _print_names(table.table, "of a different size than in the log", table.resized)
+        small_count = sum(share.small_count for share in table.shares)
+        if small_count:
             show(
                 f"{table.table}: small data files, counted from the report because the log cannot "
-                f"be read: {small:,}"
+                f"be read: {small_count:,}"
             )
         if table.unsettled_count:
             show(
@@ -265,13 +262,23 @@ def _print_report(
             )
 
 
-def _row(table: str, share: UsageShare, whole: int) -> tuple[str, ...]:
-    part, meaning = (
-        (share.part.name.lower(), share.part.value)
-        if share.part
-        else (share.folder, "belongs to no table")
-    )
-    bar = "█" * round(_BAR * share.size_bytes / whole) if whole else ""
+def _print_names(table: str, title: str, names: Sequence[str]) -> None:
+    if names:
+        show(f"{table}: {title}: {len(names)}")
+    for name in names[:_NAMED]:
+        show(f"  {name}")
+    if len(names) > _NAMED:
+        show(f"  and {len(names) - _NAMED} more. Use --json to list all")
+
+
+def _row(table: str, share: UsageShare, total_bytes: int) -> tuple[str, ...]:
+    if share.part:
+        part = share.part.name.lower()
+        meaning = share.part.value
+    else:
+        part = share.folder
+        meaning = "belongs to no table"
+    bar = "█" * round(_BAR_WIDTH * share.size_bytes / total_bytes) if total_bytes else ""
     return (
         table or "-",
         part,

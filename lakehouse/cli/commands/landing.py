@@ -22,7 +22,7 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_file
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.open_session import connect
 
-# Shown on a cluster, where it matters which work stays on the machine of the run.
+# Shown if Spark runs on a cluster: part of the work is still done by the process that loads.
 _READ_HERE = (
     "; this process reads the files and stages them in parts of 16 MiB, Spark does the rest"
 )
@@ -45,17 +45,16 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     """Show which files have landed for TABLE, and which of them it has loaded.
 
     If a table was re-created from a copy of its rows, its log does not record the loaded batches,
-    and loading stops. Use --arrived to state that the table holds the rows of batches 1 to N, and
-    none of later batches. This adds a commit without rows.
+    and loading stops. Then use --arrived N if the table holds the rows of batches 1 to N, and no
+    rows of later batches. This adds a commit without rows.
     """
-    opened, wanted = open_landed(table, command="landing")
+    context, declared_table = open_landed(table, command="landing")
     if arrived is not None:
-        with driver_for_command(opened.lake.settings):
-            record_loaded(
-                TableSession(lake=opened.lake, spark=connect(opened.lake.settings), table=wanted),
-                arrived,
-            )
-    document = _document(opened, wanted)
+        settings = context.lake.settings
+        with driver_for_command(settings):
+            session = TableSession(lake=context.lake, spark=connect(settings), table=declared_table)
+            record_loaded(session, arrived)
+    document = _document(context, declared_table)
     if as_json:
         write_json(document)
         return
@@ -69,67 +68,66 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
         document["after_load"],
     )
     for sentence in sentences:
-        if sentence:
-            show(
-                sentence
-                if sentence.startswith(("load of ", "landing of "))
-                else f"{table}: {sentence}"
-            )
+        if not sentence:
+            continue
+        names_table = sentence.startswith(("load of ", "landing of "))
+        show(sentence if names_table else f"{table}: {sentence}")
 
 
-def _document(opened: LakeContext, table: Table) -> dict[str, Any]:
+def _document(context: LakeContext, table: Table) -> dict[str, Any]:
     landing = table.landing
-    batches = PlannedBatches(opened.lake.store, table.key, prefix=landing.prefix)
+    batches = PlannedBatches(context.lake.store, table.key, prefix=landing.prefix)
     ledger = batches.ledger()
-    facts = opened.lake.facts(table.key)
-    planned = 0 if ledger.newest is None else ledger.newest.number
-    arrived = None if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key))
-    loaded = (
-        "the table's log does not record which of them are loaded"
-        if facts
-        else "the table does not exist yet"
-    )
-    if arrived is not None:
-        loaded = f"the table's log records batch {arrived} as the last one loaded"
+    facts = context.lake.facts(table.key)
+    planned_count = 0 if ledger.newest is None else ledger.newest.number
+    last_batch = None
+    if facts is None:
+        loaded = "the table does not exist yet"
+    else:
+        last_batch = facts.snapshot.transactions.get(ingest_app_id(table.key))
+        loaded = "the table's log does not record which of them are loaded"
+        if last_batch is not None:
+            loaded = f"the table's log records batch {last_batch} as the last one loaded"
     try:
         unfinished = unfinished_batch(
-            opened.lake, table, last_loaded(table, facts, ledger), ledger, batches
+            context.lake, table, last_loaded(table, facts, ledger), ledger, batches
         )
         if unfinished is None:
-            listing = landed_files(opened.lake.store, landing)
+            listing = landed_files(context.lake.store, landing)
             plan = choose_batch(listing, ledger, landing, table.write, now_ms=now_ms())
         else:
             plan = repeat_batch(unfinished)
-        following = plan.sentence
-        if plan.batch and opened.lake.settings.spark.startswith(("sc://", "spark://")):
-            following += _READ_HERE
+        next_load = plan.sentence
+        if plan.batch and context.lake.settings.spark.startswith(("sc://", "spark://")):
+            next_load += _READ_HERE
     except (Broken, Refused) as error:
-        following = str(error)  # the error that will stop the next load
+        next_load = str(error)  # the error that will stop the next load
+    after_load = None
+    if landing.after_load != "keep":
+        after_load = _retirement_sentence(context.lake, table, batches, facts)
     taken_in_ledger = sum(each.is_taken for each in ledger.seen.values())
-    taken = taken_in_ledger + len(ledger.forgotten)
-    file_count = count_of(taken, "file")
-    batch_count = f"{planned} batch{'' if planned == 1 else 'es'}"
+    taken_count = taken_in_ledger + len(ledger.forgotten)
+    batches_text = f"{planned_count} batch{'' if planned_count == 1 else 'es'}"
+    files_text = count_of(taken_count, "file")
     return {
         "table": table.key,
         "prefix": landing.prefix,
-        "planned": planned,
-        "arrived": arrived,
-        "files_taken": taken,
+        "planned": planned_count,
+        "arrived": last_batch,
+        "files_taken": taken_count,
         "files_set_aside": len(ledger.seen) - taken_in_ledger,
-        "quarantine_rows": quarantined_count(opened.lake, table.key),
+        "quarantine_rows": quarantined_count(context.lake, table.key),
         "set_aside": describe_set_aside(ledger, landing),
-        "next": following,
-        "after_load": None
-        if landing.after_load == "keep"
-        else _what_leaves(opened.lake, table, batches, facts),
-        "sentence": f"{batch_count} of {file_count} below {landing.prefix} planned; {loaded}",
+        "next": next_load,
+        "after_load": after_load,
+        "sentence": f"{batches_text} of {files_text} below {landing.prefix} planned; {loaded}",
     }
 
 
-def _what_leaves(
+def _retirement_sentence(
     lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> str:
-    """Which files the next load removes from the landing area, and why others stay."""
+    """Which files the next load removes from the landing area, and why it keeps others."""
     try:
         return f"with the next load {plan_landed(lake, table, batches, facts).sentence}"
     except Refused as error:

@@ -11,7 +11,7 @@ from lakehouse.cli.context import (
     error_cell,
     nearest,
     open_declared,
-    tell_errors,
+    print_errors,
 )
 from lakehouse.cli.output import count_text, json_option, print_grid, write_json
 from lakehouse.cli.spark_server import driver_for_command
@@ -44,27 +44,30 @@ def materialize_command(selections: tuple[str, ...], full_refresh: bool, as_json
     """Write tables and run their checks, inputs first, through Dagster.
 
     Each SELECTION is a table (silver/flights), a layer (bronze), or a Dagster asset selection. By
-    default, all tables are written, except adopted ones. All landed files are loaded. A table
+    default, all tables except adopted tables are written. All landed files are loaded. A table
     without new input is not changed.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
-    opened = open_declared()
-    with open_recorder(opened.lake.settings) as recorder:
-        tables = _select(selections, opened, recorder)
+    context = open_declared()
+    with open_recorder(context.lake.settings) as recorder:
+        tables = _select(selections, context, recorder)
         if full_refresh:
-            return _rebuild(opened, tables if selections else [], as_json=as_json)
-        with driver_for_command(opened.lake.settings):
+            return _rebuild(context, tables if selections else [], as_json=as_json)
+        with driver_for_command(context.lake.settings):
             runs = {run.key: run for run in recorder.materialize([table.key for table in tables])}
-    documents = [_document(table, runs, opened) for table in tables]
-    write_json(documents) if as_json else _print(documents)
-    found = [
+    documents = [_document(table, runs, context) for table in tables]
+    if as_json:
+        write_json(documents)
+    else:
+        _print(documents)
+    results = [
         Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables
     ]
-    return tell_errors(found)
+    return print_errors(results)
 
 
-def _rebuild(opened: LakeContext, tables: Sequence[Table], *, as_json: bool) -> int:
+def _rebuild(context: LakeContext, tables: Sequence[Table], *, as_json: bool) -> int:
     """Rebuilds tables from their inputs, inputs first."""
     from lakehouse.cli.commands.rebuild import print_outcome, rebuild_tables
 
@@ -73,8 +76,8 @@ def _rebuild(opened: LakeContext, tables: Sequence[Table], *, as_json: bool) -> 
             "materialize --full-refresh: name the tables to rebuild. Use `lakehouse tables` to "
             "list all tables"
         )
-    with driver_for_command(opened.lake.settings):
-        outcomes = rebuild_tables(opened, tables, "inputs")
+    with driver_for_command(context.lake.settings):
+        outcomes = rebuild_tables(context, tables, "inputs")
     if as_json:
         write_json([outcome.as_json() for outcome in outcomes])
         return 0
@@ -83,29 +86,29 @@ def _rebuild(opened: LakeContext, tables: Sequence[Table], *, as_json: bool) -> 
     return 0
 
 
-def _select(selections: Sequence[str], opened: LakeContext, recorder: "Recorder") -> list[Table]:
+def _select(selections: Sequence[str], context: LakeContext, recorder: "Recorder") -> list[Table]:
     """The tables to write, each once, inputs first. By default, all except adopted tables."""
-    declared = opened.tables.values()
+    declared = context.tables.values()
     written_here = [table for table in declared if not isinstance(table.write, Adopted)]
     if not selections:
         return written_here
     chosen = {
         table.key
         for selection in selections
-        for table in _select_one(selection, written_here, opened, recorder)
+        for table in _select_one(selection, written_here, context, recorder)
     }
     return [table for table in written_here if table.key in chosen]
 
 
 def _select_one(
-    selection: str, written_here: Sequence[Table], opened: LakeContext, recorder: "Recorder"
+    selection: str, written_here: Sequence[Table], context: LakeContext, recorder: "Recorder"
 ) -> list[Table]:
     """The tables of one selection.
 
     Raises:
         Refused: the selection names an adopted table, or contains no table that the lake writes.
     """
-    named = opened.tables.get(selection)
+    named = context.tables.get(selection)
     if named and isinstance(named.write, Adopted):
         raise Refused(
             f"materialize {selection}: other programs write this adopted table. Use lakehouse "
@@ -114,7 +117,7 @@ def _select_one(
     keys = {selection} if named or selection in LAYERS else recorder.select(selection)
     chosen = [table for table in written_here if table.key in keys or table.layer in keys]
     if not chosen:
-        near = nearest(selection, opened.tables)
+        near = nearest(selection, context.tables)
         raise Refused(
             f"materialize {selection!r}: not a table, a layer, or a Dagster asset selection that "
             f"contains tables; {near}"
@@ -122,14 +125,14 @@ def _select_one(
     return chosen
 
 
-def _document(table: Table, runs: Mapping[str, "AssetRun"], opened: LakeContext) -> dict[str, Any]:
+def _document(table: Table, runs: Mapping[str, "AssetRun"], context: LakeContext) -> dict[str, Any]:
     run = runs[table.key]
     if run.error:
         sentence = str(run.error)
     elif run.state == "done":
         sentence = str(run.metadata["lakehouse/outcome"])
     else:
-        sentence = _why_skipped(table, runs, opened)
+        sentence = _why_skipped(table, runs, context)
     return run_document(table.key, run, sentence=sentence)
 
 
@@ -146,14 +149,14 @@ def run_document(key: str, run: "AssetRun", *, sentence: str) -> dict[str, Any]:
     }
 
 
-def _why_skipped(table: Table, runs: Mapping[str, "AssetRun"], opened: LakeContext) -> str:
+def _why_skipped(table: Table, runs: Mapping[str, "AssetRun"], context: LakeContext) -> str:
     """Why the run recorded nothing for the table.
 
-    A derived table is skipped only if an input in the same run is not done. An input outside the
-    run that does not exist makes the table's own step fail.
+    A derived table is skipped only if an input in the same run is not done. If an input outside the
+    run does not exist, the table's own step fails instead.
     """
     if table.source is not None:
-        batches = PlannedBatches(opened.lake.store, table.key, prefix=table.source.prefix)
+        batches = PlannedBatches(context.lake.store, table.key, prefix=table.source.prefix)
         set_aside = describe_set_aside(batches.ledger(), table.source)
         nothing_landed = "no file to load has landed"
         return f"{nothing_landed}; {set_aside}" if set_aside else nothing_landed

@@ -24,7 +24,8 @@ _MAX_AGE_SECONDS_ON_S3 = 300
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Replace this file, for the textfile collector of node_exporter, and print nothing.",
+    help="Write the metrics to this file instead of printing them. An existing file is replaced in "
+    "one step, as the textfile collector of node_exporter requires.",
 )
 @click.option(
     "--serve",
@@ -32,53 +33,54 @@ _MAX_AGE_SECONDS_ON_S3 = 300
     help="Serve the metrics at LAKEHOUSE_METRICS_PORT on loopback, until Ctrl-C.",
 )
 def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> None:
-    """Print the lake's metrics in Prometheus' text format; no JVM.
+    """Print the lake's metrics in Prometheus' text format. Does not start a JVM.
 
-    They cover health, size, upkeep and checks of each TABLE (default: all). `lakehouse up` serves
-    the same metrics. TABLE may also be the ADDRESS of a Delta table that is not declared.
+    The metrics cover health, size, upkeep and checks of each TABLE (default: all). `lakehouse up`
+    serves the same metrics. TABLE may also be the ADDRESS of a Delta table that is not declared.
     """
     from lakehouse.engine.metrics.exposition import metrics_text, write_metrics
 
-    opened, chosen = open_tables(tables)
-    wanted = LakeContext(lake=opened.lake, tables={table.key: table for table in chosen})
+    context, chosen = open_tables(tables)
+    selection = LakeContext(lake=context.lake, tables={table.key: table for table in chosen})
     if serve:
-        _serve(wanted)
+        _serve(selection)
     elif out is None:
-        text = metrics_text(_read(wanted, keeps_totals=False)).decode()
+        # Printing writes nothing to the lake. Only --out and --serve advance the stored totals.
+        text = metrics_text(_read(selection, keeps_totals=False)).decode()
         for line in text.rstrip("\n").split("\n"):
             show(line)
     else:
         try:
-            write_metrics(out, metrics_text(_read(wanted)))
+            write_metrics(out, metrics_text(_read(selection)))
         except OSError as error:
             raise Refused(
                 f"metrics: {out} cannot be written ({error}). Use another file"
             ) from error
 
 
-def _read(opened: LakeContext, *, keeps_totals: bool = True) -> "list[Sample]":
+def _read(context: LakeContext, *, keeps_totals: bool = True) -> "list[Sample]":
     from lakehouse.engine.metrics.read import read_samples
 
-    home = opened.lake.settings.dagster_home
+    home = context.lake.settings.dagster_home
     return read_samples(
-        opened.lake, opened.tables.values(), dagster_home=home, keeps_totals=keeps_totals
+        context.lake, context.tables.values(), dagster_home=home, keeps_totals=keeps_totals
     )
 
 
-def _serve(opened: LakeContext) -> None:
+def _serve(context: LakeContext) -> None:
     from lakehouse.engine.metrics.exposition import LakeCollector, serve
 
-    settings = opened.lake.settings
+    settings = context.lake.settings
     if settings.metrics_port == 0:
         raise Refused("metrics: LAKEHOUSE_METRICS_PORT is 0. Use the number of a free port")
     seconds = _MAX_AGE_SECONDS_ON_S3 if settings.on_s3 else _MAX_AGE_SECONDS
-    collector = LakeCollector(lambda: _read(opened), max_age_seconds=seconds)
+    collector = LakeCollector(lambda: _read(context), max_age_seconds=seconds)
     try:
-        end = serve(collector, port=settings.metrics_port)
+        stop_server = serve(collector, port=settings.metrics_port)
     except OSError as error:
         raise Refused(
-            f"metrics: port {settings.metrics_port} is taken by another program. Use "
-            "LAKEHOUSE_METRICS_PORT to name a free one"
+            f"metrics: port {settings.metrics_port} cannot be opened ({error}). Set "
+            "LAKEHOUSE_METRICS_PORT to a free port"
         ) from error
     show(f"metrics at http://127.0.0.1:{settings.metrics_port}/metrics")
     stopped = threading.Event()
@@ -86,4 +88,4 @@ def _serve(opened: LakeContext) -> None:
     try:
         stopped.wait()
     finally:
-        end()
+        stop_server()

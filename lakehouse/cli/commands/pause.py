@@ -1,4 +1,4 @@
-"""`lakehouse pause` and `lakehouse resume`: stop the upkeep of a table, and continue it."""
+"""`lakehouse pause` and `lakehouse resume`: suspend the upkeep of a table, and resume it."""
 
 import re
 from datetime import UTC, datetime
@@ -28,52 +28,60 @@ _SPAN = re.compile(r"(\d{1,5})([mhd])")
     metavar="TIME",
     help="End of the pause: 2026-12-01T06:00Z, or a span like 90m, 6h, 3d. Default: no end.",
 )
-@click.option("--why", default="", metavar="TEXT", help="Reason, which is shown with the pause.")
+@click.option(
+    "--why", default="", metavar="TEXT", help="Reason, shown wherever the pause is reported."
+)
 @json_option
 def pause_command(table: str, until: str | None, why: str, as_json: bool) -> None:
     """Pause the upkeep of TABLE until a time, or until it is resumed.
 
-    Compactions and vacuums of TABLE no longer start automatically. To start one by hand, use
-    --anyway. A run in progress is not stopped. Writes continue. A second pause replaces the first.
+    Compactions, vacuums, archive runs and TTL runs of TABLE no longer start automatically. To start
+    one by hand, add --anyway to its command. A run in progress is not stopped. Writes continue. A
+    second pause replaces the first.
     """
-    opened, wanted = open_table(table)
+    context, declared_table = open_table(table)
     now = now_ms()
     pause = Pause(
-        table=wanted.key,
+        table=declared_table.key,
         since_ms=now,
         until_ms=None if until is None else until_ms_of(until, now),
         why=" ".join(why.split()),
     )
-    Journal(opened.lake.store).pause(pause)
-    write_json(_document(pause, paused=True)) if as_json else show(
-        f"{pause.table}: {pause.explanation.sentence}"
-    )
+    Journal(context.lake.store).pause(pause)
+    if as_json:
+        write_json(_document(pause, paused=True))
+    else:
+        show(f"{pause.table}: {pause.explanation.sentence}")
 
 
 @click.command("resume", epilog="Example: lakehouse resume silver/flights")
 @click.argument("table", shell_complete=complete_table)
 @json_option
 def resume_command(table: str, as_json: bool) -> None:
-    """End the pause of TABLE. A table that is not paused stays as it is."""
-    opened, wanted = open_table(table)
-    journal = Journal(opened.lake.store)
-    pause = journal.pause_of(wanted.key)
-    journal.resume(wanted.key)
+    """End the pause of TABLE. Does nothing if TABLE is not paused."""
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    journal = Journal(context.lake.store)
+    pause = journal.pause_of(table)
+    journal.resume(table)
     if as_json:
-        write_json(_document(pause or Pause(table=wanted.key, since_ms=0), paused=False))
+        no_pause = Pause(table=table, since_ms=0)
+        write_json(_document(pause or no_pause, paused=False))
+        return
+    if pause is None:
+        sentence = "it was not paused"
+    elif pause.since_ms == 0:  # the record of the pause is damaged
+        sentence = "resumed"
     else:
-        show(
-            f"{wanted.key}: "
-            + (
-                f"resumed; it was paused since {utc_text(pause.since_ms)}"
-                if pause
-                else "it was not paused"
-            )
-        )
+        sentence = f"resumed; it had been paused since {utc_text(pause.since_ms)}"
+    show(f"{table}: {sentence}")
 
 
 def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
-    """The pause in force, or the one that ended; `since_ms` is null if there was none."""
+    """The JSON document of both commands: the new pause, or the pause that was removed.
+
+    `since_ms` is null if the table was not paused, or if the record of its pause is damaged.
+    """
     return {
         "table": pause.table,
         "paused": paused,
@@ -83,7 +91,10 @@ def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
 
 
 def until_ms_of(text: str, now: int) -> int:
-    """The end of the pause: a span counted from now, or a timestamp (UTC without a time zone)."""
+    """The end of a pause or pin in ms.
+
+    `text` is a span from `now`, or an ISO 8601 time, which is in UTC if it has no time zone.
+    """
     hint = "Use a future time like 2026-12-01T06:00Z, or a span like 90m, 6h, 3d"
     if span := _SPAN.fullmatch(text.strip()):
         until = now + int(span[1]) * _UNIT_MS[span[2]]
@@ -92,7 +103,9 @@ def until_ms_of(text: str, now: int) -> int:
             instant = datetime.fromisoformat(text.strip())
         except ValueError as error:
             raise Refused(f"--until is {text!r}. {hint}") from error
-        until = int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=UTC)
+        until = int(instant.timestamp() * 1000)
     if until <= now:
-        raise Refused(f"--until is {text!r}, which is not after {utc_text(now)}. {hint}")
+        raise Refused(f"--until is {text!r}, which is not after now ({utc_text(now)}). {hint}")
     return until

@@ -30,7 +30,7 @@ _SPARK_SETTING = (
 @click.option("--version", type=click.IntRange(min=0), help="The version to keep.")
 @click.option("--reader", help="The reader that needs it: one of the table's Vacuum.readers.")
 @click.option("--until", metavar="TIME", help="End of the pin: 2026-12-01T06:00Z, or 6h, 30d.")
-@click.option("--remove", "until", flag_value="", help="Remove the pin instead.")
+@click.option("--remove", "until", flag_value="", help="Instead of --until: remove the pin.")
 @json_option
 def pin_command(
     table: str | None, version: int | None, reader: str | None, until: str | None, as_json: bool
@@ -39,18 +39,17 @@ def pin_command(
 
     Without --version, list the pins of TABLE, or of all tables.
     """
-    opened = open_declared()
+    context = open_declared()
     sentences = list[str]()
     if version is None and (reader is not None or until is not None):
         raise Refused("pin: --version is missing. Use --version N with --reader NAME")
     if version is not None:
-        sentences = _change(opened, table, version, reader, until)
-    shown = [*opened.tables.values()] if table is None else opened.choose([table])
+        sentences = _change(context, table, version, reader, until)
+    shown = context.choose([] if table is None else [table])
     documents = [
-        document
+        _document(context, each, pin)
         for each in shown
-        for pin in pins(opened.lake.store, each.key)
-        for document in [_document(opened, each, pin)]
+        for pin in pins(context.lake.store, each.key)
     ]
     if as_json:
         write_json([{**document, "notes": sentences} for document in documents])
@@ -62,21 +61,21 @@ def pin_command(
 
 
 def _change(
-    opened: LakeContext, key: str | None, version: int, reader: str | None, until: str | None
+    context: LakeContext, key: str | None, version: int, reader: str | None, until: str | None
 ) -> list[str]:
-    """Sets the pin, or removes it if `until` is empty; returns what to print."""
+    """Sets the pin, or removes it if `until` is empty. Returns the sentences to print."""
     if key is None or not reader or until is None:
         raise Refused(
             "pin: a value is missing. Use lakehouse pin TABLE --version N --reader NAME --until "
             "TIME, or --remove instead of --until"
         )
-    [table] = opened.choose([key])
+    [table] = context.choose([key])
     if not until:
-        was_there = remove_pin(opened.lake.store, key, version=version, reader=reader)
-        state = "is no longer pinned" if was_there else "was not pinned"
+        was_pinned = remove_pin(context.lake.store, key, version=version, reader=reader)
+        state = "is no longer pinned" if was_pinned else "was not pinned"
         return [f"{key}: version {version} {state} by {reader}"]
     until_ms = until_ms_of(until, now_ms())
-    kept = set_pin(opened.lake, table, version=version, reader=reader, until_ms=until_ms)
+    kept = set_pin(context.lake, table, version=version, reader=reader, until_ms=until_ms)
     sentences = [
         f"{key}: version {version} ({count_of(len(kept.files), 'file')}) is {kept.why}",
         f"once its retention has passed, Spark reads the version only with {_SPARK_SETTING}",
@@ -86,9 +85,9 @@ def _change(
     return sentences
 
 
-def _document(opened: LakeContext, table: Table, pin: Pin) -> dict[str, Any]:
-    """A pin, and why it has no effect (`why_not`, empty if it has)."""
-    facts = opened.lake.facts(table.key)
+def _document(context: LakeContext, table: Table, pin: Pin) -> dict[str, Any]:
+    """The JSON document of a pin. `why_not` is the reason why it has no effect, or empty."""
+    facts = context.lake.facts(table.key)
     why_not = ""
     if pin.until_ms <= now_ms():
         why_not = "the pin has ended"

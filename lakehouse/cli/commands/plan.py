@@ -11,9 +11,9 @@ from lakehouse.cli.context import (
     complete_table,
     find_undeclared,
     open_tables,
+    print_errors,
     show_addresses,
     show_undeclared,
-    tell_errors,
 )
 from lakehouse.cli.output import (
     attributes,
@@ -32,134 +32,142 @@ from lakehouse.core.scheduling.table_state import net_benefit_cells
 from lakehouse.engine.each_table import Found
 from lakehouse.engine.fleet_from_logs import read_fleet
 
+_COUNTS = ("files_removed", "files_added", "bytes_removed", "files_left")
+# The other fields of a plan's document, except `table`, `reason`, `sentence` and `bins`.
+_OTHER_FIELDS = (
+    "version",
+    "engine",
+    "why_not_deltalake",
+    "statement",
+    "target_file_bytes",
+    "verify",
+    "verify_sentence",
+    "estimate",
+)
+
 
 @click.command("plan", epilog="Example: lakehouse plan bronze/weather --json")
 @click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
-@click.option("-v", "--verbose", is_flag=True, help="Also show the files of every bin.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Also show the sensor's decisions, the estimates, and the files of every bin.",
+)
 @json_option
 def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
-    """Show what each compaction would do, and why; no JVM.
+    """Show what each compaction would do, and why. Does not start a JVM.
 
     Nothing is changed. Tables (default: all) are shown in the order in which the sensor would
-    compact them: by the daily benefit for readers, divided by the cost. TABLE may also be the
-    ADDRESS of a Delta table that is not declared: a folder (/data/orders, ./orders) or
-    s3://bucket/orders. Reads are counted by the commits of downstream tables. This command does not
-    know which runs are in progress, nor how long tables have waited.
+    compact them: due tables first, then by the daily benefit for readers, divided by the cost. Each
+    commit of a downstream table counts as one read. This command does not know which runs are in
+    progress, nor how long tables have waited. TABLE may also be the ADDRESS of a Delta table that
+    is not declared: a folder (/data/orders, ./orders) or s3://bucket/orders.
     """
-    opened, chosen = open_tables(tables)
-    reading = read_fleet(opened.lake, opened.tables, chosen)
+    context, chosen = open_tables(tables)
+    reading = read_fleet(context.lake, context.tables, chosen)
     plans = reading.plans
     decisions = reading.decisions
-    undeclared = () if tables else find_undeclared(opened, plans)
+    undeclared = () if tables else find_undeclared(context, plans)
     if as_json:
         fleet = {
-            decision.table: fleet_document(decision, rank=place)
-            for place, decision in enumerate(decisions, start=1)
+            decision.table: fleet_document(decision, rank=rank)
+            for rank, decision in enumerate(decisions, start=1)
         }
-        declared = [
+        documents = [
             {
                 **plan_document(each),
-                "declared": each.table.key not in opened.by_address,
+                "declared": each.table.key not in context.by_address,
                 "fleet": fleet[each.table.key],
             }
             for each in plans
         ]
-        write_json([*declared, *map(_undeclared_document, undeclared)])
+        write_json([*documents, *map(_undeclared_document, undeclared)])
     else:
         print_plans(plans, verbose=verbose, decisions=decisions)
         show_undeclared(undeclared)
-    return tell_errors(plans)
+    return print_errors(plans)
 
 
 def plan_document(reading: Found[CompactionPlan]) -> dict[str, Any]:
-    """The JSON document of a plan. Without a plan, `version` is null and nothing is removed."""
+    """The JSON document of a plan. Without a plan, counts are 0 and other fields are null."""
     if reading.value:
         return {**reading.value.as_json(), **address_field(reading.table)}
-    unknown = dict.fromkeys(
-        (
-            *("version", "engine", "why_not_deltalake", "statement", "target_file_bytes"),
-            *("verify", "verify_sentence", "estimate"),
-        )
-    )
-    nothing = {
-        **dict.fromkeys(("files_removed", "files_added", "bytes_removed", "files_left"), 0),
-        "bins": [],
-    }
     return {
         "table": reading.table.key,
         **attributes(reading, "reason", "sentence"),
-        **unknown,
-        **nothing,
+        **dict.fromkeys(_OTHER_FIELDS),
+        **dict.fromkeys(_COUNTS, 0),
+        "bins": [],
         **address_field(reading.table),
     }
 
 
 def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
     """The JSON document of a table's rank in the fleet (docs/reference/json.md)."""
-    digits = {"benefit_usd_per_day": 9, "cost_usd": 9, "ratio": 4}
-    gain = decision.net_benefit
-    money = {
-        name: round(getattr(gain, name), places) if gain else None
-        for name, places in digits.items()
-    }
+    benefit = decision.net_benefit
     return {
         "rank": rank,
         "request": decision.request,
         "reason": decision.reason.name,
         "sentence": decision.sentence,
-        **money,
+        "benefit_usd_per_day": round(benefit.benefit_usd_per_day, 9) if benefit else None,
+        "cost_usd": round(benefit.cost_usd, 9) if benefit else None,
+        "ratio": round(benefit.ratio, 4) if benefit else None,
     }
 
 
 def _undeclared_document(table: Table) -> dict[str, Any]:
-    why = {"reason": "NOT_DECLARED", "sentence": undeclared_sentence([table.key])}
-    nothing = dict.fromkeys(("rank", "benefit_usd_per_day", "cost_usd", "ratio"))
+    """The document of an undeclared table, which has no plan and no rank."""
+    explanation = {"reason": "NOT_DECLARED", "sentence": undeclared_sentence([table.key])}
+    no_rank = dict.fromkeys(("rank", "benefit_usd_per_day", "cost_usd", "ratio"))
     return {
         **plan_document(Found(table=table)),
-        **why,
+        **explanation,
         "declared": False,
-        "fleet": {**nothing, **why, "request": False},
+        "fleet": {**no_rank, **explanation, "request": False},
     }
 
 
 def print_plans(
     readings: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()
 ) -> None:
-    """Prints the plans, with the sensor's decisions if given; `verbose` adds bins and files."""
-    decided = {decision.table: decision for decision in decisions}
-    places = {table: place for place, table in enumerate(decided)}
-    ordered = (
-        sorted(readings, key=lambda each: places[each.table.key]) if decided else list(readings)
-    )
-    money = ("USD a day", "USD", "ratio") if decided else ()
-    heads = (
-        "table",
-        "version",
-        "files",
-        "into",
-        "bytes",
-        *money,
-        "reason",
-        *(("sensor",) if decided else ()),
-        "",
-    )
+    """Prints the plans. With `decisions`, adds the sensor's figures, and uses its order.
+
+    `verbose` adds the sensor's sentences, the estimates, and the files of each bin.
+    """
+    decision_of = {decision.table: decision for decision in decisions}
+    number_heads = ("version", "files", "into", "bytes")
+    other_heads = ("reason", "")
+    ordered = list(readings)
+    if decisions:
+        number_heads += ("benefit USD/day", "cost USD", "benefit/cost")
+        other_heads = ("reason", "sensor", "")
+        ranks = {table: rank for rank, table in enumerate(decision_of)}
+        ordered.sort(key=lambda each: ranks[each.table.key])
     print_grid(
-        heads,
-        [_row(each, decided.get(each.table.key)) for each in ordered],
-        numbers=heads[1 : 5 + len(money)],
+        ("table", *number_heads, *other_heads),
+        [_row(each, decision_of.get(each.table.key)) for each in ordered],
+        numbers=number_heads,
     )
     show_addresses(each.table for each in ordered)
-    for decision in decisions if verbose else ():
+    if not verbose:
+        return
+    for decision in decisions:
         show(f"{decision.table}: sensor: {decision.sentence}")
-    for plan in [each.value for each in ordered if each.value and each.value.bins and verbose]:
-        show(f"{plan.table}: {plan.estimate.sentence}; {plan.verify_sentence}")
-        for bin_ in plan.bins:
-            where = (
-                ", ".join(f"{column}={value}" for column, value in bin_.partition) or "whole table"
-            )
-            show(f"{plan.table}, {where}: {len(bin_.files)} files, {bytes_text(bin_.size_bytes)}")
-            for file in bin_.files:
-                show(f"  {bytes_text(file.size_bytes):>10}  {file.path}")
+    for each in ordered:
+        if each.value and each.value.bins:
+            _print_bins(each.value)
+
+
+def _print_bins(plan: CompactionPlan) -> None:
+    show(f"{plan.table}: {plan.estimate.sentence}; {plan.verify_sentence}")
+    for bin_ in plan.bins:
+        partition = ", ".join(f"{column}={value}" for column, value in bin_.partition)
+        count = f"{len(bin_.files)} files, {bytes_text(bin_.size_bytes)}"
+        show(f"{plan.table}, {partition or 'whole table'}: {count}")
+        for file in bin_.files:
+            show(f"  {bytes_text(file.size_bytes):>10}  {file.path}")
 
 
 def _row(reading: Found[CompactionPlan], decision: Decision | None) -> tuple[str, ...]:

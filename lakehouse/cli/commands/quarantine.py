@@ -46,11 +46,11 @@ def quarantine_command() -> None:
 @json_option
 def list_command(tables: tuple[str, ...], as_json: bool) -> None:
     """Show how much of each TABLE (default: all) is in quarantine, was retried, or was settled."""
-    opened = open_declared()
+    context = open_declared()
     counts = ("rows", "retried", "settled")
     documents = list[dict[str, Any]]()
-    for table in opened.choose_landed(tables, command="quarantine"):
-        account = review.account_of(opened.lake, table)
+    for table in context.choose_landed(tables, command="quarantine"):
+        account = review.account_of(context.lake, table)
         values: Mapping[str, Any] = dict.fromkeys(counts, 0)
         if account is not None:
             values = attributes(account, *counts)
@@ -75,13 +75,13 @@ def list_command(tables: tuple[str, ...], as_json: bool) -> None:
 )
 @json_option
 def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """Show the newest lines and files of TABLE in quarantine, and counts by reason.
+    """Show the newest lines and files of TABLE in quarantine, and the most frequent reasons.
 
     For a whole file, line and text are shown as "-".
     """
-    opened, wanted = open_landed(table, command="quarantine")
-    with driver_for_command(opened.lake.settings):
-        document = review.show(_session(opened.lake, wanted), files, limit=limit)
+    context, declared_table = open_landed(table, command="quarantine")
+    with driver_for_command(context.lake.settings):
+        document = review.show(_session(context.lake, declared_table), files, limit=limit)
     if as_json:
         write_json(document)
         return
@@ -116,21 +116,22 @@ def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) 
 def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Load quarantined lines and files again, as TABLE is declared now.
 
-    Lines are written into a new landed file and leave the quarantine. Then Dagster materializes
-    TABLE. Lines that are still not valid rows are quarantined again, with their new reason.
+    Lines are written into a new landed file, and whole files are marked as unread. Both leave the
+    quarantine. Then Dagster materializes TABLE. Lines and files that still cannot be loaded are
+    quarantined again, with their new reason.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
-    opened, wanted = open_landed(table, command="quarantine")
-    with driver_for_command(opened.lake.settings):
-        done = retry(_session(opened.lake, wanted), files, dry_run=dry_run)
+    context, declared_table = open_landed(table, command="quarantine")
+    with driver_for_command(context.lake.settings):
+        outcome = retry(_session(context.lake, declared_table), files, dry_run=dry_run)
         # Materialize even if nothing was retried: an earlier retry's load may have been killed.
         if not dry_run:
-            with open_recorder(opened.lake.settings) as recorder:
-                [run] = recorder.materialize([wanted.key])
+            with open_recorder(context.lake.settings) as recorder:
+                [run] = recorder.materialize([declared_table.key])
             if run.error:
                 raise run.error
-    _print_review(done, as_json=as_json)
+    _print_review(outcome, as_json=as_json)
 
 
 @quarantine_command.command(
@@ -143,29 +144,33 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     "--why",
     required=True,
     metavar="TEXT",
-    help="How they were handled; recorded in the quarantine's log.",
+    help="How the entries were handled. Recorded in the quarantine's log.",
 )
-@click.option("--dry-run", is_flag=True, help="Show how many would be removed, and write nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show how many entries would be removed, and write nothing."
+)
 @json_option
 def settle_command(
     table: str, files: tuple[str, ...], why: str, dry_run: bool, as_json: bool
 ) -> None:
     """Record that quarantined lines and files of TABLE were handled.
 
-    They leave the quarantine; landed files stay where they are.
+    The entries leave the quarantine. Landed files stay where they are.
     """
-    opened, wanted = open_landed(table, command="quarantine")
-    with driver_for_command(opened.lake.settings):
-        done = review.settle(_session(opened.lake, wanted), files, why=why, dry_run=dry_run)
-    _print_review(done, as_json=as_json)
+    context, declared_table = open_landed(table, command="quarantine")
+    with driver_for_command(context.lake.settings):
+        outcome = review.settle(
+            _session(context.lake, declared_table), files, why=why, dry_run=dry_run
+        )
+    _print_review(outcome, as_json=as_json)
 
 
 def _session(lake: Lake, table: Table) -> TableSession:
     return TableSession(lake=lake, spark=connect(lake.settings), table=table)
 
 
-def _print_review(done: QuarantineReview, *, as_json: bool) -> None:
+def _print_review(outcome: QuarantineReview, *, as_json: bool) -> None:
     if as_json:
-        write_json({**asdict(done), "sentence": done.sentence})
+        write_json({**asdict(outcome), "sentence": outcome.sentence})
     else:
-        show(f"{done.table}: {done.sentence}")
+        show(f"{outcome.table}: {outcome.sentence}")

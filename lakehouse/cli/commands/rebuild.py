@@ -23,27 +23,32 @@ from lakehouse.engine.spark.open_session import connect
     "--from",
     "source",
     type=click.Choice(("rows", "inputs")),
-    help="The table's own rows (default for landed tables), or its inputs (default for others).",
+    help="Read the table's own rows (default for tables that are loaded from landed files), or its"
+    " inputs (default for other tables).",
 )
 @json_option
 def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool) -> None:
     """Write all rows of TABLE again, in one commit, after the new rows are verified.
 
     With --from rows, TABLE gets its declared columns and partitions, and downstream tables have
-    nothing new to read. With --from inputs, all rows are computed again. Use that if the keys, the
-    write mode or the code have changed. TABLE keeps its history and its record of loaded batches.
+    nothing new to read. With --from inputs, all rows are computed again. Use --from inputs if the
+    keys, the write mode or the code have changed. TABLE keeps its history and its record of loaded
+    batches.
     """
-    opened, wanted = open_table(table)
-    table = wanted.key
-    settings = opened.lake.settings
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    settings = context.lake.settings
     with driver_for_command(settings):
         if dry_run:
-            session = TableSession(lake=opened.lake, spark=connect(settings), table=wanted)
+            session = TableSession(lake=context.lake, spark=connect(settings), table=declared_table)
             request = declared_request(session, cast("RebuildSource | None", source))
-            plan = plan_rebuild(session, request, opened.tables.values())
-            write_json({"table": table, "plan": plan.as_json()}) if as_json else _print_plan(plan)
+            plan = plan_rebuild(session, request, context.tables.values())
+            if as_json:
+                write_json({"table": table, "plan": plan.as_json()})
+            else:
+                _print_plan(plan)
             return
-        [outcome] = rebuild_tables(opened, [wanted], cast("RebuildSource | None", source))
+        [outcome] = rebuild_tables(context, [declared_table], cast("RebuildSource | None", source))
     if as_json:
         write_json(outcome.as_json())
         return
@@ -51,21 +56,21 @@ def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool
 
 
 def rebuild_tables(
-    opened: LakeContext, tables: Iterable[Table], source: "RebuildSource | None"
+    context: LakeContext, tables: Iterable[Table], source: "RebuildSource | None"
 ) -> list[RebuildOutcome]:
     """Rebuilds tables one after the other, and reports each on its page in Dagster."""
     outcomes = list[RebuildOutcome]()
     for table in tables:
-        spark = connect(opened.lake.settings)
-        session = TableSession(lake=opened.lake, spark=spark, table=table)
+        spark = connect(context.lake.settings)
+        session = TableSession(lake=context.lake, spark=spark, table=table)
         request = declared_request(session, source)
-        outcomes.append(run_rebuild(session, request, opened.tables.values(), tell=tell))
-        report_to_dagster(opened, table, outcomes[-1])
+        outcomes.append(run_rebuild(session, request, context.tables.values(), tell=tell))
+        report_to_dagster(context, table, outcomes[-1])
     return outcomes
 
 
 def print_outcome(outcome: RebuildOutcome) -> None:
-    """Prints what was done, and what downstream tables do."""
+    """Prints the outcome, and its effect on each downstream table."""
     show(f"{outcome.plan.table}: {outcome.sentence}")
     for sentence in outcome.plan.readers:
         show(sentence)
@@ -77,12 +82,12 @@ def _print_plan(plan: RebuildPlan) -> None:
         show(sentence)
 
 
-def report_to_dagster(opened: LakeContext, table: Table, outcome: RebuildOutcome) -> None:
+def report_to_dagster(context: LakeContext, table: Table, outcome: RebuildOutcome) -> None:
     """Reports the table's new state to Dagster."""
     from lakehouse.cli.dagster_runs import report_change
 
     report_change(
-        opened.lake.settings,
+        context.lake.settings,
         f"{table.key} was rebuilt",
-        lambda recorder: recorder.report_rebuild(table, opened.lake, outcome),
+        lambda recorder: recorder.report_rebuild(table, context.lake, outcome),
     )

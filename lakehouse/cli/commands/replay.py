@@ -1,4 +1,4 @@
-"""`lakehouse replay`: lands a real year of flights as fast as the disk allows."""
+"""`lakehouse replay`: lands the next hours of a real year of flights."""
 
 import sys
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ _LAST = datetime(2014, 1, 2)
     "--until",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DATE",
-    help="Land everything before this day.",
+    help="Land all hours before this day.",
 )
 @click.option(
     "--hours",
@@ -36,8 +36,8 @@ _LAST = datetime(2014, 1, 2)
 def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> None:
     """Land the next hours of a real year of flights.
 
-    Flights and weather of 2013 land as files. By default, as many hours land as in one tick of
-    `lakehouse up` (LAKEHOUSE_REPLAY_HOURS). No hour lands twice.
+    Flights and weather of 2013 land as files. By default, LAKEHOUSE_REPLAY_HOURS hours land, as in
+    each tick of `lakehouse up`. No hour lands twice.
     """
     settings = settings_in_force()
     if not settings.replay:
@@ -50,11 +50,9 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
             f"replay: --until is {until:%Y-%m-%d}. Use a day after {_FIRST:%Y-%m-%d}, at most "
             f"{_LAST:%Y-%m-%d}"
         )
-    played = _play(
-        open_lake(settings),
-        until,
-        settings.replay_hours if until is None and hours is None else hours,
-    )
+    if until is None and hours is None:
+        hours = settings.replay_hours
+    played = _play(open_lake(settings), until, hours)
     if as_json:
         write_json(replay_document(played))
         return
@@ -84,7 +82,10 @@ def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
 
     play = _player()
     start = play.next_hour(lake.store) or lake.settings.replay_start
-    ends = [end for end in (until, start + timedelta(hours=hours) if hours else None) if end]
+    ends = [] if until is None else [until]
+    if hours is not None:
+        ends.append(start + timedelta(hours=hours))
+    expected_hours = (min(ends) - start) / timedelta(hours=1)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -94,11 +95,9 @@ def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
     with Progress(
         *columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()
     ) as progress:
-        task = progress.add_task(
-            f"{start:%Y-%m-%d}", total=max(1.0, (min(ends) - start) / timedelta(hours=1))
-        )
+        task = progress.add_task(f"{start:%Y-%m-%d}", total=max(1.0, expected_hours))
 
-        def show(played: "Played") -> None:
+        def show_progress(played: "Played") -> None:
             progress.update(
                 task,
                 completed=(played.until - start) / timedelta(hours=1),
@@ -111,7 +110,7 @@ def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
             "hours": hours,
             "changes": lake.settings.replay_cdc,
         }
-        return play.play(lake.store, lake.settings.home, **options, on_progress=show)
+        return play.play(lake.store, lake.settings.home, **options, on_progress=show_progress)
 
 
 def _player() -> ModuleType:

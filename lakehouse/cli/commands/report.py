@@ -25,19 +25,19 @@ _OUT = Path("report.html")
 )
 @json_option
 def report_command(out: Path, as_json: bool) -> None:
-    """Write the state of the lake to one HTML page; no JVM.
+    """Write the state of the lake to one HTML page. Does not start a JVM.
 
-    It shows what needs attention, the tables by health, what ran or did not run and why, costs, and
-    where the bytes are. The page needs no network. With --json, the same values are printed and no
-    file is written.
+    The page shows what needs attention, the tables by health, which upkeep ran or was skipped and
+    why, costs, and the contents of the storage. It loads nothing from the network. With --json, the
+    same values are printed and no file is written.
     """
     from lakehouse.engine.report.read import read_page
 
-    opened = open_declared()
-    records = None
+    context = open_declared()
+    records = None  # without a Dagster instance, or if its databases cannot be read
     with suppress(OSError, sqlite3.Error):
-        records = read_dagster_records(opened.lake.settings.dagster_home)
-    page = read_page(opened.lake, opened.tables, records=records)
+        records = read_dagster_records(context.lake.settings.dagster_home)
+    page = read_page(context.lake, context.tables, records=records)
     if as_json:
         write_json(page.as_json())
         return
@@ -48,5 +48,5 @@ def report_command(out: Path, as_json: bool) -> None:
         out.write_text(html, encoding="utf-8")
     except OSError as error:
         raise Refused(f"report: {out} cannot be written ({error}). Use another file") from error
-    needs = count_of(len(page.attention), "item")
-    show(f"{out}: {needs} for your attention, {count_of(len(page.tables), 'table')}")
+    items = count_of(len(page.attention), "item")
+    show(f"{out}: {items} for your attention, {count_of(len(page.tables), 'table')}")

@@ -22,33 +22,42 @@ def schema_command(table: str, as_json: bool) -> None:
     """Show the columns of TABLE, and where each comes from.
 
     Lists the declared columns, and each column that was added for an undeclared field, with the
-    time, the file and the policy that added it. If no schema is declared, lists the columns that
-    were inferred from the first batch instead. Starts no JVM.
+    time, the file and the policy that added it. If no schema is declared, the columns that were
+    inferred from the first batch take the place of the declared columns. Does not start a JVM.
     """
-    opened, wanted = open_landed(table, command="schema")
-    landing = wanted.landing
-    history = PlannedBatches(opened.lake.store, wanted.key, prefix=landing.prefix).ledger().columns
-    present = [
-        replace(column, name=wanted.renamed.get(column.name, column.name)) for column in history
-    ]
-    in_force = columns_in_force(present, landing)
-    pinned = [column for column in in_force if landing.schema is None and column.policy == INFERRED]
-    added = [column for column in in_force if column not in pinned]
-    columns = [*map(_added, pinned), *_declared(landing, present), *map(_added, added)]
-    schema = "inferred" if pinned else "declared" if landing.schema else None
+    context, declared_table = open_landed(table, command="schema")
+    table = declared_table.key
+    landing = declared_table.landing
+    batches = PlannedBatches(context.lake.store, table, prefix=landing.prefix)
+    history = batches.ledger().columns
+    new_names = declared_table.renamed
+    renamed = [replace(column, name=new_names.get(column.name, column.name)) for column in history]
+    in_force = columns_in_force(renamed, landing)
+    inferred = list[AddedColumn]()
+    if landing.schema is None:
+        inferred = [column for column in in_force if column.policy == INFERRED]
+    added = [column for column in in_force if column not in inferred]
+    columns = [*map(_added, inferred), *_declared(landing, renamed), *map(_added, added)]
+    schema = None
+    if inferred:
+        schema = "inferred"
+    elif landing.schema:
+        schema = "declared"
     if as_json:
-        document = {
-            "table": wanted.key,
-            "schema": schema,
-            "new_columns": landing.new_columns,
-            "columns": columns,
-        }
-        write_json({**document, "history": [*map(_added, history)]})
+        write_json(
+            {
+                "table": table,
+                "schema": schema,
+                "new_columns": landing.new_columns,
+                "columns": columns,
+                "history": [*map(_added, history)],
+            }
+        )
         return
     if schema is None:
         show(
-            f"{wanted.key}: no schema is declared, and none has been inferred yet. It will be "
-            "inferred from the first batch of landed files"
+            f"{table}: no schema is declared, and none has been inferred yet. It will be inferred "
+            "from the first batch of landed files"
         )
     times = ["" if each["at_ms"] is None else time_text(each["at_ms"]) for each in columns]
     rows = [
@@ -60,23 +69,21 @@ def schema_command(table: str, as_json: bool) -> None:
 
 def _declared(landing: Landing, history: Sequence[AddedColumn]) -> list[dict[str, Any]]:
     """The declared columns, with time and file if a column was added before it was declared."""
-    declared = {**dict(field_types(landing.schema)), **landing.derived}
+    types = {**dict(field_types(landing.schema)), **landing.derived}
     added = {column.name: column for column in history}
-    found = (
-        (name, declared[name], "derived" if name in landing.derived else "declared")
-        for name in landing.column_names
-    )
-    return [
-        {
-            "name": name,
-            "type": kind,
-            "by": by,
-            "at_ms": origin and origin.at_ms,
-            "file": origin and origin.file,
-        }
-        for name, kind, by in found
-        for origin in (added.get(name),)
-    ]
+    documents = list[dict[str, Any]]()
+    for name in landing.column_names:
+        origin = added.get(name)
+        documents.append(
+            {
+                "name": name,
+                "type": types[name],
+                "by": "derived" if name in landing.derived else "declared",
+                "at_ms": None if origin is None else origin.at_ms,
+                "file": None if origin is None else origin.file,
+            }
+        )
+    return documents
 
 
 def _added(column: AddedColumn) -> dict[str, Any]:

@@ -26,8 +26,8 @@ _MEANING = {
 def server_command() -> None:
     """Start or stop the Spark server, show its state, or take over the lake.
 
-    If no server is running, commands that need Spark (for example materialize) start one and
-    stop it at their end.
+    If no server is running, a command that needs Spark (for example materialize) starts a server
+    and stops it when the command ends.
     """
 
 
@@ -73,35 +73,36 @@ def take_over_command(as_json: bool) -> None:
     First stop the previous writer for good: two Spark drivers on one table lose commits. While the
     previous writer still runs on this machine, this command is refused.
     """
-    mine, before = take_over(open_lake(settings_in_force()))
+    owner, previous = take_over(open_lake(settings_in_force()))
     if as_json:
-        write_json({"owner": mine.driver, "before": before.driver if before else None})
+        write_json({"owner": owner.driver, "before": previous.driver if previous else None})
     else:
-        show(f"the lake belongs to {mine.driver}")
-        if before and before.driver != mine.driver:
-            show(f"previous owner: {before.sentence}")
+        show(f"the lake belongs to {owner.driver}")
+        if previous and previous.driver != owner.driver:
+            show(f"previous owner: {previous.sentence}")
 
 
 def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
     uptime_seconds = None
     if state.pid is not None:
-        with contextlib.suppress(FileNotFoundError):  # every start rewrites the pid file
-            uptime_seconds = max(
-                0, int(time.time() - (server.folder(settings) / "pid").stat().st_mtime)
-            )
+        with contextlib.suppress(FileNotFoundError):
+            # Every start writes this file again, so its age is the server's uptime.
+            started = (server.folder(settings) / "pid").stat().st_mtime
+            uptime_seconds = max(0, int(time.time() - started))
+    supervisor_pid = state.supervisor.pid if state.supervisor else None
     if as_json:
-        document = {
-            **attributes(state, "condition", "pid", "port"),
-            "uptime_seconds": uptime_seconds,
-            "log": str(state.log),
-        }
-        write_json({**document, "keeper_pid": state.supervisor.pid if state.supervisor else None})
+        write_json(
+            {
+                **attributes(state, "condition", "pid", "port"),
+                "uptime_seconds": uptime_seconds,
+                "log": str(state.log),
+                "keeper_pid": supervisor_pid,
+            }
+        )
         return
     show(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
     show(f"  address  localhost:{state.port}")
     if state.pid is not None:
-        show(
-            f"  process  {state.pid}, up for {uptime_seconds} s"
-            f"{f', supervised by process {state.supervisor.pid}' if state.supervisor else ''}"
-        )
+        supervised = "" if supervisor_pid is None else f", supervised by process {supervisor_pid}"
+        show(f"  process  {state.pid}, up for {uptime_seconds} s{supervised}")
     show(f"  log      {state.log}")

@@ -1,5 +1,6 @@
 """`lakehouse tables`: the declared tables, and the state of each."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -7,9 +8,9 @@ import click
 from lakehouse.cli.context import (
     find_undeclared,
     open_declared,
+    print_errors,
     show_once,
     show_undeclared,
-    tell_errors,
 )
 from lakehouse.cli.output import (
     bytes_text,
@@ -30,8 +31,8 @@ from lakehouse.engine.compaction.skip_reasons import hold_now
 from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.journal.moves import why_unmoved
 
-# A table's snapshot, or `None` if there is no table yet; and why the compaction sensor skips the
-# table, or `None` if it does not.
+# A table's snapshot (`None` if it does not exist yet), and the reason why the compaction sensor
+# skips it (`None` if it does not skip it).
 ListedTable = tuple[Snapshot | None, Explanation | None]
 
 
@@ -40,46 +41,50 @@ ListedTable = tuple[Snapshot | None, Explanation | None]
 def tables_command(as_json: bool) -> int:
     """List the declared tables, and the state of each.
 
-    Shows where rows come from, and which tables the compaction sensor skips, and why. Undeclared
-    tables in the folders of the layers come last.
+    Shows where rows come from, and which tables the compaction sensor skips and why. Undeclared
+    tables in the lake's layers (bronze/, silver/, gold/) come last.
     """
-    opened = open_declared()
+    context = open_declared()
 
     def read(table: Table) -> ListedTable:
-        facts = opened.lake.facts(table.key)
+        facts = context.lake.facts(table.key)
         if facts is None:
-            return None, hold_now(opened.lake, table, None)
-        return facts.snapshot, hold_now(opened.lake, table, facts.history, snapshot=facts.snapshot)
+            return None, hold_now(context.lake, table, None)
+        return facts.snapshot, hold_now(context.lake, table, facts.history, snapshot=facts.snapshot)
 
     def read_undeclared(table: Table) -> ListedTable:
-        facts = opened.lake.facts(table.key)
-        return facts and facts.snapshot, None
+        facts = context.lake.facts(table.key)
+        return None if facts is None else facts.snapshot, None
 
-    readings = for_each_table(opened.choose(()), read)
-    undeclared = find_undeclared(opened, readings)
-    rest = for_each_table(undeclared, read_undeclared)
+    readings = for_each_table(context.choose(()), read)
+    undeclared = find_undeclared(context, readings)
+    undeclared_readings = for_each_table(undeclared, read_undeclared)
     if as_json:
-        write_json(
-            [
-                *(_document(each, is_declared=True) for each in readings),
-                *(_document(each, is_declared=False) for each in rest),
-            ]
-        )
+        documents = [_document(each, is_declared=True) for each in readings]
+        documents += [_document(each, is_declared=False) for each in undeclared_readings]
+        write_json(documents)
     else:
         heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
         rows = [_row(each, _write_text(each.table.write)) for each in readings]
-        rows += [_row(each, "not declared") for each in rest]
+        rows += [_row(each, "not declared") for each in undeclared_readings]
         print_grid(heads, rows, numbers=heads[3:7])
-        show_once(
-            (key, f"the sensor skips {key}, {hold.reason.name}: {hold.sentence}")
-            for key, hold in ((each.table.key, each.value and each.value[1]) for each in readings)
-            if hold
-        )
-        for table in (each.table for each in readings if not each.error):
-            if why := why_unmoved(opened.lake.store, table):
-                show(f"{table.key}: {why}", style="yellow")
+        show_once(_skip_sentences(readings))
+        for each in readings:
+            if each.error:
+                continue
+            if why := why_unmoved(context.lake.store, each.table):
+                show(f"{each.table.key}: {why}", style="yellow")
         show_undeclared(undeclared)
-    return tell_errors([*readings, *rest])
+    return print_errors([*readings, *undeclared_readings])
+
+
+def _skip_sentences(readings: Iterable[Found[ListedTable]]) -> Iterator[tuple[str, str]]:
+    """The key of each table that the compaction sensor skips, and why."""
+    for each in readings:
+        key = each.table.key
+        _, hold = each.value or (None, None)
+        if hold:
+            yield key, f"the sensor skips {key}, {hold.reason.name}: {hold.sentence}"
 
 
 def _document(reading: Found[ListedTable], *, is_declared: bool) -> dict[str, Any]:
@@ -96,9 +101,9 @@ def _document(reading: Found[ListedTable], *, is_declared: bool) -> dict[str, An
         "merge_keys": list(table.write.keys) if isinstance(table.write, Merge | History) else [],
         "file_count": snapshot.file_count if snapshot else 0,
         "size_bytes": snapshot.size_bytes if snapshot else 0,
-        **{
-            name: getattr(snapshot, name, None) for name in ("version", "row_count", "committed_ms")
-        },
+        "version": snapshot.version if snapshot else None,
+        "row_count": snapshot.row_count if snapshot else None,
+        "committed_ms": snapshot.committed_ms if snapshot else None,
         "hands_off": {"reason": hold.reason.name, "sentence": hold.sentence} if hold else None,
     }
 
@@ -107,23 +112,17 @@ def _row(reading: Found[ListedTable], write: str) -> tuple[str, ...]:
     table = reading.table
     snapshot, _ = reading.value or (None, None)
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
-    known = (table.key, source, write)
+    declaration = (table.key, source, write)
     if snapshot is None:
-        return (
-            *known,
-            "-",
-            "-",
-            "-",
-            "-",
-            type(reading.error).__name__ if reading.error else "not written yet",
-        )
+        state = type(reading.error).__name__ if reading.error else "not written yet"
+        return (*declaration, "-", "-", "-", "-", state)
     counts = (
         str(snapshot.version),
         count_text(snapshot.file_count),
         bytes_text(snapshot.size_bytes),
         count_text(snapshot.row_count),
     )
-    return (*known, *counts, time_text(snapshot.committed_ms))
+    return (*declaration, *counts, time_text(snapshot.committed_ms))
 
 
 def _write_text(write: WriteMode) -> str:

@@ -1,4 +1,4 @@
-"""`lakehouse tiers`: moves removed files into a cheaper S3 storage class, where that pays."""
+"""`lakehouse tiers`: moves removed files into a cheaper S3 storage class if that saves money."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import complete_table, error_cell, open_declared, tell_errors
+from lakehouse.cli.context import complete_table, error_cell, open_declared, print_errors
 from lakehouse.cli.output import (
     bytes_text,
     count_text,
@@ -30,14 +30,14 @@ _class_option = click.option(
     "--to",
     "storage_class",
     type=click.Choice(TIER_CLASSES, case_sensitive=False),
-    help="Use this class. Default: STANDARD_IA or GLACIER_IR, whichever saves more; files in the "
-    "other two must be restored before an older version can be read.",
+    help="Use this class. Default: STANDARD_IA or GLACIER_IR, whichever saves more. Files in the "
+    "other two classes must be restored before an older version that needs them can be read.",
 )
 
 
 @click.group("tiers", epilog=_EXAMPLE.format("plan"))
 def tiers_command() -> None:
-    """Move removed files that wait for the vacuum into a cheaper storage class, where that pays.
+    """Move removed files into a cheaper storage class until the vacuum, where that saves money.
 
     Works only on S3. A file that the newest version needs is never moved.
     """
@@ -51,8 +51,11 @@ def plan_command(tables: tuple[str, ...], storage_class: str | None, as_json: bo
     """Show for each TABLE (default: all) what a move would cost and save. Nothing is changed."""
     readings, _ = _each(tables, plan, storage_class)
     documents = [_document(each) for each in readings]
-    write_json({"tables": documents}) if as_json else _print(documents)
-    return tell_errors(readings)
+    if as_json:
+        write_json({"tables": documents})
+    else:
+        _print(documents)
+    return print_errors(readings)
 
 
 @tiers_command.command("apply", epilog=_EXAMPLE.format("apply"))
@@ -72,7 +75,7 @@ def apply_command(
     install_rule: bool,
     as_json: bool,
 ) -> int:
-    """Tag the files of the plan of each TABLE (default: all), for a lifecycle rule that moves them.
+    """Tag the planned files of each TABLE (default: all). A lifecycle rule then moves them.
 
     Each file is checked against the newest version right before it is tagged. If a tagged file is
     needed again, because an older version was restored or cloned, its tag is removed.
@@ -87,38 +90,35 @@ def apply_command(
             bucket_rule.install_rule(lake, rule)
     if as_json:
         write_json({"tables": documents, "rules": rules, "installed": is_installed})
-        return tell_errors(readings)
+        return print_errors(readings)
     _print(documents)
-    for each in documents:
-        for name in each.get("paths", ()) if dry_run else ():
-            show(f"{each['table']}/{name}")
-        for name in each.get("untag", ()) if dry_run else ():
-            show(f"{each['table']}/{name} would lose the tag")
+    if dry_run:
+        _print_planned_files(documents)
+    state = "must be added to the bucket's rules; --install-rule adds it"
+    if is_installed:
+        state = "is a rule of the bucket now"
     for rule in rules:
-        state = (
-            "is a rule of the bucket now"
-            if is_installed
-            else "must be added to the bucket's rules; --install-rule adds it"
-        )
         show(f"This rule {state}:")
         for line in json.dumps(rule, indent=2).splitlines():
             show(line)
-    return tell_errors(readings)
+    return print_errors(readings)
 
 
 def _each(
     tables: Sequence[str], act: Callable[..., TierPlan | TierOutcome | None], to: str | None
 ) -> tuple[list[Found[TierPlan | TierOutcome]], Any]:
     """The plan or outcome of each table. An error does not stop the other tables."""
-    opened = open_declared()
-    lake = opened.lake
+    context = open_declared()
+    lake = context.lake
     if not lake.settings.on_s3:
         raise Refused(
             f"tiers: the lake {lake.settings.root} lies on a disk, which has no storage classes. "
             "Use a lake on S3"
         )
-    chosen = [table for table in opened.choose(tables) if tables or table.key not in lake.elsewhere]
-    facts = LakeFacts(lake, [*opened.tables.values()], wanted={table.key for table in chosen})
+    chosen = [
+        table for table in context.choose(tables) if tables or table.key not in lake.elsewhere
+    ]
+    facts = LakeFacts(lake, [*context.tables.values()], wanted={table.key for table in chosen})
     classes = (to,) if to else READ_AT_ONCE
     prices = load_price_book(lake.settings).tiers
 
@@ -166,16 +166,26 @@ def _print(documents: Sequence[Mapping[str, Any]]) -> None:
             show(f"{each['table']}/{name} is not tagged: {why}")
 
 
+def _print_planned_files(documents: Sequence[Mapping[str, Any]]) -> None:
+    for each in documents:
+        for name in each.get("paths", ()):
+            show(f"{each['table']}/{name}")
+        for name in each.get("untag", ()):
+            show(f"{each['table']}/{name} would lose the tag")
+
+
 def _no_plan(document: Mapping[str, Any]) -> str:
-    is_error = document["reason"] != "NO_TABLE"
-    return error_cell(document["reason"].capitalize()) if is_error else document["sentence"]
+    if document["reason"] == "NO_TABLE":
+        return document["sentence"]
+    return error_cell(document["reason"].capitalize())
 
 
 def _break_even_text(document: Mapping[str, Any]) -> str:
-    of_class = document["storage_class"]
-    points = [
-        f"{size_text(each['bytes'])} {'never' if each['days'] is None else each['days']}"
-        for each in document["break_even"]
-        if each["storage_class"] == of_class
-    ]
-    return f"days after which {of_class} pays, by size: {', '.join(points)}"
+    """The days after which the planned class has saved its costs, by file size."""
+    storage_class = document["storage_class"]
+    points = list[str]()
+    for each in document["break_even"]:
+        if each["storage_class"] == storage_class:
+            days = "never" if each["days"] is None else each["days"]
+            points.append(f"{size_text(each['bytes'])} {days}")
+    return f"days after which {storage_class} saves money, by file size: {', '.join(points)}"

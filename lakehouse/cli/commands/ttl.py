@@ -31,17 +31,20 @@ def ttl_command() -> None:
 @click.argument("table", shell_complete=complete_table)
 @json_option
 def plan_command(table: str, as_json: bool) -> None:
-    """Show which rows of TABLE would be deleted now, in which steps, and why; no JVM.
+    """Show which rows of TABLE would be deleted now, in which steps, and why.
 
-    Nothing is changed.
+    Nothing is changed, and no JVM starts.
     """
-    opened, wanted = open_table(table)
-    table = wanted.key
-    plan = ttl_run.plan(opened.lake, wanted)
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    plan = ttl_run.plan(context.lake, declared_table)
     if plan is None:
         raise not_written(table, operation=f"TTL of {table}")
     document = plan.as_json()
-    write_json(document) if as_json else _print(document)
+    if as_json:
+        write_json(document)
+    else:
+        _print(document)
 
 
 @ttl_command.command("run", epilog="Example: lakehouse ttl run bronze/flight_events")
@@ -51,19 +54,22 @@ def plan_command(table: str, as_json: bool) -> None:
 def run_command(table: str, anyway: bool, as_json: bool) -> None:
     """Delete the expired rows of TABLE, through Dagster.
 
-    Tables downstream keep their rows. Files are deleted by a later vacuum.
+    Downstream tables keep their rows. A later vacuum deletes the files.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
-    opened, wanted = open_table(table)
-    table = wanted.key
-    if ttl_run.plan(opened.lake, wanted) is None:  # also refuses a table without a TTL
+    context, declared_table = open_table(table)
+    table = declared_table.key
+    if ttl_run.plan(context.lake, declared_table) is None:  # also refuses a table without a TTL
         raise not_written(table, operation=f"TTL of {table}")
-    settings = opened.lake.settings
+    settings = context.lake.settings
     with open_recorder(settings) as recorder, driver_for_command(settings):
-        [done] = recorder.materialize([f"ttl/{table}"], config={"anyway": anyway})
-    document: Mapping[str, Any] = done.outcome()["lakehouse/ttl"]
-    write_json(document) if as_json else _print(document)
+        [run] = recorder.materialize([f"ttl/{table}"], config={"anyway": anyway})
+    document: Mapping[str, Any] = run.outcome()["lakehouse/ttl"]
+    if as_json:
+        write_json(document)
+    else:
+        _print(document)
 
 
 def _print(document: Mapping[str, Any]) -> None:

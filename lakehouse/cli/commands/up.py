@@ -1,4 +1,4 @@
-"""`lakehouse up`: runs the whole lake in the foreground; `make run` calls it."""
+"""`lakehouse up`: runs the whole lake in the foreground, also for `make run`."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from lakehouse.runtime.dagster_files import has_open_runs
 
 @click.command("up", epilog="Example: LAKEHOUSE_PORT=3001 lakehouse up")
 def up_command() -> int | None:
-    """Run Spark, Dagster's page and the sensors in the foreground, until Ctrl-C."""
+    """Run Spark, Dagster's web page and the sensors in the foreground, until Ctrl-C."""
     from lakehouse.runtime.foreground import run_all
 
     settings = settings_in_force()
@@ -46,18 +46,18 @@ def _show_lines(text: str) -> None:
 
 
 def close_dead_runs(home: Path) -> None:
-    """Closes runs whose processes died.
+    """Closes runs whose process has ended, in a separate process.
 
-    A separate process does this, because the present process runs for days and would keep Dagster
-    in memory. It is started only if a run is open, since importing Dagster takes over a second.
+    This process runs for days, and would keep Dagster in memory if it imported it. The separate
+    process is started only if a run is open, because importing Dagster takes over a second.
     """
-    command = [sys.executable, "-W", "ignore", "-m", "lakehouse.defs.run_ownership", str(home)]
-    environ = {**os.environ, "DAGSTER_HOME": str(home)}
     if not has_open_runs(home):
         return
-    ended = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, check=False)
-    if ended.returncode:
+    command = [sys.executable, "-W", "ignore", "-m", "lakehouse.defs.run_ownership", str(home)]
+    environ = {**os.environ, "DAGSTER_HOME": str(home)}
+    result = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, check=False)
+    if result.returncode:
         tell(
-            f"runs whose processes died could not be closed (exit code {ended.returncode}); the "
-            "page shows them as started"
+            f"runs whose process has ended could not be closed (exit code {result.returncode}); "
+            "Dagster's page shows them as started"
         )

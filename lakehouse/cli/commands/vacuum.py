@@ -43,7 +43,7 @@ from lakehouse.engine.vacuum.run import rehearse
 @click.option(
     "--mode",
     type=click.Choice(VACUUM_MODES, case_sensitive=False),
-    help="Use this mode. Default: the cheapest valid one.",
+    help="Use this mode. Default: the cheapest valid mode.",
 )
 @click.option("--anyway", is_flag=True, help="Also vacuum a table that is paused or opts out.")
 @json_option
@@ -53,13 +53,16 @@ def vacuum_command(
     """Delete files that are no longer needed. With --dry-run, only list them.
 
     These are files of each TABLE (default: all) that no version within the table's retention needs.
-    They are selected from the table's log and the storage inventory. Delta selects files on its
-    own, and a Dagster run deletes only files that both selections contain.
+    They are selected from the table's log, and in some modes from an inventory or a listing of the
+    storage. Delta selects files on its own, and a Dagster run deletes only files that both
+    selections contain.
     """
-    opened = open_declared()
-    chosen = opened.choose(tables)
+    context = open_declared()
+    chosen = context.choose(tables)
     documents = (
-        _rehearse(opened, chosen, mode) if dry_run else _vacuum(opened, chosen, mode, anyway=anyway)
+        _rehearse(context, chosen, mode)
+        if dry_run
+        else _vacuum(context, chosen, mode, anyway=anyway)
     )
     if as_json:
         write_json(documents)
@@ -72,7 +75,7 @@ def vacuum_command(
     )
     codes = [each["error"]["exit_code"] for each in documents if "error" in each]
     for each in documents:
-        if failed := each.get("failed"):  # a person must look at these; the others are deleted
+        if failed := each.get("failed"):  # files that could not be deleted; all others are deleted
             name, why = next(iter(failed.items()))
             count = count_text(each["failed_files"])
             tell(
@@ -84,43 +87,43 @@ def vacuum_command(
 
 
 def _rehearse(
-    opened: LakeContext, tables: Sequence[Table], mode: str | None
+    context: LakeContext, tables: Sequence[Table], mode: str | None
 ) -> list[dict[str, Any]]:
     facts = LakeFacts(
-        opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}
+        context.lake, [*context.tables.values()], wanted={table.key for table in tables}
     )
-    session = partial(connect, opened.lake.settings)
+    session = partial(connect, context.lake.settings)
     documents = list[dict[str, Any]]()
-    with driver_on_demand(opened.lake.settings):
+    with driver_on_demand(context.lake.settings):
         for table in tables:
             try:
                 plan = rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
-                documents.append(_nothing(table) if plan is None else plan.as_json())
+                documents.append(_empty_document(table) if plan is None else plan.as_json())
             except LakehouseError as error:
-                documents.append(_failed(table, error))
+                documents.append(_failed_document(table, error))
     return documents
 
 
 def _vacuum(
-    opened: LakeContext, tables: Sequence[Table], mode: str | None, *, anyway: bool
+    context: LakeContext, tables: Sequence[Table], mode: str | None, *, anyway: bool
 ) -> list[dict[str, Any]]:
     from lakehouse.cli.dagster_runs import open_recorder
 
     if len(tables) == 1 and not anyway:
-        refuse_upkeep(opened.lake, tables[0], "vacuum")
-    keys = {f"vacuum/{table.key}": table for table in tables if _has_log(opened.lake, table)}
-    documents = {table.key: _nothing(table) for table in tables}
-    if keys:
-        with (
-            open_recorder(opened.lake.settings, opened.tables.values()) as recorder,
-            driver_on_demand(opened.lake.settings),
-        ):
-            for run in recorder.materialize([*keys], config={"anyway": anyway, "mode": mode or ""}):
-                table = keys[run.key]
+        refuse_upkeep(context.lake, tables[0], "vacuum")
+    settings = context.lake.settings
+    existing = {f"vacuum/{table.key}": table for table in tables if _has_log(context.lake, table)}
+    documents = {table.key: _empty_document(table) for table in tables}
+    if existing:
+        config = {"anyway": anyway, "mode": mode or ""}
+        recorder_of_lake = open_recorder(settings, context.tables.values())
+        with recorder_of_lake as recorder, driver_on_demand(settings):
+            for run in recorder.materialize([*existing], config=config):
+                table = existing[run.key]
                 try:
                     documents[table.key] = dict(run.outcome()["lakehouse/vacuum"])
                 except LakehouseError as error:
-                    documents[table.key] = _failed(table, error)
+                    documents[table.key] = _failed_document(table, error)
     return [*documents.values()]
 
 
@@ -132,12 +135,13 @@ def _has_log(lake: Lake, table: Table) -> bool:
     )
 
 
-def _failed(table: Table, error: LakehouseError) -> dict[str, Any]:
-    kind = {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
-    return {**_nothing(table, "FAILED", str(error)), "error": kind}
+def _failed_document(table: Table, error: LakehouseError) -> dict[str, Any]:
+    message = str(error)
+    details = {"kind": type(error).__name__, "message": message, "exit_code": error.exit_code}
+    return {**_empty_document(table, "FAILED", message), "error": details}
 
 
-def _nothing(
+def _empty_document(
     table: Table, reason: str = "NO_TABLE", sentence: str = "there is no table yet"
 ) -> dict[str, Any]:
     return {
@@ -152,26 +156,24 @@ def _nothing(
 
 
 def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
-    actual = () if dry_run else ("deleted", "bytes deleted")
+    actual_heads = () if dry_run else ("deleted", "bytes deleted")
     rows = list[tuple[str, ...]]()
     for each in documents:
-        # S3 also reports a key as deleted if no such object existed.
-        at_most = "at most " if each.get("actual_is_at_most") else ""
-        deleted = (
-            f"{at_most}{count_text(each.get('actual_files', 0))}",
-            f"{at_most}{bytes_text(each.get('actual_bytes', 0))}",
-        )
-        sentence = error_cell(each["error"]["kind"]) if "error" in each else each["sentence"]
-        planned = (
+        row = [
             each["table"],
             each.get("mode", "-"),
             count_text(each["files"]),
             bytes_text(each["bytes"]),
-        )
-        rows.append((*planned, *(() if dry_run else deleted), sentence))
-    print_grid(
-        ("table", "mode", "files", "bytes", *actual, ""), rows, numbers=("files", "bytes", *actual)
-    )
+        ]
+        if not dry_run:
+            # S3 also reports a key as deleted if no such object existed.
+            at_most = "at most " if each.get("actual_is_at_most") else ""
+            row.append(f"{at_most}{count_text(each.get('actual_files', 0))}")
+            row.append(f"{at_most}{bytes_text(each.get('actual_bytes', 0))}")
+        row.append(error_cell(each["error"]["kind"]) if "error" in each else each["sentence"])
+        rows.append(tuple(row))
+    numbers = ("files", "bytes", *actual_heads)
+    print_grid(("table", "mode", *numbers, ""), rows, numbers=numbers)
     for each in documents:
         if each["files"] and not dry_run:
             show(f"{each['table']}:")
@@ -180,5 +182,6 @@ def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
             show(f"{each['table']}: {note}")
         for name, why in [*each.get("spared", {}).items(), *each.get("failed", {}).items()]:
             show(f"{each['table']}/{name} is kept: {why}")
-        for path in each["paths"] if dry_run else ():
-            show(f"{each['table']}/{path}")
+        if dry_run:
+            for path in each["paths"]:
+                show(f"{each['table']}/{path}")

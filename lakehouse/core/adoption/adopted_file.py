@@ -24,10 +24,10 @@ _WORDS = ("uri", "writers", "orphans", "cluster_by", "engine", *_RETENTION)
 
 
 def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
-    """The tables in the file `name`, by key.
+    """The tables in the file `name`, whose content is `text`, by key.
 
     Raises:
-        Refused: an entry is not valid; the message names it.
+        Refused: the file is not TOML, or an entry is not valid. The message names the entry.
     """
     try:
         entries = tomllib.loads(text)
@@ -36,11 +36,13 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
             f"{name} is not TOML: {error}. Use entries like those that lakehouse adopt writes"
         ) from error
     tables = {key: _table(key, entry, name=name) for key, entry in entries.items()}
-    keys: dict[str, str] = {}  # by address
+    key_at = dict[str, str]()
     for key, table in tables.items():
         assert isinstance(table.write, Adopted)
-        if (other := keys.setdefault(table.write.uri, key)) != key:
-            raise Refused(f"{name}: {other} and {key} are both at {table.write.uri}. Use one key")
+        uri = table.write.uri
+        if uri in key_at:
+            raise Refused(f"{name}: {key_at[uri]} and {key} are both at {uri}. Use one key")
+        key_at[uri] = key
     return tables
 
 
@@ -48,25 +50,22 @@ def adopted_lines(table: Table) -> str:
     """The entry of an adopted table, as TOML."""
     assert isinstance(table.write, Adopted)
     layout = table.compaction.data_layout
-    clustered = (
-        f"cluster_by = [{', '.join(map(toml_text, layout.columns))}]\n"
-        if isinstance(layout, LiquidClustering)
-        else ""
-    )
-    orphans = (
-        f"orphans = {toml_text(table.write.orphans)}\n" if table.write.orphans != "keep" else ""
-    )
-    engine = table.compaction.engine
-    compacted_by = f"engine = {toml_text(engine)}\n" if engine != "auto" else ""
-    uri = toml_text(table.write.uri)
-    writers = toml_text(table.write.writers)
-    retention = "".join(
-        f"{word} = {_inline_table(declared)}\n"
-        for word in _RETENTION
-        if (declared := getattr(table, word)) is not None
-    )
-    rest = f"{orphans}{clustered}{compacted_by}{retention}"
-    return f"[{toml_text(table.key)}]\nuri = {uri}\nwriters = {writers}\n{rest}"
+    lines = [
+        f"[{toml_text(table.key)}]",
+        f"uri = {toml_text(table.write.uri)}",
+        f"writers = {toml_text(table.write.writers)}",
+    ]
+    if table.write.orphans != "keep":
+        lines.append(f"orphans = {toml_text(table.write.orphans)}")
+    if isinstance(layout, LiquidClustering):
+        lines.append(f"cluster_by = [{', '.join(map(toml_text, layout.columns))}]")
+    if table.compaction.engine != "auto":
+        lines.append(f"engine = {toml_text(table.compaction.engine)}")
+    for word in _RETENTION:
+        declared = getattr(table, word)
+        if declared is not None:
+            lines.append(f"{word} = {_inline_table(declared)}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def adopted_table(
@@ -92,24 +91,23 @@ def adopted_table(
 def toml_text(text: str) -> str:
     """The text as a TOML string.
 
-    Source: TOML 1.0, "String": JSON's escapes, and no raw DEL.
+    Source: TOML 1.0, "String": the escapes of JSON are valid, and DEL must be escaped, too.
     """
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _inline_table(declared: Archive | Ttl) -> str:
     """The knobs that differ from their defaults, as an inline table of TOML."""
-    values = {each.name: getattr(declared, each.name) for each in fields(declared)}
-    defaults = {each.name: each.default for each in fields(declared)}
-    texts = [
-        f"{name} = {toml_text(value) if isinstance(value, str) else value}"
-        for name, value in values.items()
-        if value != defaults[name]
-    ]
+    texts = list[str]()
+    for knob in fields(declared):
+        value = getattr(declared, knob.name)
+        if value != knob.default:
+            texts.append(f"{knob.name} = {toml_text(value) if isinstance(value, str) else value}")
     return f"{{{', '.join(texts)}}}"
 
 
 def _table(key: str, entry: Any, *, name: str) -> Table:
+    """The table that an entry of the file `name` declares."""
     if not isinstance(entry, dict):
         raise Refused(f"{name}: {key} is {entry!r}. Use an entry [{toml_text(key)}] with uri = …")
     words = cast("Mapping[str, Any]", entry)
@@ -129,15 +127,15 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
         isinstance(column, str) for column in cast("list[Any]", columns)
     ):
         raise Refused(f"{name}: {key} has cluster_by = {columns!r}. Use a list of columns")
-    rest = {word: words[word] for word in ("writers", "orphans", "engine") if word in words}
+    cluster_by = tuple(cast("list[str]", columns))
+    options = {word: words[word] for word in ("writers", "orphans", "engine") if word in words}
     try:
         address = parse_address(uri, base="/")
-        table = adopted_table(key, address, cluster_by=tuple(cast("list[str]", columns)), **rest)
-        retention: dict[str, Any] = {
-            word: declared_as(kind, words[word])
-            for word, kind in _RETENTION.items()
-            if word in words
-        }
+        table = adopted_table(key, address, cluster_by=cluster_by, **options)
+        retention = dict[str, Any]()
+        for word, kind in _RETENTION.items():
+            if word in words:
+                retention[word] = declared_as(kind, words[word])
         return replace(table, **retention)
     except Refused as error:
         raise Refused(f"{name}: {error}") from error

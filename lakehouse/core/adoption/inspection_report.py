@@ -1,4 +1,4 @@
-"""The report about a table before its adoption, from the log and the storage alone."""
+"""The report about a table before its adoption. It is based only on the log and the storage."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFinding:
-    """One inspected table.
+    """The findings about one inspected table.
 
-    `vacuum` is the vacuum's plan, or the reason why no vacuum may run. `risk` is the reason why no
-    compaction may run under this declaration, or `None`. `known_as` is the key of a table that is
-    already declared, or empty.
+    - `vacuum`: the vacuum's plan, or the reason why no vacuum may run.
+    - `risk`: the reason why no compaction may run under this declaration, or `None`.
+    - `known_as`: the key of the table if it is already declared, or empty.
     """
 
     table: Table
@@ -37,24 +37,19 @@ class TableFinding:
     @property
     def address(self) -> str:
         """The URI of the table."""
-        return (
-            self.table.write.uri
-            if isinstance(self.table.write, Adopted)
-            else self.facts.snapshot.uri
-        )
+        if isinstance(self.table.write, Adopted):
+            return self.table.write.uri
+        return self.facts.snapshot.uri
 
     @property
     def writers(self) -> dict[str, int]:
-        """The programs that wrote the newest commits, with their commit counts, largest first."""
-        return dict(
-            Counter(
-                commit.engine or "unknown" for commit in self.facts.history.commits
-            ).most_common()
-        )
+        """The programs that wrote the commits in the log, with commit counts, largest first."""
+        engines = [commit.engine or "unknown" for commit in self.facts.history.commits]
+        return dict(Counter(engines).most_common())
 
     @property
     def openings_saved(self) -> int:
-        """How many fewer files each full read opens after a compaction."""
+        """The number of file opens that a compaction saves on each full read."""
         return self.health.plan.files_removed - self.health.plan.files_added
 
     @property
@@ -103,48 +98,36 @@ class TableFinding:
         snapshot = self.facts.snapshot
         health = self.health
         plan = self.health.plan
-        risk = self.risk
-        layouts = {
-            "partitioned": snapshot.partition_columns,
-            "clustered": snapshot.clustering_columns,
-        }
-        layout = [f"{how} by {', '.join(columns)}" for how, columns in layouts.items() if columns]
+        writers = [f"{name} ({count_of(count, 'commit')})" for name, count in self.writers.items()]
+        features = [*notable_features(snapshot.features)]
+        if snapshot.partition_columns:
+            features.append(f"partitioned by {', '.join(snapshot.partition_columns)}")
+        if snapshot.clustering_columns:
+            features.append(f"clustered by {', '.join(snapshot.clustering_columns)}")
         files = (
             f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}, "
-            f"{size_text(health.average_file_bytes)} on average"
+            f"{size_text(health.average_file_bytes)} on average; "
+            f"{health.small_file_count:,} small, {plan.mergeable_file_count:,} mergeable"
         )
-        seconds = self.openings_saved * DEFAULT_RATES.seconds_per_file
-        savings = (
-            f"; each full read then opens {count_of(self.openings_saved, 'fewer file')} and saves "
-            f"about {seconds:.3g} s and {self.usd_per_read:.2g} USD"
-        )
-        cost = f"; {plan.estimate.sentence}"
-        cost_and_savings = f"{cost}{savings}" if plan.bins else ""
-        return [
-            (
-                "written by",
-                ", ".join(
-                    f"{name} ({count_of(count, 'commit')})" for name, count in self.writers.items()
-                )
-                or "unknown",
-            ),
-            (
-                "features",
-                ", ".join([*notable_features(snapshot.features), *layout])
-                or "none that affects the upkeep",
-            ),
-            (
-                "files",
-                (
-                    f"{files}; {health.small_file_count:,} small, {plan.mergeable_file_count:,} "
-                    "mergeable"
-                ),
-            ),
+        compaction = plan.sentence
+        if plan.bins:
+            seconds = self.openings_saved * DEFAULT_RATES.seconds_per_file
+            compaction += (
+                f"; {plan.estimate.sentence}; each full read then opens "
+                f"{count_of(self.openings_saved, 'fewer file')} and saves about {seconds:.3g} s "
+                f"and {self.usd_per_read:.2g} USD"
+            )
+        rows = [
+            ("written by", ", ".join(writers) or "unknown"),
+            ("features", ", ".join(features) or "none that affects the upkeep"),
+            ("files", files),
             ("health", health.sentence),
-            ("compaction", f"{plan.sentence}{cost_and_savings}"),
-            *([("", f"not compacted: {risk.sentence}")] if risk else []),
-            ("vacuum", self.vacuum if isinstance(self.vacuum, str) else self.vacuum.sentence),
+            ("compaction", compaction),
         ]
+        if self.risk is not None:
+            rows.append(("", f"not compacted: {self.risk.sentence}"))
+        vacuum = self.vacuum if isinstance(self.vacuum, str) else self.vacuum.sentence
+        return [*rows, ("vacuum", vacuum)]
 
 
 def totals_sentence(findings: Sequence[TableFinding]) -> str:

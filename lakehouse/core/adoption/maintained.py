@@ -1,4 +1,4 @@
-"""The tables of a call of `maintain`, and the document that records them in their lake.
+"""The tables of a call of `maintain`, and the JSON record of these tables in their lake.
 
 The terminal does not load the Dagster project that calls `maintain`. It reads the declarations of
 these tables from the record.
@@ -23,14 +23,14 @@ from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import NO_TABLES
 
-# Default settings of a project that maintains its own tables. Each run opens its own Spark driver,
-# so only `dagster dev` has to be started. The demo's tables and replay are not declared.
+# The default settings of a project that calls `maintain`. Each run opens its own Spark driver, so
+# that only `dagster dev` has to be started. The demo is off.
 _PROJECT_DEFAULTS = {
     "LAKEHOUSE_SPARK": "local[2]",
     "LAKEHOUSE_REPLAY": "off",
     "LAKEHOUSE_TABLES": NO_TABLES,
 }
-# The classes of knob values, by their `kind` in a record.
+# The classes of knob values, by the `kind` that a record gives them.
 _KINDS = {
     kind.__name__: kind
     for kind in (BySensor, Scheduled, BinPacking, LiquidClustering, ZOrder, Window)
@@ -39,7 +39,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
-    """What a call of `maintain` declares for each of its tables."""
+    """The policies that a call of `maintain` declares for each of its tables."""
 
     compaction: Compaction = field(default_factory=Compaction)
     vacuum: Vacuum = field(default_factory=Vacuum)
@@ -48,7 +48,7 @@ class Upkeep:
 
 
 def maintained_table(key: str, write: Adopted, upkeep: Upkeep) -> Table:
-    """The declaration of a table that `maintain` maintains."""
+    """The declaration of one table of a `maintain` call."""
     return Table(
         key=key,
         write=write,
@@ -61,25 +61,27 @@ def maintained_table(key: str, write: Adopted, upkeep: Upkeep) -> Table:
 
 
 def is_maintained(table: Table) -> bool:
-    """Whether `maintain` maintains the table, so that an asset of its Dagster project writes it."""
+    """Whether the table belongs to a `maintain` call, so an asset of that project writes it."""
     return isinstance(table.write, Adopted) and bool(table.write.asset_key)
 
 
 def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]:
     """The record of these tables. Knobs with default values are omitted.
 
-    `home` is the project's folder, for people who look for it.
+    `home` is the project's folder. It is recorded for people, not read.
     """
-    entries = {
-        table.key: {
+    entries = dict[str, Any]()
+    for table in tables:
+        entry = {
             "write": asdict(cast("Any", table.write)),
             "compaction": _knobs(table.compaction),
             "vacuum": _knobs(table.vacuum),
-            **({"archive": _knobs(table.archive)} if table.archive else {}),
-            **({"ttl": _knobs(table.ttl)} if table.ttl else {}),
         }
-        for table in tables
-    }
+        if table.archive:
+            entry["archive"] = _knobs(table.archive)
+        if table.ttl:
+            entry["ttl"] = _knobs(table.ttl)
+        entries[table.key] = entry
     return {"home": home, "tables": entries}
 
 
@@ -111,21 +113,28 @@ def parse_maintained(document: Any, *, name: str) -> dict[str, Table]:
 
 
 def with_project_defaults(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables, with the defaults of a project that maintains its own tables."""
-    configured = {
-        name: value for name, value in environ.items() if value or name not in _PROJECT_DEFAULTS
-    }
-    return {**_PROJECT_DEFAULTS, **configured}
+    """The environment variables, with the defaults of a project that calls `maintain`.
+
+    An empty variable does not replace a default.
+    """
+    variables = dict(environ)
+    for name, default in _PROJECT_DEFAULTS.items():
+        variables[name] = environ.get(name) or default
+    return variables
 
 
 def _knobs(declared: Compaction | Vacuum | Archive | Ttl) -> dict[str, Any]:
-    values = {each.name: getattr(declared, each.name) for each in fields(declared)}
-    defaults = {each.name: each.default for each in fields(declared)}
-    return {name: _plain(value) for name, value in values.items() if value != defaults[name]}
+    """The knobs that differ from their defaults, as JSON values."""
+    knobs = dict[str, Any]()
+    for knob in fields(declared):
+        value = getattr(declared, knob.name)
+        if value != knob.default:
+            knobs[knob.name] = _plain(value)
+    return knobs
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON; `_value` reverses it."""
+    """The value of a knob as a JSON value. `_value` is the inverse."""
     if isinstance(value, tuple):
         return [_plain(each) for each in cast("tuple[Any, ...]", value)]
     if is_dataclass(value):

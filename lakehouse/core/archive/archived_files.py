@@ -1,8 +1,8 @@
-"""The files of an archived partition, whether they can be copied, and their names in the archive.
+"""Selects the files of partitions, decides whether they can be copied, and names their copies.
 
-The archive is the folder `archive/<layer>/<table>/`. Inside it, each partition column adds a level
-of folders, named as Spark names them. The files are plain Parquet, without deletion vectors and
-with the table's column names.
+The archive of a table is the folder `archive/<layer>/<table>/`. Inside it, each partition column
+adds a level of folders, named as Spark names them. The files are plain Parquet, without deletion
+vectors and with the table's column names.
 """
 
 import posixpath
@@ -25,15 +25,17 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.text import first_names
 
 ARCHIVE = "archive"
-# The limit of one run. A record takes about 300 bytes per file, and each reader reads all records.
+# One run moves at most this many files, or one partition. A record takes about 300 bytes per file,
+# and each reader of the archive reads all records.
 MOST_FILES = 50_000
-# With column mapping or widened types, the log has the names or types of columns. Other Parquet
-# readers would not find them in copied files.
+# Tables with column mapping or widened types: their files contain other column names or types than
+# the table, and only the log maps them. Other Parquet readers could not use copies of such files.
 _MAPPING = "delta.columnMapping.mode"
 _UNMAPPED = ("none", "")
 _WIDENED = frozenset({"typeWidening", "typeWidening-preview"})
 _APPEND_ONLY = "delta.appendOnly"
-# Source: AWS, CopyObject: "up to 5 GB in size in a single atomic action"; S3 counts in powers of 2.
+# S3 copies no larger object in one request. Source: Amazon S3 API reference, CopyObject: "up to 5
+# GB in size in a single atomic action". S3 counts in powers of 2.
 _MOST_COPIED_BYTES = 5 * 1024**3
 # The characters that Spark escapes in the names of partition folders.
 # Source: apache/spark v4.2.0, ExternalCatalogUtils.scala, charToEscape
@@ -42,21 +44,26 @@ _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 def typed_in(snapshot: Snapshot, partition: PartitionValues) -> TypedPartition:
-    """The values of one of the table's partitions, typed as a WHERE clause compares them."""
+    """The values of one of the table's partitions, with their types, as a WHERE clause compares."""
     return typed_partition(partition, by_name(snapshot.columns))
 
 
 def files_by_partition(
     snapshot: Snapshot, partitions: Iterable[PartitionValues] | None = None
 ) -> dict[TypedPartition, tuple[DataFile, ...]]:
-    """A table's files by typed partition, or only those that a DELETE of `partitions` removes."""
-    present = {file.partition for file in snapshot.files}
-    typed = {each: typed_in(snapshot, each) for each in present}
-    wanted = None if partitions is None else {typed_in(snapshot, each) for each in partitions}
+    """A table's files by typed partition; only the files of these `partitions`, if given.
+
+    The log may spell the values of a partition in several ways. A DELETE of a partition removes the
+    files of all spellings.
+    """
+    distinct = {file.partition for file in snapshot.files}
+    typed = {each: typed_in(snapshot, each) for each in distinct}
+    selected = None if partitions is None else {typed_in(snapshot, each) for each in partitions}
     groups = defaultdict[TypedPartition, list[DataFile]](list)
     for file in snapshot.files:
-        if wanted is None or typed[file.partition] in wanted:
-            groups[typed[file.partition]].append(file)
+        partition = typed[file.partition]
+        if selected is None or partition in selected:
+            groups[partition].append(file)
     return {
         each: tuple(sorted(files, key=lambda file: file.path)) for each, files in groups.items()
     }
@@ -64,14 +71,15 @@ def files_by_partition(
 
 def count_of_one_run(file_counts: Iterable[int]) -> int:
     """The number of partitions that one run moves, at least one, given their file counts."""
-    counts = accumulate(file_counts)
-    return max(1, sum(1 for count in counts if count <= MOST_FILES))
+    totals = accumulate(file_counts)
+    return max(1, sum(1 for total in totals if total <= MOST_FILES))
 
 
-def refuse_rewrites(snapshot: Snapshot) -> None:
-    """Refuses a table from which old rows cannot be removed as whole files.
+def refuse_table(snapshot: Snapshot) -> None:
+    """Refuses a table that cannot be archived.
 
-    Also refuses a table whose log forgets transaction ids.
+    Old rows must leave the table as whole files, and the log must keep the transaction that records
+    the applied operations.
     """
     if snapshot.files and not snapshot.partition_columns:
         raise Refused(
@@ -82,21 +90,20 @@ def refuse_rewrites(snapshot: Snapshot) -> None:
         )
     if snapshot.properties.get(_APPEND_ONLY, "false").lower() == "true":
         raise Refused(
-            f"archive of {snapshot.table}: its property {_APPEND_ONLY} is true, so Delta deletes no"
-            " row. Either set the property to false, or remove Table(archive=…)"
+            f"archive of {snapshot.table}: its property {_APPEND_ONLY} is true, so Delta refuses to"
+            " delete rows. Either set the property to false, or remove Table(archive=…)"
         )
-    if names := [
-        name for name in snapshot.properties if name.lower() == TRANSACTION_RETENTION.lower()
-    ]:
-        raise Refused(
-            f"archive of {snapshot.table}: because of the table's property {names[0]}, its log"
-            " forgets which operations on the archive are applied. Either unset the property, or"
-            " remove Table(archive=…)"
-        )
+    for name in snapshot.properties:
+        if name.lower() == TRANSACTION_RETENTION.lower():
+            raise Refused(
+                f"archive of {snapshot.table}: because of the table's property {name}, its log"
+                " forgets which operations on the archive are applied. Either unset the property,"
+                " or remove Table(archive=…)"
+            )
 
 
 def why_rewritten(files: Iterable[DataFile], snapshot: Snapshot, *, is_elsewhere: bool) -> str:
-    """The reason why a partition's files cannot be copied as they are; empty if they can.
+    """The reason why Spark must rewrite a partition's rows; empty if its files can be copied.
 
     `is_elsewhere`: the table lies outside the lake.
     """
@@ -122,25 +129,23 @@ def names_in_files(
     """The names that each column of the table may have in archived files, most likely name first.
 
     In copied files, a column has its physical name, which a rename does not change. In rewritten
-    files, it has its logical name from the time of archiving: `recorded` maps physical names to
-    these. `renamed` maps earlier names to present ones, by declaration. A name that belongs to
-    another column is omitted.
+    files, it has its logical name at the time of archiving; `recorded` maps physical names to
+    these logical names. `renamed` maps earlier column names to present names, as declared. A name
+    that belongs to another column is omitted.
     """
     physical = {
         each.name: snapshot.physical_names.get(each.name, each.name) for each in snapshot.columns
     }
-    stored = {name: recorded.get(each, each) for name, each in physical.items()}
-    present = {each.lower() for each in stored}
-    in_files = {each.lower() for each in stored.values()}
+    most_likely = {name: recorded.get(each, each) for name, each in physical.items()}
+    column_names = {each.lower() for each in most_likely}
+    names_in_use = {each.lower() for each in most_likely.values()}
     names = dict[str, tuple[str, ...]]()
-    for name, most_likely in stored.items():
-        earlier = [
-            old
-            for old, new in renamed.items()
-            if new.lower() == name.lower() and old.lower() not in present
-        ]
-        others = [each for each in (name, *earlier) if each.lower() not in in_files]
-        names[name] = (most_likely, *others)
+    for name, first in most_likely.items():
+        others = [name]
+        for old, new in renamed.items():
+            if new.lower() == name.lower() and old.lower() not in column_names:
+                others.append(old)
+        names[name] = (first, *[each for each in others if each.lower() not in names_in_use])
     return names
 
 
@@ -149,9 +154,9 @@ def field_names_in_files(
 ) -> dict[FieldPath, str]:
     """The name of each field inside a struct in archived files, by the field's path in the table.
 
-    `recorded` maps physical paths to the logical names from the time of archiving. `names` are the
+    `recorded` maps physical paths to the logical names at the time of archiving. `names` are the
     recorded column names. The result is empty without column mapping, and for records of older
-    releases, which have column names only: such fields are expected under their present names.
+    releases, which contain column names only. Then fields are expected under their present names.
     """
     if names and not recorded:
         return {}
@@ -163,25 +168,26 @@ def field_names_in_files(
 
 def partition_folder(values: Iterable[tuple[str, str | None]]) -> str:
     """The folders of a partition as Spark names them, for example `day=2026-01-31/hour=5`."""
-    return "/".join(
-        f"{_escaped(name)}={_NULL_FOLDER if value in (None, '') else _escaped(value or '')}"
-        for name, value in values
-    )
+    folders = list[str]()
+    for name, value in values:
+        text = _escaped(value) if value else _NULL_FOLDER  # as Spark, also for an empty string
+        folders.append(f"{_escaped(name)}={text}")
+    return "/".join(folders)
 
 
 def values_in_folders(folders: Iterable[str]) -> PartitionValues:
     """The pairs of column name and value in the names of partition folders."""
-    pairs = (folder.partition("=") for folder in folders)
-    return tuple(
-        (unquote(name), None if value == _NULL_FOLDER else unquote(value))
-        for name, _, value in pairs
-    )
+    pairs = list[tuple[str, str | None]]()
+    for folder in folders:
+        name, _, value = folder.partition("=")
+        pairs.append((unquote(name), None if value == _NULL_FOLDER else unquote(value)))
+    return tuple(pairs)
 
 
 class ArchivedNames:
     """Chooses unused names in a table's archive for the files of one operation.
 
-    A file keeps its name, unless the name is taken or has a prefix that readers skip (`_`, `.`).
+    A file keeps its name, unless the name is taken or begins with `_` or `.`, which readers skip.
     """
 
     def __init__(self, snapshot: Snapshot, number: int, taken: Iterable[str]) -> None:

@@ -19,9 +19,10 @@ from lakehouse.core.text import count_of, first_names
 class ArchivedPartition:
     """The files of one partition that one operation archived.
 
-    A partition whose late rows were archived, too, has several entries. `number` is the number of
-    the operation. `created_ms` is the time of the operation's record, or of its commit if the log
-    still has it and it is later. `names` and `field_names` are copied from the operation.
+    If late rows of a partition were archived, too, the partition has several entries. `number` is
+    the number of the operation. `created_ms` is the time of the operation's record or of its
+    commit, whichever is later; only the record's if the log no longer has the commit. `names` and
+    `field_names` are copied from the operation.
     """
 
     number: int
@@ -36,7 +37,7 @@ class ArchivedPartition:
 
     @property
     def recorded(self) -> RecordedPartition:
-        """The partition as the record of a later operation names it."""
+        """The partition as the record of a later operation lists it."""
         return RecordedPartition(
             values=self.partition,
             start_ms=self.start_ms,
@@ -57,14 +58,14 @@ class ArchivedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveContents:
-    """What a table's archive holds, as of one version of the table.
+    """The contents of a table's archive, as of one version of the table.
 
     - `partitions`: the archived partitions, in the order of their operations.
-    - `moved`: the partitions that were archived and not restored afterwards, including those whose
-      files no longer exist.
+    - `moved`: the partitions that were archived and not restored afterwards, including expired
+      partitions, whose files no longer exist.
     - `restored_ms`: when each restored partition was last restored into its table.
-    - `unapplied`: the operation that was recorded, but is not part of this version.
-    - `last_number`: the number of the newest operation; 0 if there is none.
+    - `unapplied`: an operation that was recorded, but is not part of this version, or `None`.
+    - `last_number`: the number of the newest operation, or 0.
     - `file_names`: the names of all files in the records, including files that no longer exist.
     """
 
@@ -91,19 +92,19 @@ def fold_archive(
     snapshot: Snapshot,
     applied_ms: Mapping[int, int] | None = None,
 ) -> ArchiveContents:
-    """What the archive holds as of a snapshot.
+    """The contents of the archive as of a snapshot.
 
-    `operations` are all operations that are recorded for the table's key. Those of an earlier,
+    `operations` are all operations that are recorded for the table's key. Operations of an earlier,
     deleted table with the same key are ignored. `applied_ms` maps the number of each operation
     whose commit is still in the log to the time of that commit.
 
     Raises:
-        Broken: a record is missing, so that the contents of the archive are unknown; or the table
-            again has files that an operation moved out, so that rows would be in two places.
+        Broken: a record is missing, so the contents of the archive are unknown. Or the table again
+            has files that an operation moved out, so rows may be in two places.
     """
     in_order = sorted(operations, key=lambda each: each.number)
     _refuse_gaps(in_order, snapshot)
-    applied_number = snapshot.transactions.get(APP_ID, 0)
+    last_applied = snapshot.transactions.get(APP_ID, 0)
     in_archive: dict[tuple[int, PartitionValues], ArchivedPartition] = {}
     restored_ms = dict[PartitionValues, int]()
     moved = set[PartitionValues]()
@@ -115,7 +116,7 @@ def fold_archive(
         if operation.kind == "folded":
             moved |= {each.values for each in operation.partitions}
             continue
-        if operation.kind != "expire" and operation.number > applied_number:
+        if operation.kind != "expire" and operation.number > last_applied:
             unapplied = operation
             continue
         if operation.kind == "archive":
@@ -142,42 +143,45 @@ def fold_archive(
 
 
 def refuse_undone(history: Commits) -> None:
-    """Refuses a table if another program's RESTORE undid an operation on its archive.
+    """Raises an error if another program's RESTORE undid an operation on the table's archive.
 
-    A RESTORE brings back files, but not transaction ids, so an undone operation still counts as
-    applied. A later commit settles the operation if its userMetadata has `rows_moved` and the
-    operation's number, as the operation's own commit does.
+    A RESTORE restores files, but not the versions of transactions, so an undone operation still
+    counts as applied. A later commit settles the operation if its userMetadata has `rows_moved` and
+    the operation's number, like the operation's own commit.
 
     Raises:
-        Broken: an operation was undone, so that its rows are in two places, or in none.
+        Broken: an operation was undone, so its rows are in two places or nowhere.
     """
     applied = frozenset[int]()
-    in_effect = frozenset[int]()
+    in_effect = frozenset[int]()  # the applied operations that no RESTORE undid
+    in_effect_at = dict[int, frozenset[int]]()  # by version
     undone_by = 0
-    by_version = dict[int, frozenset[int]]()
     for commit in history.commits:
         number = commit.applications.get(APP_ID)
         if commit.operation == "RESTORE":
             version = commit.parameters.get("version", "")
             restored_version = int(version) if version.isdigit() else -1
-            in_effect = by_version.get(restored_version, frozenset[int]())
+            in_effect = in_effect_at.get(restored_version, frozenset[int]())
         elif number is not None:
             applied = applied | {number}
             in_effect = in_effect | {number}
         elif applied != in_effect and moves_rows(commit):
             settled = written_in(commit).get("number")
             in_effect |= {each for each in applied if each == settled}
-        by_version[commit.version] = in_effect
-        undone_by = (undone_by or commit.version) if applied != in_effect else 0
+        in_effect_at[commit.version] = in_effect
+        if applied == in_effect:
+            undone_by = 0
+        elif undone_by == 0:
+            undone_by = commit.version
     if undone := sorted(applied - in_effect):
         number = undone[0]
         raise Broken(
-            f"archive of {history.table}: version {undone_by}, a RESTORE, brought back a version"
-            f" before operation {number} of the archive, so rows are in two places, or in none."
-            f" If version {undone_by} is the newest one, use RESTORE to version {undone_by - 1}."
+            f"archive of {history.table}: version {undone_by} is a RESTORE of a version before"
+            f" operation {number} of the archive, so rows are in two places or nowhere. If version"
+            f" {undone_by} is the newest version, use RESTORE to version {undone_by - 1}."
             f" Otherwise: (1) Read _lakehouse/archives/{history.table}/{number:010}.json: it names"
             " the operation's kind and its archived files (key `archived`)."
-            " (2) If the kind is archive, remove those rows of the table that are also in these"
+            " (2) If the kind is archive, remove from the table the rows that are also in these"
             " files. If the kind is restore, append to the table the rows of these files that the"
             " table lacks. (3) Write these changes in one commit with the userMetadata"
             f' {{"rows_moved":"archive","number":{number}}}, which settles the operation'
@@ -202,7 +206,7 @@ def _archived(operation: ArchiveOperation, created_ms: int) -> Iterable[Archived
 def _without(
     names: set[str], partitions: Mapping[tuple[int, PartitionValues], ArchivedPartition]
 ) -> dict[tuple[int, PartitionValues], ArchivedPartition]:
-    """The partitions without the named files. A partition that loses all its files is omitted."""
+    """The partitions without the named files. Partitions without remaining files are omitted."""
     kept = dict[tuple[int, PartitionValues], ArchivedPartition]()
     for key, each in partitions.items():
         files = tuple(file for file in each.files if file.archived not in names)
@@ -214,6 +218,7 @@ def _without(
 
 
 def _refuse_gaps(in_order: list[ArchiveOperation], snapshot: Snapshot) -> None:
+    """Refuses records whose numbers have gaps, or end before the last applied operation."""
     numbers = [each.number for each in in_order]
     first = numbers[0] if in_order and in_order[0].kind == "folded" else 1
     expected = max(numbers[-1] if numbers else 0, snapshot.transactions.get(APP_ID, 0))
@@ -223,7 +228,7 @@ def _refuse_gaps(in_order: list[ArchiveOperation], snapshot: Snapshot) -> None:
         raise Broken(
             f"archive of {snapshot.table}: the folder _lakehouse/archives/{snapshot.table}/ lacks"
             f" {count_of(len(missing), 'record')} ({names}), so the contents of the archive are"
-            " unknown. Copy what is missing into this folder from a backup of the lake"
+            " unknown. Copy the missing records into this folder from a backup of the lake"
         )
 
 
@@ -237,6 +242,6 @@ def _refuse_brought_back(snapshot: Snapshot, moved_out_paths: set[str]) -> None:
             f" {count_of(len(back), 'file')} that an operation moved to the archive, for example"
             f" {first_names(back, most=1)}. An older version of the table was restored, so rows may"
             " be in two places. Compare each such file with its archived file. In the table, delete"
-            " only the rows that are in both. Keep all other rows of these partitions: they are in"
-            " the table only"
+            " only the rows that are in both. Keep all other rows of these partitions: only the"
+            " table has them"
         )

@@ -1,4 +1,4 @@
-"""Estimates what it costs to move files into an archive, and what the move saves."""
+"""Estimates the cost of moving files into an archive, and the storage cost that this saves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +15,11 @@ _GIB = 1024**3
 _MONTH_DAYS = 30
 # The daily vacuum deletes files at most a day after their retention.
 _UNTIL_VACUUM_MS = DAY_MS
-# Measured with the tests' tables. The first two cover a copy and its comparison, the third one
-# Spark's rewriting of rows, and the last one the DELETE and the reading of the log.
-_SECONDS_PER_FILE = 0.02
+# The rates of a run, measured with the tables of the tests.
+_SECONDS_PER_FILE = 0.02  # to copy a file, and to compare the copy
 _COPIED_BYTES_PER_SECOND = 100 * 1024 * 1024
-_REWRITTEN_BYTES_PER_SECOND = 10 * 1024 * 1024
-_STATEMENT_SECONDS = 1.0
+_REWRITTEN_BYTES_PER_SECOND = 10 * 1024 * 1024  # by Spark
+_STATEMENT_SECONDS = 1.0  # for the DELETE, and for reading the log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +27,8 @@ class ArchiveEstimate:
     """The predicted cost of a run. On a disk, storage and requests cost nothing.
 
     - `usd`: the cost of the machine and of the requests.
-    - `kept_ms`: the time until a vacuum deletes the original files; `None` if the table's retention
-      is unknown.
+    - `kept_ms`: how long the original files are still stored, until a vacuum deletes them. `None`
+      if the table's retention is unknown.
     - `usd_of_both_copies`: the cost of storing the original files for this time.
     - `usd_per_month_saved`: the storage cost of the original files minus that of their copies.
     """
@@ -61,14 +60,15 @@ def estimate_move(
 ) -> ArchiveEstimate:
     """Estimates the move of partitions, each given as its files and whether Spark rewrites them.
 
-    `properties` are the table's properties. `classes` are S3's storage classes; empty on a disk.
+    `properties` are the table's properties. `classes` maps S3's storage classes to their prices; it
+    is empty for a lake on a disk.
     """
     retention_ms = retention_ms_of(properties)
     kept_ms = None if retention_ms is None else retention_ms + _UNTIL_VACUUM_MS
-    into = classes.get(archive.storage_class)
+    archive_class = classes.get(archive.storage_class)
     standard = classes.get("STANDARD")
-    seconds = _seconds_of_move(partitions, on_disk=into is None) if partitions else 0.0
-    on_disk = ArchiveEstimate(
+    seconds = _seconds_of_move(partitions, on_disk=archive_class is None) if partitions else 0.0
+    without_storage = ArchiveEstimate(
         seconds=seconds,
         requests={},
         usd=seconds * prices.vcpus * prices.usd_per_vcpu_hour * 1_000 / HOUR_MS,
@@ -76,39 +76,44 @@ def estimate_move(
         usd_per_month_saved=0,
         kept_ms=kept_ms,
     )
-    if not partitions or into is None or standard is None:
-        return on_disk
+    if not partitions or archive_class is None or standard is None:
+        return without_storage
     sizes = [file.size_bytes for files, _ in partitions for file in files]
     requests = _requests_of_move(len(sizes))
-    table_usd = sum(sizes) / _GIB * standard.usd_per_gb_month
+    usd_per_month = sum(sizes) / _GIB * standard.usd_per_gb_month
     kept_days = 0 if kept_ms is None else kept_ms / DAY_MS
     return replace(
-        on_disk,
+        without_storage,
         requests=requests,
-        usd=on_disk.usd + _usd_of_requests(requests, prices, into),
-        usd_of_both_copies=table_usd * kept_days / _MONTH_DAYS,
-        usd_per_month_saved=table_usd - _usd_of_archive(sizes, archive, into),
+        usd=without_storage.usd + _usd_of_requests(requests, prices, archive_class),
+        usd_of_both_copies=usd_per_month * kept_days / _MONTH_DAYS,
+        usd_per_month_saved=usd_per_month - _usd_of_archive(sizes, archive, archive_class),
     )
 
 
 def _seconds_of_move(
     partitions: Sequence[tuple[Sequence[DataFile], bool]], *, on_disk: bool
 ) -> float:
-    """The duration of the run. On S3, the bytes of a copy do not pass through this machine."""
-    files = [file for each, _ in partitions for file in each]
-    rewritten = [file for each, is_rewritten in partitions if is_rewritten for file in each]
-    copied_bytes = sum(file.size_bytes for file in files) if on_disk else 0
-    rewritten_bytes = sum(file.size_bytes for file in rewritten)
+    """The duration of the run. S3 copies objects itself, so copied bytes count only on a disk."""
+    file_count = 0
+    total_bytes = 0
+    rewritten_bytes = 0
+    for files, is_rewritten in partitions:
+        size_bytes = sum(file.size_bytes for file in files)
+        file_count += len(files)
+        total_bytes += size_bytes
+        rewritten_bytes += size_bytes if is_rewritten else 0
+    copied_bytes = total_bytes if on_disk else 0
     return (
         _STATEMENT_SECONDS
-        + len(files) * _SECONDS_PER_FILE
+        + file_count * _SECONDS_PER_FILE
         + copied_bytes / _COPIED_BYTES_PER_SECOND
         + rewritten_bytes / _REWRITTEN_BYTES_PER_SECOND
     )
 
 
 def _requests_of_move(file_count: int) -> dict[str, int]:
-    """Per file: two HEADs of the original, two of the copy, one COPY, one GET of its footer."""
+    """Each file takes two HEADs of the original, two HEADs of the copy, a COPY, and a GET."""
     return {
         "HeadObject": 4 * file_count,
         "CopyObject": file_count,
@@ -118,23 +123,25 @@ def _requests_of_move(file_count: int) -> dict[str, int]:
     }
 
 
-def _usd_of_requests(requests: Mapping[str, int], prices: Prices, into: ClassPrices) -> float:
-    per_copy = max(into.usd_per_1000_transitions, prices.usd_per_1000_puts)
+def _usd_of_requests(
+    requests: Mapping[str, int], prices: Prices, archive_class: ClassPrices
+) -> float:
+    usd_per_1000_copies = max(archive_class.usd_per_1000_transitions, prices.usd_per_1000_puts)
     puts = requests["PutObject"] + requests["ListObjectsV2"]
     gets = requests["HeadObject"] + requests["GetObject"]
     return (
-        requests["CopyObject"] * per_copy
+        requests["CopyObject"] * usd_per_1000_copies
         + puts * prices.usd_per_1000_puts
         + gets * prices.usd_per_1000_gets
     ) / 1_000
 
 
-def _usd_of_archive(sizes: Sequence[int], archive: Archive, into: ClassPrices) -> float:
+def _usd_of_archive(sizes: Sequence[int], archive: Archive, archive_class: ClassPrices) -> float:
     """USD per month for copies of these sizes, including the minimums of their storage class.
 
-    Small copies are billed for the minimum size. Copies that are deleted before the minimum number
-    of days are billed for these days, which makes each month more expensive.
+    Small copies are billed for the minimum size. If copies are deleted before the minimum number of
+    days, the bill for these days is spread over the days for which they are kept.
     """
-    charged_bytes = sum(max(size_bytes, into.minimum_bytes) for size_bytes in sizes)
-    billed_to_kept = max(1.0, into.minimum_days / max(archive.keep_days, 1))
-    return charged_bytes / _GIB * into.usd_per_gb_month * billed_to_kept
+    billed_bytes = sum(max(size_bytes, archive_class.minimum_bytes) for size_bytes in sizes)
+    billed_to_kept_days = max(1.0, archive_class.minimum_days / max(archive.keep_days, 1))
+    return billed_bytes / _GIB * archive_class.usd_per_gb_month * billed_to_kept_days

@@ -1,7 +1,7 @@
-"""Plans which archived files are deleted: those of expired partitions, and those of restored rows.
+"""Plans which archived files are deleted: the files of expired partitions and of restored rows.
 
-Old records of which no file is stored any more are folded into one, so that their number stays
-small.
+Old records whose files were all deleted are folded into one record, so that the number of records
+stays small.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ from lakehouse.core.delta.snapshot import PartitionValues, TableFacts
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.core.units import DAY_MS
 
-# A JSON document names at most this many files. A dry run in the terminal names all of them.
+# A JSON document names at most this many files. A dry run in the terminal names all files.
 _PATHS = 1_000
-# Each record is kept for at least this long, so that people can look up what its operation moved.
+# A record is kept for at least this long, so that people can look up what its operation moved.
 _RECORD_DAYS = 90
 
 
@@ -26,11 +26,11 @@ _RECORD_DAYS = 90
 class ExpireFacts:
     """The facts that decide which archived files are deleted.
 
-    - `contents`: what the archive holds as of the table's version.
-    - `operations`: all operations on the archive.
+    - `contents`: the contents of the archive as of the table's version.
+    - `operations`: all operations on the archive, in ascending order of their numbers.
     - `stored`: the sizes of the files in the archive's folder, by name in the lake.
-    - `keep_days`: how long partitions are kept. `None` if the table declares no archive; in that
-      case, no partition expires.
+    - `keep_days`: how long partitions are kept. It is `None` if the table declares no archive. Then
+      no partition expires.
     """
 
     table: TableFacts
@@ -48,7 +48,7 @@ class ExpirePlan:
     - `unarchived`: the stored files of partitions that an earlier operation removed from the
       archive. Maps names in the lake to sizes.
     - `next_ms`: when the next partition expires; `None` if no partition expires.
-    - `waits`: an interrupted operation must be finished first.
+    - `waits`: nothing is deleted, because an interrupted operation must be finished first.
     """
 
     table: str
@@ -80,8 +80,8 @@ class ExpirePlan:
         """The plan in words."""
         if self.waits:
             return (
-                "nothing is deleted: an operation of the archive was interrupted. Use `lakehouse"
-                f" archive run {self.table}`, which finishes the operation"
+                "nothing is deleted: an operation on the archive was interrupted. Use `lakehouse"
+                f" archive run {self.table}` to finish the operation"
             )
         parts = list[str]()
         if self.expired:
@@ -155,24 +155,25 @@ class ExpireOutcome:
 def plan_expire(facts: ExpireFacts, *, now_ms: int) -> ExpirePlan:
     """Plans which archived files to delete at `now_ms`.
 
-    All files of a partition expire together: `keep_days` after rows of it were last archived.
+    All files of a partition expire together: `keep_days` after its rows were last archived.
     """
     contents = facts.contents
     snapshot = facts.table.snapshot
     expires_ms = expiry_times(contents, facts.keep_days)
-    waits = contents.unapplied is not None
-    is_due = {values for values, ms in expires_ms.items() if ms <= now_ms}
-    later_ms = [ms for ms in expires_ms.values() if ms > now_ms]
-    expired = tuple(each for each in contents.partitions if each.partition in is_due)
-    unarchived = unarchived_files(facts, now_ms=now_ms)
-    return ExpirePlan(
+    plan = ExpirePlan(
         table=snapshot.table,
         version=snapshot.version,
         keep_days=facts.keep_days,
-        expired=() if waits else expired,
-        unarchived={} if waits else {name: facts.stored[name] for name in sorted(unarchived)},
-        next_ms=min(later_ms, default=None),
-        waits=waits,
+        next_ms=min((ms for ms in expires_ms.values() if ms > now_ms), default=None),
+    )
+    if contents.unapplied is not None:
+        return replace(plan, waits=True)
+    due = {values for values, ms in expires_ms.items() if ms <= now_ms}
+    unarchived = sorted(unarchived_files(facts, now_ms=now_ms))
+    return replace(
+        plan,
+        expired=tuple(each for each in contents.partitions if each.partition in due),
+        unarchived={name: facts.stored[name] for name in unarchived},
     )
 
 
@@ -188,11 +189,11 @@ def expiry_times(contents: ArchiveContents, keep_days: int | None) -> dict[Parti
 
 
 def unarchived_files(facts: ExpireFacts, *, now_ms: int) -> set[str]:
-    """The stored files that are no longer in the archive, and that no reader needs.
+    """The stored files that are no longer part of the archive, and that no reader needs.
 
     A file of an expired partition is included at once. A file of a restored partition is included
     after the table's retention, because until then a reader of an older version may need it. It is
-    not included if the retention is unknown, or if the log no longer has the commit of the restore.
+    never included if the retention is unknown, or if the log no longer has the restore's commit.
     """
     snapshot = facts.table.snapshot
     retention_ms = retention_ms_of(snapshot.properties)
@@ -204,29 +205,31 @@ def unarchived_files(facts: ExpireFacts, *, now_ms: int) -> set[str]:
         is_restored = is_old and _has_commit_of(operation, facts.table.history)
         if operation.kind == "expire" or is_restored:
             unarchived |= {file.archived for file in operation.files}
-    needed = {file.archived for each in facts.contents.partitions for file in each.files}
+    in_archive = {file.archived for each in facts.contents.partitions for file in each.files}
+    unarchived = unarchived.intersection(facts.stored) - in_archive
     unapplied = facts.contents.unapplied
-    needed |= set() if unapplied is None else {file.archived for file in unapplied.files}
-    return unarchived.intersection(facts.stored) - needed
+    if unapplied is not None:
+        unarchived -= {file.archived for file in unapplied.files}
+    return unarchived
 
 
 def _has_commit_of(restore: ArchiveOperation, history: Commits) -> bool:
-    """Whether the log still has the commit of a restore, and so any later one that undid it."""
+    """Whether the log still has a restore's commit. Then it also has any commit that undid it."""
     return any(each.applications.get(APP_ID) == restore.number for each in history.commits)
 
 
 def foldable_records(
     facts: ExpireFacts, *, older_than_days: int, oldest_version: int, now_ms: int
 ) -> Sequence[ArchiveOperation]:
-    """The oldest operations, if two or more of them are no longer needed.
+    """The oldest operations whose records are no longer needed; empty if fewer than two.
 
-    An operation is no longer needed if
+    The record of an operation is no longer needed if
 
-    - its record is older than `_RECORD_DAYS`, and older than `older_than_days`, for which restored
-      partitions stay in the table,
-    - none of its files is stored, and no partition in the archive comes from it, and
-    - `oldest_version`, the oldest version in the log, is not older than its commit, so that no
-      `RESTORE` can undo it.
+    - it is older than `_RECORD_DAYS`, and older than `older_than_days`, because restored partitions
+      stay in the table for that long,
+    - none of the operation's files is stored, and no partition in the archive comes from it, and
+    - the log begins at the operation's commit or later, so that no `RESTORE` can undo it.
+      `oldest_version` is the oldest version in the log.
     """
     contents = facts.contents
     numbers_in_archive = {each.number for each in contents.partitions}
@@ -235,7 +238,7 @@ def foldable_records(
     for operation, following in zip(facts.operations, facts.operations[1:], strict=False):
         is_stored = any(file.archived in facts.stored for file in operation.files)
         is_old = operation.created_ms <= until_ms
-        # The following operation was planned at the version of this one's commit, or later.
+        # The following operation was planned at the version of this operation's commit or later.
         cannot_be_undone = following.version <= oldest_version
         is_needed = is_stored or operation.number in numbers_in_archive
         if is_needed or not is_old or not cannot_be_undone:
@@ -246,7 +249,7 @@ def foldable_records(
 
 
 def fold_records(operations: Sequence[ArchiveOperation], table_id: str) -> ArchiveOperation:
-    """The record that replaces these operations, which are in ascending order."""
+    """The record that replaces the records of these operations, given in ascending order."""
     of_table = [each for each in operations if each.table_id == table_id]
     moved = dict[PartitionValues, RecordedPartition]()
     for operation in of_table:

@@ -1,4 +1,4 @@
-"""The outcome of an archive run, next to its plan."""
+"""The outcome of an archive run, compared with its plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOutcome:
-    """What an archive run did. `operation` and `version_after` are `None` if nothing was moved."""
+    """The result of an archive run. `operation` and `version_after` are `None` if nothing moved."""
 
     plan: ArchivePlan
     operation: ArchiveOperation | None = None

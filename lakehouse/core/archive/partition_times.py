@@ -1,15 +1,15 @@
-"""The span of time that each partition of a table covers.
+"""Computes the span of time that each partition of a table covers.
 
 A partition gets its time from one of:
 
-- the columns `year`, `month`, `day`, `hour`, or the first one, two or three of them;
-- one DATE column, or a text column with dates such as `2026-01-31`, optionally with a column whose
-  name ends in `hour`;
+- the columns `year`, `month`, `day`, `hour`, or only the first one, two or three of them;
+- one DATE column, or one STRING column with dates such as `2026-01-31`, optionally with a column
+  whose name ends in `hour`;
 - one TIMESTAMP column.
 
-All times are UTC. The value of a DATE or TIMESTAMP column shows only the start of a partition. Its
-length is the longest unit (hour, day, month, year) such that all partitions of the table start at
-the beginning of a unit. So no partition counts as old too early.
+All times are UTC. A date or timestamp gives only the start of a partition. All partitions of the
+table get the same length: a year if each starts at the beginning of a year, or else a month, a day
+or an hour by the same rule. So no partition counts as old too early.
 """
 
 import re
@@ -21,7 +21,8 @@ from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import Column, PartitionValues
 from lakehouse.core.errors import Refused
 
-_PARTS = ("year", "month", "day", "hour")
+# The units of a partition's length, longest first, and the names of calendar columns.
+_UNITS = ("year", "month", "day", "hour")
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIMES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
 
@@ -36,7 +37,7 @@ class Span(NamedTuple):
 def partition_spans(
     table: str, columns: Sequence[Column], partitions: Iterable[PartitionValues]
 ) -> Mapping[PartitionValues, Span | None]:
-    """The span of each of a table's partitions; `None` if a value is not a time, such as null.
+    """The span of each of a table's partitions; `None` if a value gives no time, for example null.
 
     Raises:
         Refused: the partition columns give no time, or more than one time.
@@ -45,19 +46,19 @@ def partition_spans(
     if not values:
         return {}
     names = [*next(iter(values.values()))]
-    parts = _calendar_columns(names)
-    if parts:
-        unit = _PARTS[len(parts) - 1]
-        starts = {
-            each: _from_parts([typed[name] for name in parts]) for each, typed in values.items()
-        }
+    starts = dict[PartitionValues, datetime | None]()
+    calendar_columns = _calendar_columns(names)
+    if calendar_columns:
+        unit = _UNITS[len(calendar_columns) - 1]
+        for partition, typed in values.items():
+            starts[partition] = _calendar_start([typed[name] for name in calendar_columns])
         return {each: _span(start, unit) for each, start in starts.items()}
-    time = _time_column(table, values.values(), names, by_name(columns))
-    hour = _hour_column(table, [name for name in names if name != time])
-    starts = {each: _start(typed[time]) for each, typed in values.items()}
-    if hour is not None:
-        starts = {each: _with_hour(start, values[each][hour]) for each, start in starts.items()}
-    unit = "hour" if hour is not None else _longest_unit(starts.values())
+    time_column = _time_column(table, values.values(), names, by_name(columns))
+    hour_column = _hour_column(table, [name for name in names if name != time_column])
+    for partition, typed in values.items():
+        start = _start(typed[time_column])
+        starts[partition] = start if hour_column is None else _with_hour(start, typed[hour_column])
+    unit = "hour" if hour_column is not None else _longest_unit(starts.values())
     return {each: _span(start, unit) for each, start in starts.items()}
 
 
@@ -67,13 +68,13 @@ def _values(partition: PartitionValues, columns: Sequence[Column]) -> Iterable[t
 
 
 def _calendar_columns(names: Sequence[str]) -> list[str]:
-    """The columns year, month, day and hour, up to the first of them that is missing."""
+    """The columns year, month, day and hour, up to the first missing column."""
     by_lower = {name.lower(): name for name in names}
     columns = list[str]()
-    for part in _PARTS:
-        if part not in by_lower:
+    for unit in _UNITS:
+        if unit not in by_lower:
             break
-        columns.append(by_lower[part])
+        columns.append(by_lower[unit])
     return columns
 
 
@@ -83,6 +84,7 @@ def _time_column(
     names: Sequence[str],
     columns: Mapping[str, Column],
 ) -> str:
+    """The only DATE or TIMESTAMP column, or else the only STRING column that contains a date."""
     types = {name: columns[name].type if name in columns else "string" for name in names}
     candidates = [name for name in names if types[name] in _TIMES]
     if not candidates:
@@ -92,11 +94,11 @@ def _time_column(
     if len(candidates) == 1:
         return candidates[0]
     count = len(candidates)
-    what = f"{count} of them give a time" if candidates else "none of them gives a time"
+    problem = f"{count} of them give a time" if candidates else "none of them gives a time"
     raise Refused(
-        f"archive of {table}: the table is partitioned by {', '.join(names)}, and {what}. Use one"
-        " DATE column, one TIMESTAMP column, one text column with dates such as 2026-01-31, or"
-        " columns named year, month, day, hour"
+        f"archive of {table}: the table is partitioned by {', '.join(names)}, and {problem}. Use"
+        " one DATE column, one TIMESTAMP column, one STRING column with dates such as 2026-01-31,"
+        " or columns named year, month, day, hour"
     )
 
 
@@ -110,13 +112,18 @@ def _hour_column(table: str, names: Sequence[str]) -> str | None:
     return hours[0] if hours else None
 
 
-def _from_parts(values: Sequence[object]) -> datetime | None:
-    numbers = [_number(value) for value in values]
-    if any(number is None for number in numbers):
-        return None
-    year, month, day, hour = (*numbers, *(1, 1, 1, 0)[len(numbers) :])
+def _calendar_start(values: Sequence[object]) -> datetime | None:
+    """The start of a partition, given its year, or its year and month, and so on."""
+    numbers = list[int]()
+    for value in values:
+        number = _number(value)
+        if number is None:
+            return None
+        numbers.append(number)
+    first = (1, 1, 1, 0)
+    year, month, day, hour = (*numbers, *first[len(numbers) :])
     try:
-        return datetime(year or 0, month or 0, day or 0, hour or 0, tzinfo=UTC)
+        return datetime(year, month, day, hour, tzinfo=UTC)
     except ValueError:
         return None
 
@@ -124,8 +131,9 @@ def _from_parts(values: Sequence[object]) -> datetime | None:
 def _number(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    is_digits = isinstance(value, str) and value.isascii() and value.isdigit()
-    return int(str(value)) if is_digits else None
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    return None
 
 
 def _start(value: object) -> datetime | None:
@@ -151,15 +159,15 @@ def _with_hour(start: datetime | None, value: object) -> datetime | None:
 
 
 def _longest_unit(starts: Iterable[datetime | None]) -> str:
-    """The longest unit at whose beginning every partition starts; empty if there is none."""
+    """The longest unit such that every partition starts at the beginning of a unit, or empty."""
     known = [start for start in starts if start is not None]
-    for unit in _PARTS:
-        if all(_begins(start, unit) for start in known):
+    for unit in _UNITS:
+        if all(_is_beginning(start, unit) for start in known):
             return unit
     return ""
 
 
-def _begins(start: datetime, unit: str) -> bool:
+def _is_beginning(start: datetime, unit: str) -> bool:
     if start.minute or start.second or start.microsecond:
         return False
     match unit:

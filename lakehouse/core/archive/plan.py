@@ -1,9 +1,8 @@
 """Plans an archive run: which partitions leave the table, how, at what cost, and why.
 
-A partition leaves the table if it ends at or before the cutoff. The cutoff is
-`Archive.older_than_days` before now or before the newest row. The time of the newest row is the
-start of the newest partition that is not in the future. So one row with a wrong time cannot empty a
-table that gets no new rows.
+A partition leaves the table if it ends by the cutoff: `Archive.older_than_days` before now or, with
+`clock="newest_row"`, before the newest row. The time of the newest row is the start of the newest
+partition that is not in the future, so one row with a wrong time cannot empty the table.
 """
 
 from collections import defaultdict
@@ -16,7 +15,7 @@ from lakehouse.core.archive.archived_files import (
     count_of_one_run,
     files_by_partition,
     partition_folder,
-    refuse_rewrites,
+    refuse_table,
     typed_in,
     why_rewritten,
 )
@@ -54,8 +53,8 @@ class ArchiveFacts:
 class LeavingPartition:
     """A partition that leaves the table.
 
-    `rewritten` is the reason why Spark must rewrite the rows; it is empty if the files are copied.
-    `is_late`: the rows arrived after the partition was archived.
+    - `rewritten`: the reason why Spark must rewrite the rows. It is empty if the files are copied.
+    - `is_late`: the rows arrived after the partition was archived.
     """
 
     values: PartitionValues
@@ -84,11 +83,12 @@ class LeavingPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivePlan(Explained):
-    """What an archive run moves, and its predicted figures.
+    """The partitions that an archive run moves, and its predicted figures.
 
-    - `number`: the number of the new operation, or of the interrupted one that this run finishes.
-    - `bytes_leave_ms`: a day after the table's retention, when a vacuum should have deleted the
-      moved files; `None` if the retention is unknown.
+    - `number`: the number of the operation. An interrupted operation is finished under its number,
+      or withdrawn, so that its number is free.
+    - `bytes_leave_ms`: a day after the table's retention, when a daily vacuum should have deleted
+      the moved files. `None` if the retention is unknown.
     """
 
     table: str
@@ -149,25 +149,27 @@ class ArchivePlan(Explained):
 def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePlan:
     """The plan of an archive run.
 
-    If a killed run left an unfinished operation, the plan has its number, and the cutoff of an
-    unfinished `archive`.
+    If a killed run left an unfinished `archive` operation, the plan has its cutoff.
 
     Raises:
-        Refused: the table declares no archive, or its old rows cannot leave as whole files.
+        Refused: the table declares no archive, or cannot be archived (`refuse_table`).
     """
-    archive, snapshot, contents = table.archive, facts.snapshot, facts.contents
+    archive = table.archive
+    snapshot = facts.snapshot
+    contents = facts.contents
     if archive is None:
         raise Refused(f"archive of {table.key}: none is declared. Use Table(archive=Archive(…))")
-    refuse_rewrites(snapshot)
+    refuse_table(snapshot)
     partitions = {file.partition for file in snapshot.files}
     spans = partition_spans(table.key, snapshot.columns, partitions | contents.moved)
-    live = {each: spans[each] for each in partitions}
-    cutoff_ms = _cutoff_ms(archive, live, contents, now_ms)
-    old, notes = list[LeavingPartition](), _Notes(archive)
+    in_table = {each: spans[each] for each in partitions}
+    cutoff_ms = _cutoff_ms(archive, in_table, contents, now_ms)
+    old = list[LeavingPartition]()
+    notes = _Notes(archive)
     moved = {typed_in(snapshot, each) for each in contents.moved}
     restored_ms = {typed_in(snapshot, each): ms for each, ms in contents.restored_ms.items()}
     for typed, files in files_by_partition(snapshot).items():
-        span = live[files[0].partition]
+        span = in_table[files[0].partition]
         if span is None or span.end_ms > cutoff_ms:
             continue
         partition = LeavingPartition(
@@ -188,23 +190,18 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
     in_order = sorted(old, key=lambda each: (each.span, str(each.values)))
     leaving = in_order[: count_of_one_run([len(each.files) for each in in_order])]
     notes.waiting_count = len(old) - len(leaving)
-    estimate = estimate_move(
-        table.prices,
-        [(each.files, bool(each.rewritten)) for each in leaving],
-        snapshot.properties,
-        archive,
-        facts.classes,
-    )
+    moves = [(each.files, bool(each.rewritten)) for each in leaving]
+    estimate = estimate_move(table.prices, moves, snapshot.properties, archive, facts.classes)
     return ArchivePlan(
         table=table.key,
         version=snapshot.version,
-        number=contents.last_number + (contents.unapplied is None),
+        number=contents.last_number if contents.unapplied else contents.last_number + 1,
         cutoff_ms=cutoff_ms,
         archive=archive,
         partitions=tuple(leaving),
         estimate=estimate,
         bytes_leave_ms=None if estimate.kept_ms is None else now_ms + estimate.kept_ms,
-        notes=(*notes.of(leaving), *_notes_of_facts(facts, live, leaving)),
+        notes=(*notes.of(leaving), *_notes_of_facts(facts, in_table, leaving)),
         explanation=_explanation(leaving, cutoff_ms),
     )
 
@@ -218,15 +215,17 @@ def _cutoff_ms(
     unfinished = contents.unapplied
     if unfinished is not None and unfinished.kind == "archive":
         return unfinished.cutoff_ms
-    starts_ms = [span.start_ms for span in spans.values() if span is not None]
-    newest_ms = max((start_ms for start_ms in starts_ms if start_ms <= now_ms), default=now_ms)
-    clock_ms = newest_ms if archive.clock == "newest_row" else now_ms
+    clock_ms = now_ms
+    if archive.clock == "newest_row":
+        starts_ms = [span.start_ms for span in spans.values() if span is not None]
+        clock_ms = max((each for each in starts_ms if each <= now_ms), default=now_ms)
     return clock_ms - archive.older_than_days * DAY_MS
 
 
 def _explanation(leaving: Sequence[LeavingPartition], cutoff_ms: int) -> Explanation:
     if not leaving:
-        return Reason.NOTHING_PAST_THE_CUTOFF.explain(what="partition", cutoff=cutoff_ms)
+        what = "partition to archive"  # the notes name old partitions that stay, and why
+        return Reason.NOTHING_PAST_THE_CUTOFF.explain(what=what, cutoff=cutoff_ms)
     row_count = _row_count(leaving)
     rows = "" if row_count is None else f"{row_count:,} rows in "
     files = count_of(sum(len(each.files) for each in leaving), "file")
@@ -244,7 +243,7 @@ def _row_count(partitions: Sequence[LeavingPartition]) -> int | None:
 
 
 class _Notes:
-    """Collects the old partitions that stay in the table, and turns the reasons into notes."""
+    """Collects the old partitions that stay in the table, by reason, and words the notes."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
@@ -254,7 +253,7 @@ class _Notes:
         self.waiting_count = 0
 
     def of(self, leaving: Sequence[LeavingPartition]) -> Iterable[str]:
-        """The notes on all old partitions, including those that leave."""
+        """The notes about old partitions, both those that stay and those that are `leaving`."""
         if late := [each.text for each in leaving if each.is_late]:
             yield f"late rows join the archive: {first_names(late)}"
         if self.kept_late:
@@ -273,7 +272,7 @@ class _Notes:
             yield f"partitions with an empty string stay in the table: {names}"
         if self.waiting_count:
             partitions = count_of(self.waiting_count, "newer partition")
-            yield f"one run moves at most {MOST_FILES:,} files; the next run moves {partitions}"
+            yield f"one run moves at most {MOST_FILES:,} files; later runs move {partitions}"
         reasons = defaultdict[str, list[str]](list)
         for each in leaving:
             if each.rewritten:
@@ -294,7 +293,8 @@ def _notes_of_facts(
     if facts.read_whole_by and leaving:
         names = first_names(facts.read_whole_by)
         yield f"tables that read all rows of this table lose these rows in their next run: {names}"
-    if timeless := [partition_folder(each) for each, span in spans.items() if span is None]:
-        yield f"partitions without a time stay in the table: {first_names(sorted(timeless))}"
+    without_time = sorted(partition_folder(each) for each, span in spans.items() if span is None)
+    if without_time:
+        yield f"partitions without a time stay in the table: {first_names(without_time)}"
     if leaving and not facts.snapshot.on_s3:
         yield "the archive is on this disk: Archive.storage_class has no effect"

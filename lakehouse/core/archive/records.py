@@ -7,21 +7,22 @@ from typing import Any, Literal, get_args
 
 from lakehouse.core.delta.snapshot import FieldPath, PartitionValues, Snapshot
 
-# The application id of the transaction whose version, in a table's log, is the number of the last
-# applied operation.
+# The application id of this program's `txn` actions in a table's log. The version of such an action
+# is the number of the archive or restore operation that its commit applied.
 APP_ID = "lakehouse-archive"
 ArchiveKind = Literal["archive", "restore", "expire", "folded"]
-# Operations that are applied without a commit. A folded record has the number of the newest
-# operation in it. If that is an `expire`, the log has a lower number.
-_APPLIED_WITHOUT_COMMIT = ("expire", "folded")
+# A record of one of these kinds always counts as applied. `expire` has no commit. A folded record
+# replaces only applied operations, but has the number of the newest one. If that is an `expire`,
+# the log's number is lower, so the two cannot be compared.
+_ALWAYS_APPLIED = ("expire", "folded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedFile:
     """A file of the archive.
 
-    - `source`: the copied file, by its path in the table's log. If Spark rewrote the rows, it is
-      the file that Spark wrote, by its name in the lake.
+    - `source`: the file to copy. For a file of the table, its path in the log. For a file that
+      Spark wrote because the rows had to be rewritten, its name in the lake.
     - `archived`: the name of the archived file in the lake.
     - `checksum`: the checksum of the content. Its prefix names the method.
     """
@@ -38,8 +39,8 @@ class RecordedPartition:
     """One partition of an operation.
 
     - `values`: pairs of column and value, as the log spells them.
-    - `rewritten`: the table's files whose rows Spark rewrote, by their paths in the log. It is
-      empty if the files were copied.
+    - `rewritten`: the paths, in the log, of the table's files whose rows Spark rewrote. It is empty
+      if the files were copied.
     """
 
     values: PartitionValues
@@ -60,7 +61,7 @@ class RecordedPartition:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The paths in the log of the files that leave the table."""
+        """For an `archive`: the log's paths of the files that it removes from the table."""
         return self.rewritten or tuple(file.source for file in self.files)
 
 
@@ -70,14 +71,16 @@ class ArchiveOperation:
 
     `number` counts the operations of one table key from 1, without gaps. The kinds:
 
-    - `archive`, `restore`: applied once the table's transaction `APP_ID` has at least this number.
+    - `archive`, `restore`: applied if the version of the `APP_ID` transaction in the table's log is
+      at least `number`.
     - `expire`: applied as soon as its record is written.
-    - `folded`: replaces all operations up to its number, of which no file is stored any more. It
-      names the partitions that they moved.
+    - `folded`: replaces all records up to its number, after their archived files were deleted. It
+      lists, without files, the partitions that these operations archived and did not restore.
 
-    Under column mapping, Spark rewrites all rows of an `archive` under their logical names. `names`
-    maps the physical names of columns to these, and `field_names` does so for the physical paths of
-    fields inside structs. Without column mapping, both are empty.
+    If the table uses column mapping, Spark rewrites all archived rows with logical column names.
+    `names` maps the physical names of columns to their logical names. `field_names` maps the
+    physical paths of fields inside structs to their logical names. Without column mapping, both are
+    empty.
     """
 
     number: int
@@ -108,15 +111,16 @@ class ArchiveOperation:
 
     @property
     def sources(self) -> frozenset[str]:
-        """The paths in the log of the files that leave the table."""
+        """For an `archive`: the log's paths of the files that it removes from the table."""
         return frozenset(path for each in self.partitions for path in each.sources)
 
     def is_applied_to(self, snapshot: Snapshot) -> bool:
         """Whether the operation is part of this version of its table."""
         if self.table_id != snapshot.table_id:
             return False
-        last_number = snapshot.transactions.get(APP_ID, 0)
-        return self.kind in _APPLIED_WITHOUT_COMMIT or self.number <= last_number
+        if self.kind in _ALWAYS_APPLIED:
+            return True
+        return self.number <= snapshot.transactions.get(APP_ID, 0)
 
 
 def encode_operation(operation: ArchiveOperation) -> bytes:
@@ -148,6 +152,8 @@ def decode_operation(data: bytes) -> ArchiveOperation:
     content: dict[str, Any] = json.loads(data.decode("utf-8", "surrogatepass"))
     if content["kind"] not in get_args(ArchiveKind):
         raise ValueError(f"unknown kind {content['kind']!r}")
+    names = content.get("names", {})
+    field_names = content.get("field_names", ())
     return ArchiveOperation(
         number=int(content["number"]),
         kind=content["kind"],
@@ -157,10 +163,8 @@ def decode_operation(data: bytes) -> ArchiveOperation:
         cutoff_ms=int(content["cutoff_ms"]),
         storage_class=str(content["storage_class"]),
         partitions=tuple(_decoded(each) for each in content["partitions"]),
-        names={str(each): str(name) for each, name in content.get("names", {}).items()},
-        field_names={
-            tuple(map(str, path)): str(name) for path, name in content.get("field_names", ())
-        },
+        names={str(physical): str(logical) for physical, logical in names.items()},
+        field_names={tuple(map(str, path)): str(logical) for path, logical in field_names},
     )
 
 
@@ -169,6 +173,7 @@ def _encoded(partition: RecordedPartition) -> dict[str, Any]:
         "values": dict(partition.values),
         "start_ms": partition.start_ms,
         "end_ms": partition.end_ms,
+        # Totals for people who read the JSON. `_decoded` derives them from the files.
         "rows": partition.row_count,
         "bytes": partition.size_bytes,
         "files": [

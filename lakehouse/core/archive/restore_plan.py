@@ -1,4 +1,4 @@
-"""Plans a restore: which archived partitions are restored, and into which table."""
+"""The request, the plan and the outcome of a restore from a table's archive."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ class RestoreRequest:
     """Selects the partitions of an archive to restore, and the table that gets their rows.
 
     - `target`: the address of a new table; empty for the table itself.
-    - `values`: selects partitions with one of these combinations of values; empty selects all.
-    - `since_ms`, `until_ms`: selects partitions that lie completely within this time.
+    - `values`: selects partitions with any of these combinations of values; empty selects all.
+    - `since_ms`, `until_ms`: selects partitions whose span lies completely within this time.
     """
 
     target: str = ""
@@ -23,10 +23,10 @@ class RestoreRequest:
     since_ms: int | None = None
     until_ms: int | None = None
 
-    def wants(self, partition: ArchivedPartition) -> bool:
-        """Whether the request includes this partition."""
-        actual = dict(partition.partition)
-        if self.values and not any(each.items() <= actual.items() for each in self.values):
+    def includes(self, partition: ArchivedPartition) -> bool:
+        """Whether the request selects this partition."""
+        values = dict(partition.partition).items()
+        if self.values and not any(each.items() <= values for each in self.values):
             return False
         if self.since_ms is not None and partition.start_ms < self.since_ms:
             return False
@@ -37,8 +37,8 @@ class RestoreRequest:
 class RestorePlan:
     """The partitions that a restore reads, as of one version of the table, and its target.
 
-    `stays_days`: for how many days a restored partition stays in its table before it is archived
-    again; `None` if the table declares no archive.
+    `stays_days`: how many days a restored partition stays in its table before it is archived again;
+    `None` if the table declares no archive.
     """
 
     table: str
@@ -83,10 +83,10 @@ class RestorePlan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Consequences of a restore into the table itself."""
+        """The consequences of a restore into the table itself."""
         if self.target or not self.partitions:
             return ()
-        notes = ["tables downstream do not read the restored rows again"]
+        notes = ["downstream tables do not read the restored rows again"]
         if self.stays_days is not None:
             days = count_of(self.stays_days, "day")
             notes.append(
@@ -112,7 +112,7 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOutcome:
-    """What a restore did. `version_after` is `None` if there was nothing to restore."""
+    """The result of a restore. `version_after` is `None` if there was nothing to restore."""
 
     plan: RestorePlan
     version_after: int | None

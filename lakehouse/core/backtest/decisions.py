@@ -1,4 +1,4 @@
-"""The times at which a policy evaluates a table, and its decision at each of them."""
+"""Determines when a simulated policy evaluates a table, and what it decides each time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,10 +28,10 @@ from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.units import DAY_MS, HOUR_MS
 
-# After a commit, a table is evaluated every hour for eight days: one day for its files to grow old
-# enough, and seven for a window to open. Then it is evaluated again at the next commit.
+# Bounds the hourly evaluations between two commits to eight days: within one day, small files reach
+# the default age; within seven more days, a window opens.
 _HOURS_EVALUATED = 8 * 24
-# No evaluation is planned further ahead than this: with very few reads, the time would overflow.
+# No evaluation is planned further ahead, because with very few reads the time would overflow.
 _DAYS_AHEAD = 365_000
 
 
@@ -39,8 +39,8 @@ _DAYS_AHEAD = 365_000
 class PolicyDecision(Explained):
     """One decision about a table, and why.
 
-    `again_ms`: the time at which readers will have lost as much as a compaction costs, if no writer
-    commits before.
+    `again_ms` is the time at which readers will have lost as much as a compaction costs, if no
+    writer commits before. The table is evaluated again at this time.
     """
 
     runs: bool
@@ -50,7 +50,7 @@ class PolicyDecision(Explained):
 def evaluation_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
     """The times at which the table is evaluated after one commit and before the next.
 
-    `until_ms` is the time of the next commit, `None` if there is none.
+    `until_ms` is the time of the next commit, or `None` after the last commit.
 
     Raises:
         Refused: the strategy cannot be simulated from a log.
@@ -68,7 +68,8 @@ def evaluation_times(policy: Compaction, committed_ms: int, until_ms: int | None
                 hours = range(committed_ms + HOUR_MS, until_ms, HOUR_MS)
                 yield from hours[:_HOURS_EVALUATED]
         case Scheduled(cron=cron):
-            yield from cron_times(cron, committed_ms, until_ms) if until_ms is not None else ()
+            if until_ms is not None:
+                yield from cron_times(cron, committed_ms, until_ms)
         case AfterWrite():
             yield committed_ms
         case OptimizedWrite():
@@ -103,17 +104,20 @@ def decide(state: TableState, plan: CompactionPlan, *, now_ms: int) -> PolicyDec
     return PolicyDecision(
         runs=decision.request and bool(plan.bins),
         explanation=decision.explanation,
-        again_ms=_enough_lost_ms(state, now_ms=now_ms),
+        again_ms=_break_even_ms(state, now_ms=now_ms),
     )
 
 
-def _enough_lost_ms(state: TableState, *, now_ms: int) -> int | None:
+def _break_even_ms(state: TableState, *, now_ms: int) -> int | None:
+    """When the losses of readers reach the cost; `None` if they have, or never will."""
     balance = state.balance
-    per_day = replace(
-        state, lost_openings=(state.reads_per_day or 0) * (state.openings_saved or 0)
-    ).balance
-    if balance is None or per_day is None or balance.is_due or not per_day.lost_and_cost[0]:
+    openings_per_day = (state.reads_per_day or 0) * (state.openings_saved or 0)
+    daily_balance = replace(state, lost_openings=openings_per_day).balance
+    if balance is None or daily_balance is None or balance.is_due:
         return None
     lost, cost = balance.lost_and_cost
-    days = (cost - lost) / per_day.lost_and_cost[0]
+    lost_per_day, _ = daily_balance.lost_and_cost
+    if not lost_per_day:
+        return None
+    days = (cost - lost) / lost_per_day
     return now_ms + ceil(days * DAY_MS) + 1 if days < _DAYS_AHEAD else None

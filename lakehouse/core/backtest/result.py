@@ -30,9 +30,9 @@ class SimulatedCompaction:
 class SimulatedStep:
     """A version that a writer committed, and the upkeep before the next one.
 
-    Counts are taken after the upkeep. `row_count` is `None` if unknown. `explanation` is that of
-    the decision that led to the first compaction. Without a compaction, it is that of the last
-    decision; for the real history, it is `None`.
+    Counts are taken after the upkeep. `row_count` is `None` if unknown. `explanation` explains the
+    decision that led to the first compaction or, without a compaction, the last decision. It is
+    `None` for the real history.
     """
 
     version: int
@@ -48,17 +48,15 @@ class SimulatedStep:
 
     @property
     def reason(self) -> Reason | None:
-        """The reason in the closed list, or `None` for the real history."""
+        """The reason of the decision; `None` for the real history."""
         return self.explanation.reason if self.explanation else None
 
     @property
     def sentence(self) -> str:
         """Why a compaction ran or not; for the real history, the first compaction's sentence."""
-        return (
-            self.explanation.sentence
-            if self.explanation
-            else next((run.sentence for run in self.runs), "")
-        )
+        if self.explanation:
+            return self.explanation.sentence
+        return self.runs[0].sentence if self.runs else ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,11 +65,12 @@ class Uncertainty:
 
     - `moved_removals`: files that a writer removed after the simulation had moved their rows.
     - `moved_vectors`: deletion vectors on such files.
-    - `carried_bytes`: bytes that writers would have rewritten, because a file that they removed
-      also has other rows in the simulation.
+    - `carried_bytes`: bytes that writers would have had to rewrite, because the removed rows share
+      a simulated file with other rows.
     - `modelled_files`: output files whose size is estimated with `shrink_ratio`.
     - `unclear_compactions`: partitions of real compactions for which the log does not show which
       rows went into which file.
+    - `shrink_ratio`: see `Lineage.shrink_ratio`.
     """
 
     moved_removals: int = 0

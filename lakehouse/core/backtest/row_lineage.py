@@ -7,9 +7,9 @@ grains are the same under every policy.
 The log does not show two things, so they are estimated and counted:
 
 - Which rows a deletion vector deletes in a compacted file. The deleted rows are spread over the
-  file's grains, in proportion to the grains' row counts.
+  file's grains, in proportion to the rows that each grain still has.
 - Which grains are in which file, if a compaction writes several files into a partition. The inputs
-  are packed in Delta's order, ascending by size. A bin ends where its row count is that of an
+  are packed in Delta's order, ascending by size. A bin ends when its row count equals that of an
   output. If the row counts do not match (Z-order) or are missing, grains are assigned by file size.
 """
 
@@ -38,7 +38,8 @@ class SimulatedFile:
 class VectorChange:
     """A file with a new deletion vector.
 
-    `deleted` has the number of newly deleted rows of each grain, negative if rows are restored.
+    `deleted` maps each grain to the number of its newly deleted rows, negative if rows are
+    restored.
     """
 
     file: DataFile
@@ -50,8 +51,7 @@ class VectorChange:
 class CommitEffect:
     """The effect of a writer's commit.
 
-    `removed` has the removed paths with their grains, `vector_changes` the files with new deletion
-    vectors, and `added` the new grains with their files.
+    `removed` lists removed paths with their grains. `added` lists new grains with their files.
     """
 
     commit: FileCommit
@@ -67,12 +67,12 @@ class Lineage:
     - `effects`: the effects of the writers' commits.
     - `grains`: each grain's file, as the writer wrote it.
     - `outputs`: the outputs of real compactions, by content.
-    - `unclear_count`: how often the log does not show which grains are in which output of a
-      compaction. Each partition of a compaction counts on its own.
+    - `unclear_count`: the number of compacted partitions for which the log does not show which
+      grains are in which output.
     """
 
     def __init__(self, file_history: FileHistory) -> None:
-        """Replays the history. `_live` has the real files after the commit that is replayed."""
+        """Replays the history. `_live` holds the real files after the last replayed commit."""
         self.effects: list[CommitEffect] = []
         self.grains: dict[int, DataFile] = {}
         self.outputs: dict[GrainContent, DataFile] = {}
@@ -81,9 +81,8 @@ class Lineage:
         self._bytes_out = 0
         self._live: dict[str, SimulatedFile] = {}
         self._deleted: dict[int, int] = {}
-        self.start = tuple(
-            self._add(file) for file in (file_history.start.files if file_history.start else ())
-        )
+        start_files = file_history.start.files if file_history.start else ()
+        self.start = tuple(self._add(file) for file in start_files)
         for commit in file_history.commits:
             if commit.is_compaction:
                 self._apply_compaction(commit)
@@ -112,9 +111,14 @@ class Lineage:
             self._change_vector(file) for path, file in added.items() if path in self._live
         )
         changed_paths = {change.file.path for change in vector_changes}
-        new = tuple(self._add(file) for path, file in added.items() if path not in changed_paths)
+        new_files = [file for path, file in added.items() if path not in changed_paths]
         self.effects.append(
-            CommitEffect(commit=commit, removed=removed, vector_changes=vector_changes, added=new)
+            CommitEffect(
+                commit=commit,
+                removed=removed,
+                vector_changes=vector_changes,
+                added=tuple(self._add(file) for file in new_files),
+            )
         )
 
     def _apply_compaction(self, commit: FileCommit) -> None:
@@ -129,33 +133,37 @@ class Lineage:
             outputs[typed_partition(file.partition, columns)].append(file)
         for partition, files in inputs.items():
             self._compact_partition(files, outputs.pop(partition, []))
-        for file in (file for files in outputs.values() for file in files):
-            self._live[file.path] = SimulatedFile(file, frozenset())
+        for files_without_inputs in outputs.values():
+            for file in files_without_inputs:
+                self._live[file.path] = SimulatedFile(file, frozenset())
 
     def _compact_partition(
         self, inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
     ) -> None:
-        matched = _match_outputs(inputs, outputs)
-        self.unclear_count += matched is None
-        for file, grains in _fill(inputs, outputs) if matched is None else matched.items():
-            self._live[file.path] = SimulatedFile(file, grains)
-            if matched is not None:
+        grains_by_output = _match_outputs(inputs, outputs)
+        if grains_by_output is None:
+            self.unclear_count += 1
+            grains_by_output = dict(_assign_by_size(inputs, outputs))
+        else:
+            for file, grains in grains_by_output.items():
                 self.outputs[content(grains, self._deleted)] = file
+        for file, grains in grains_by_output.items():
+            self._live[file.path] = SimulatedFile(file, grains)
         self._bytes_in += sum(live_bytes(live.file) for live in inputs)
         self._bytes_out += sum(file.size_bytes for file in outputs)
 
     def _change_vector(self, file: DataFile) -> VectorChange:
-        before = self._live[file.path]
-        newly_deleted = file.deleted_row_count - before.file.deleted_row_count
-        weights = {
+        previous = self._live[file.path]
+        newly_deleted = file.deleted_row_count - previous.file.deleted_row_count
+        live_row_counts = {
             grain: (self.grains[grain].row_count or 0) - self._deleted[grain]
-            for grain in sorted(before.grains)
+            for grain in sorted(previous.grains)
         }
-        deleted = _spread(newly_deleted, weights)
+        deleted = _spread(newly_deleted, live_row_counts)
         for grain, rows in deleted.items():
             self._deleted[grain] += rows
-        self._live[file.path] = SimulatedFile(file, before.grains)
-        return VectorChange(file=file, grains=before.grains, deleted=deleted)
+        self._live[file.path] = SimulatedFile(file, previous.grains)
+        return VectorChange(file=file, grains=previous.grains, deleted=deleted)
 
 
 def live_rows(file: DataFile) -> int | None:
@@ -169,19 +177,22 @@ def content(grains: Iterable[int], deleted: Mapping[int, int]) -> GrainContent:
 
 
 def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
-    """Spreads `rows` over grains by their weights, as integers that add up to `rows`."""
+    """Spreads `rows` over grains by their weights, as integers that add up to `rows`.
+
+    If no weight is positive, all grains get about the same number.
+    """
     total_weight = sum(max(weight, 0) for weight in weights.values())
     spread: dict[int, int] = {}
-    weight_so_far = rows_so_far = 0
+    weight_so_far = 0
+    rows_so_far = 0
     for number, (grain, weight) in enumerate(weights.items(), start=1):
         weight_so_far += max(weight, 0)
-        rows_up_to_grain = (
-            rows
-            if number == len(weights)
-            else rows * weight_so_far // total_weight
-            if total_weight
-            else rows * number // len(weights)
-        )
+        if number == len(weights):
+            rows_up_to_grain = rows
+        elif total_weight:
+            rows_up_to_grain = rows * weight_so_far // total_weight
+        else:
+            rows_up_to_grain = rows * number // len(weights)
         spread[grain] = rows_up_to_grain - rows_so_far
         rows_so_far = rows_up_to_grain
     return spread
@@ -193,10 +204,9 @@ def _match_outputs(
     """The grains of each output, matched by row counts; `None` if these do not match."""
     if len(outputs) == 1:
         return {outputs[0]: frozenset().union(*(each.grains for each in inputs))}
-    # OPTIMIZE rewrites no bin with a single file; a purge also rewrites such bins.
-    return _match_bins(inputs, outputs, least_files=2) or _match_bins(
-        inputs, outputs, least_files=1
-    )
+    # OPTIMIZE rewrites only bins of at least two files. A purge also rewrites single files.
+    by_optimize = _match_bins(inputs, outputs, least_files=2)
+    return by_optimize or _match_bins(inputs, outputs, least_files=1)
 
 
 def _match_bins(
@@ -222,24 +232,28 @@ def _match_bins(
     return matched if not bin_ and len(matched) == len(outputs) else None
 
 
-def _fill(
+def _assign_by_size(
     inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
 ) -> Iterator[tuple[DataFile, frozenset[int]]]:
     """Assigns every grain to an output, by size alone.
 
-    The outputs are filled one after the other, with the inputs in ascending order of size. Each
-    output gets about the same share of the input bytes as it has of the output bytes.
+    The outputs are filled one after the other, with the inputs in ascending order of size. An
+    output with a tenth of the output bytes gets about a tenth of the input bytes.
     """
     ordered = _by_size(inputs)
     total_in = sum(each.file.size_bytes for each in ordered) or 1
     total_out = sum(file.size_bytes for file in outputs) or 1
-    bytes_in = bytes_out = index = 0
+    bytes_in = 0
+    bytes_out = 0
+    index = 0
     for number, file in enumerate(outputs, start=1):
         bytes_out += file.size_bytes
+        is_last = number == len(outputs)
         grains: set[int] = set()
-        while index < len(ordered) and (
-            number == len(outputs) or bytes_in * total_out < bytes_out * total_in
-        ):
+        while index < len(ordered):
+            is_full = bytes_in * total_out >= bytes_out * total_in
+            if is_full and not is_last:
+                break
             bytes_in += ordered[index].file.size_bytes
             grains |= ordered[index].grains
             index += 1

@@ -8,8 +8,8 @@
    the simulated output gets the name and size of the real one. Otherwise the size is estimated: the
    bin shrinks by the average ratio of the real compactions.
 
-So a simulation of the policy that was really in force reproduces the real files. A writer may have
-removed a file that the simulation does not have. Then all simulated files with rows of that file
+Therefore, a simulation of the policy that was really in force reproduces the real files. If a
+writer removed a file that the simulation does not have, all simulated files with rows of that file
 are removed, and their other rows move into the files of that commit, as with copy-on-write. Each
 such estimate is counted.
 """
@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from lakehouse.core.backtest.decisions import PolicyDecision, decide, evaluation_times
 from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep, Uncertainty
@@ -31,10 +30,7 @@ from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.compaction_estimate import Estimate, estimate
 from lakehouse.core.costs.compaction_speed import DEFAULT_RATES, MergeWork, Rates
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import (
-    BySensor,
-    Scheduled,
-)
+from lakehouse.core.declaration.strategies import BySensor, Scheduled
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
@@ -44,9 +40,10 @@ from lakehouse.core.scheduling.skip_reasons import closed_window, persons_hold, 
 from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.core.units import MINUTE_MS
 
-# `read_facts` reads the same number of commits for a real plan.
+# A simulated plan takes this many previous commits into account, as many as `read_facts` reads for
+# a real plan.
 _COMMITS_REMEMBERED = 500
-# A limit for policies that would compact without end.
+# The most compactions between two commits, because a policy could compact without end.
 _RUNS_PER_COMMIT = 100
 
 
@@ -76,38 +73,43 @@ def real_result(
 
     `policy` defines which files count as small, and whether compactions compared every row.
     """
-    live = {file.path: file for file in (file_history.start.files if file_history.start else ())}
+    start_files = file_history.start.files if file_history.start else ()
+    live = {file.path: file for file in start_files}
     steps: list[SimulatedStep] = []
     for commit in file_history.commits:
         removed = [live.pop(path) for path in commit.removed_paths if path in live]
         live |= {file.path: file for file in commit.added}
-        if not (commit.is_compaction or commit.changed_data):
-            continue
-        step = _simulated_step(commit, live.values(), policy)
         if commit.is_compaction:
-            removed_bytes = sum(file.size_bytes for file in removed)
-            compared = policy.verify == "content"
-            sizes = {
-                "files_removed": len(removed),
-                "bytes_removed": removed_bytes,
-                "files_added": len(commit.added),
-            }
-            figures = estimate(
-                rates, MergeWork(**sizes), on_s3=commit.shape.on_s3, compared=compared
+            run = _real_compaction(commit, removed, policy, rates)
+            state = _simulated_step(commit, live.values(), policy)
+            # A compaction belongs to the step of the last write before it.
+            step = steps.pop() if steps else state
+            steps.append(
+                replace(
+                    step,
+                    runs=(*step.runs, run),
+                    file_count=state.file_count,
+                    small_file_count=state.small_file_count,
+                    size_bytes=state.size_bytes,
+                )
             )
-            sentence = f"{commit.operation} of version {commit.version}"
-            run = _simulated_compaction(
-                sentence, removed, commit.added, commit.committed_ms, figures
-            )
-            last = steps.pop() if steps else step
-            counts = {
-                name: getattr(step, name)
-                for name in ("file_count", "small_file_count", "size_bytes")
-            }
-            steps.append(replace(last, runs=(*last.runs, run), **counts))
-        else:
-            steps.append(step)
+        elif commit.changed_data:
+            steps.append(_simulated_step(commit, live.values(), policy))
     return Backtest(history=file_history, steps=tuple(steps), uncertainty=Uncertainty())
+
+
+def _real_compaction(
+    commit: FileCommit, removed: Sequence[DataFile], policy: Compaction, rates: Rates
+) -> SimulatedCompaction:
+    work = MergeWork(
+        files_removed=len(removed),
+        bytes_removed=sum(file.size_bytes for file in removed),
+        files_added=len(commit.added),
+    )
+    compared = policy.verify == "content"
+    figures = estimate(rates, work, on_s3=commit.shape.on_s3, compared=compared)
+    sentence = f"{commit.operation} of version {commit.version}"
+    return _simulated_compaction(sentence, removed, commit.added, commit.committed_ms, figures)
 
 
 class _Simulation:
@@ -117,10 +119,11 @@ class _Simulation:
         self._table = table
         self._policy = policy
         self._rates = rates
-        self._logged_compactions: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
+        self._logged_commits: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
         self._version = 0
         self._last_run_ms: int | None = None
-        self._cooled_ms = 0
+        self._cooldown_end_ms = 0
+        # The steps of openings saved; `None` if the policy declares no reads.
         self._openings: list[tuple[int, int]] | None = None if policy.reads_per_day is None else []
 
     def advance(self, effect: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
@@ -134,52 +137,59 @@ class _Simulation:
         ):
             self._openings = []
         until_ms = following.commit.committed_ms if following else None
+        # The explanation of a step without an evaluation: only a schedule has such steps.
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
-        reported = PolicyDecision(
-            runs=False, explanation=Reason.OTHER_STRATEGY.explain(strategy=f"scheduled ({cron})")
-        )
+        explanation = Reason.OTHER_STRATEGY.explain(strategy=f"scheduled ({cron})")
         runs = list[SimulatedCompaction]()
         plan = None
-        # The table is evaluated at least once, even if the next commit has the same or an earlier
-        # time.
-        cooled = _in_order([self._cooled_ms], commit.committed_ms, until_ms)
-        times = sorted({*evaluation_times(self._policy, commit.committed_ms, until_ms), *cooled})
+        # The policy's own times are not filtered by `until_ms`: the table is evaluated at least
+        # once, even if the next commit has the same or an earlier time.
+        policy_times = evaluation_times(self._policy, commit.committed_ms, until_ms)
+        cooldown_end = _times_between([self._cooldown_end_ms], commit.committed_ms, until_ms)
+        times = sorted({*policy_times, *cooldown_end})
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
-            hold = (
-                persons_hold(self._policy, None, now_ms)
-                or recommend_only(commit.shape.table, self._policy)
-                or closed_window(self._policy, now_ms)
-            )
-            decision = PolicyDecision(runs=False, explanation=hold) if hold else None
-            if decision is None or self._openings is not None:
-                snapshot = replace(commit.shape, files=self._table.files)
-                if plan is None or self._policy.cold_hours:
-                    plan = self._plan(snapshot, now_ms)
-                state = replace(
-                    state_of(snapshot, plan),
-                    last_compaction_ms=self._last_run_ms,
-                    openings=self._openings_with(plan, now_ms),
-                    prices=self._rates.prices,
-                )
-                decision = decision or decide(state, plan, now_ms=now_ms)
-                if decision.again_ms and until_ms:
-                    times = _in_order((*times, decision.again_ms), now_ms, until_ms)
-            reported = reported if runs else decision
+            decision, plan = self._decide(commit, plan, now_ms)
+            if decision.again_ms and until_ms:
+                times = _times_between((*times, decision.again_ms), now_ms, until_ms)
+            if not runs:
+                explanation = decision.explanation
             if plan is not None and decision.runs:
-                runs.append(self._run(plan, decision, now_ms))
-                times = _in_order((*times, self._cooled_ms), runs[-1].ended_ms, until_ms)
+                run = self._run(plan, decision, now_ms)
+                runs.append(run)
+                times = _times_between((*times, self._cooldown_end_ms), run.ended_ms, until_ms)
                 plan = None
-        return _simulated_step(
-            commit,
-            self._table.files,
-            self._policy,
-            explanation=reported.explanation,
-            runs=tuple(runs),
-        )
+        step = _simulated_step(commit, self._table.files, self._policy)
+        return replace(step, explanation=explanation, runs=tuple(runs))
 
-    def _openings_with(self, plan: CompactionPlan, now_ms: int) -> OpeningSteps | None:
-        """The steps of openings saved (`read_losses`); `None` if the policy declares no reads."""
+    def _decide(
+        self, commit: FileCommit, plan: CompactionPlan | None, now_ms: int
+    ) -> tuple[PolicyDecision, CompactionPlan | None]:
+        """The decision at `now_ms`, and its plan, which is `plan` again if time does not matter."""
+        hold = (
+            persons_hold(self._policy, None, now_ms)
+            or recommend_only(commit.shape.table, self._policy)
+            or closed_window(self._policy, now_ms)
+        )
+        if hold and self._openings is None:
+            return PolicyDecision(runs=False, explanation=hold), plan
+        snapshot = replace(commit.shape, files=self._table.files)
+        if plan is None or self._policy.cold_hours:
+            plan = self._plan(snapshot, now_ms)
+        # Readers also lose time while compactions are on hold, so the openings are always recorded.
+        openings = self._record_openings(plan, now_ms)
+        if hold:
+            return PolicyDecision(runs=False, explanation=hold), plan
+        state = replace(
+            state_of(snapshot, plan),
+            last_compaction_ms=self._last_run_ms,
+            openings=openings,
+            prices=self._rates.prices,
+        )
+        return decide(state, plan, now_ms=now_ms), plan
+
+    def _record_openings(self, plan: CompactionPlan, now_ms: int) -> OpeningSteps | None:
+        """Adds the openings that the plan would save, and returns all steps (`read_losses`)."""
         if self._openings is None:
             return None
         saved = max(0, plan.files_removed - plan.files_added)
@@ -188,7 +198,7 @@ class _Simulation:
         return tuple(self._openings)
 
     def _plan(self, snapshot: Snapshot, now_ms: int) -> CompactionPlan:
-        history = Commits(table=snapshot.table, commits=tuple(self._logged_compactions))
+        history = Commits(table=snapshot.table, commits=tuple(self._logged_commits))
         return plan_compaction(
             snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history
         )
@@ -198,57 +208,54 @@ class _Simulation:
     ) -> None:
         """Remembers a simulated commit for later plans."""
         self._version += 1
-        figures = plan.as_json() if plan else {}
-        # Later plans accept `zOrderBy` for the columns of a clustering, too.
-        columns = (
-            plan.statement.columns
-            if plan and isinstance(plan.statement, ZOrdering | Clustering)
-            else ()
-        )
+        columns: Sequence[str] = ()
+        user_metadata = None
+        if plan is not None:
+            figures = plan.as_json()
+            figures.pop("bins", None)
+            user_metadata = json.dumps({"plan": figures})
+            # Later plans accept `zOrderBy` for the columns of a clustering, too.
+            if isinstance(plan.statement, ZOrdering | Clustering):
+                columns = plan.statement.columns
         logged_commit = Commit(
             version=self._version,
             committed_ms=time_ms,
             operation="OPTIMIZE" if plan else "WRITE",
             changed_data=plan is None,
             added_paths=tuple(added),
-            user_metadata=json.dumps(
-                {"plan": {name: value for name, value in figures.items() if name != "bins"}}
-            )
-            if plan
-            else None,
+            user_metadata=user_metadata,
             parameters={"zOrderBy": json.dumps(columns)},
         )
-        self._logged_compactions.append(logged_commit)
+        self._logged_commits.append(logged_commit)
 
     def _run(
         self, plan: CompactionPlan, decision: PolicyDecision, now_ms: int
     ) -> SimulatedCompaction:
-        removed = [file for bin_ in plan.bins for file in bin_.files]
-        added = [
-            file
-            for bin_ in plan.bins
-            for file in self._table.merge(
-                bin_, into=files_added(plan.statement, [bin_]), now_ms=now_ms
-            )
-        ]
-        sentence = (
-            decision.sentence
-            if decision.sentence == plan.sentence
-            else f"{decision.sentence}: {plan.sentence}"
-        )
+        removed = list[DataFile]()
+        added = list[DataFile]()
+        for bin_ in plan.bins:
+            removed += bin_.files
+            output_count = files_added(plan.statement, [bin_])
+            added += self._table.merge(bin_, into=output_count, now_ms=now_ms)
+        sentence = decision.sentence
+        if sentence != plan.sentence:
+            sentence = f"{sentence}: {plan.sentence}"
         run = _simulated_compaction(sentence, removed, added, now_ms, plan.estimate)
         self._last_run_ms = run.ended_ms
         self._openings = None if self._openings is None else []
         if isinstance(self._policy.strategy, BySensor):
-            self._cooled_ms = run.ended_ms + round(self._policy.cooldown_minutes * MINUTE_MS)
+            cooldown_ms = round(self._policy.cooldown_minutes * MINUTE_MS)
+            self._cooldown_end_ms = run.ended_ms + cooldown_ms
         self._remember(run.ended_ms, added=run.added_paths, plan=plan)
         return run
 
 
-def _in_order(times: Iterable[int], since_ms: int, until_ms: int | None) -> list[int]:
-    return sorted(
-        {time for time in times if since_ms <= time and (until_ms is None or time < until_ms)}
-    )
+def _times_between(times: Iterable[int], since_ms: int, until_ms: int | None) -> list[int]:
+    """The times from `since_ms` and before `until_ms`, sorted and without duplicates."""
+    later_times = {time for time in times if time >= since_ms}
+    if until_ms is None:
+        return sorted(later_times)
+    return sorted(time for time in later_times if time < until_ms)
 
 
 def _simulated_compaction(
@@ -271,14 +278,15 @@ def _simulated_compaction(
 
 
 def _simulated_step(
-    commit: FileCommit, files: Iterable[DataFile], policy: Compaction, **more: Any
+    commit: FileCommit, files: Iterable[DataFile], policy: Compaction
 ) -> SimulatedStep:
     live = list(files)
     size_bytes = sum(file.size_bytes for file in live)
-    in_force = replace(
-        policy, target_file_bytes=target_in_force(size_bytes, policy, WriteHistory())
-    )
-    changed = set(commit.removed_paths)
+    target = target_in_force(size_bytes, policy, WriteHistory())
+    in_force = replace(policy, target_file_bytes=target)
+    # A file that the commit both removes and adds has no new rows, but a new deletion vector.
+    replaced = set(commit.removed_paths)
+    ingested = [file.size_bytes for file in commit.added if file.path not in replaced]
     return SimulatedStep(
         version=commit.version,
         committed_ms=commit.committed_ms,
@@ -287,8 +295,5 @@ def _simulated_step(
         small_file_count=sum(file.size_bytes < in_force.candidate_bytes for file in live),
         size_bytes=size_bytes,
         row_count=sum_known([live_rows(file) for file in live]),
-        bytes_ingested=sum(file.size_bytes for file in commit.added if file.path not in changed)
-        if commit.changed_data
-        else 0,
-        **more,
+        bytes_ingested=sum(ingested) if commit.changed_data else 0,
     )

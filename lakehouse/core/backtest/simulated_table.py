@@ -47,7 +47,7 @@ class SimulatedTable:
             self._rewrite_remaining(each, paths)
 
     def merge(self, bin_: Bin, *, into: int = 1, now_ms: int) -> list[DataFile]:
-        """Merges a bin into one file, or for an ordered rewrite into about `into` files."""
+        """Merges a bin into one file, or into at most `into` files if the rewrite orders rows."""
         inputs = [self._live.pop(file.path) for file in bin_.files]
         grains = frozenset[int]().union(*(each.grains for each in inputs))
         real_output = self._lineage.outputs.get(content(grains, self._deleted))
@@ -58,15 +58,18 @@ class SimulatedTable:
         parts = self._split(grains, into)
         files = [
             self._file(
-                part, grains, size_bytes, "merged", partition=bin_.partition, modified_ms=now_ms
+                part,
+                size_bytes * self._share(part, grains),
+                "merged",
+                partition=bin_.partition,
+                modified_ms=now_ms,
             )
             for part in parts
         ]
-        # The sum of the inputs is known even if the row count of a grain is not.
+        # The row counts of the inputs may be known even if the row count of a grain is not.
         if len(files) == 1:
-            files = [
-                replace(files[0], row_count=sum_known([live_rows(file) for file in bin_.files]))
-            ]
+            row_count = sum_known([live_rows(file) for file in bin_.files])
+            files = [replace(files[0], row_count=row_count)]
         for file, part in zip(files, parts, strict=True):
             self._set_live(file, part)
         self.uncertainty.modelled_files += len(files)
@@ -86,7 +89,6 @@ class SimulatedTable:
 
     def _file(
         self,
-        part: frozenset[int],
         grains: frozenset[int],
         size_bytes: float,
         kind: str,
@@ -94,43 +96,41 @@ class SimulatedTable:
         partition: PartitionValues,
         modified_ms: int,
     ) -> DataFile:
-        """A new file with a part of the grains. `size_bytes` is the size of all grains together."""
+        """A new file with these grains."""
         return DataFile(
             path=self._name(kind),
-            size_bytes=max(1, round(size_bytes * self._share(part, grains))),
+            size_bytes=max(1, round(size_bytes)),
             modified_ms=modified_ms,
             partition=partition,
-            row_count=sum_known([self._live_grain_rows(grain) for grain in part]),
+            row_count=sum_known([self._live_grain_rows(grain) for grain in grains]),
             compacted=kind == "merged",
         )
 
     def _remove(self, effect: CommitEffect) -> list[SimulatedFile]:
-        """Removes the files with grains that a writer removed, and returns their other grains.
+        """Removes all files with grains that the commit removed, and returns their other grains.
 
-        The writer's commit would have had to write these other grains again.
+        With these files, the writer would have had to write the other grains again.
         """
-        removed = frozenset[int]().union(*(grains for _, grains in effect.removed))
         for path, grains in effect.removed:
-            self.uncertainty.moved_removals += (
-                path not in self._live or self._live[path].grains != grains
-            )
+            live = self._live.get(path)
+            if live is None or live.grains != grains:
+                self.uncertainty.moved_removals += 1
+        removed = frozenset[int]().union(*(grains for _, grains in effect.removed))
+        paths = [self._paths[grain] for grain in sorted(removed) if grain in self._paths]
         remaining: list[SimulatedFile] = []
-        for path in dict.fromkeys(
-            self._paths[grain] for grain in sorted(removed) if grain in self._paths
-        ):
+        for path in dict.fromkeys(paths):
             live = self._live.pop(path)
-            if rest := live.grains - removed:
-                partition = live.file.partition
-                size_bytes = live_bytes(live.file)
-                file = self._file(
-                    rest,
-                    live.grains,
-                    size_bytes,
-                    "rest",
-                    partition=partition,
-                    modified_ms=effect.commit.committed_ms,
-                )
-                remaining.append(SimulatedFile(file, rest))
+            rest = live.grains - removed
+            if not rest:
+                continue
+            file = self._file(
+                rest,
+                live_bytes(live.file) * self._share(rest, live.grains),
+                "rest",
+                partition=live.file.partition,
+                modified_ms=effect.commit.committed_ms,
+            )
+            remaining.append(SimulatedFile(file, rest))
         for grain in removed:
             self._paths.pop(grain, None)
         return remaining
@@ -139,13 +139,13 @@ class SimulatedTable:
         """Adds remaining grains to a file of the commit in their partition, or to a new file."""
         file = remaining.file
         self.uncertainty.carried_bytes += file.size_bytes
-        for live in map(self._live.__getitem__, paths):
+        for path in paths:
+            live = self._live[path]
             if live.file.partition == file.partition:
-                rows = sum_known([live.file.row_count, file.row_count])
-                grown = replace(
-                    live.file, size_bytes=live.file.size_bytes + file.size_bytes, row_count=rows
-                )
-                self._set_live(grown, live.grains | remaining.grains)
+                size_bytes = live.file.size_bytes + file.size_bytes
+                row_count = sum_known([live.file.row_count, file.row_count])
+                extended = replace(live.file, size_bytes=size_bytes, row_count=row_count)
+                self._set_live(extended, live.grains | remaining.grains)
                 return
         self._set_live(file, remaining.grains)
 
@@ -158,7 +158,8 @@ class SimulatedTable:
             live.file = replace(change.file, compacted=live.file.compacted)
             return
         moved = {grain: rows for grain, rows in change.deleted.items() if rows}
-        self.uncertainty.moved_vectors += bool(moved)
+        if moved:
+            self.uncertainty.moved_vectors += 1
         for grain, rows in moved.items():
             if grain in self._paths:
                 self._delete_rows(self._live[self._paths[grain]], rows, version)
@@ -180,9 +181,10 @@ class SimulatedTable:
 
     def _add(self, grain: int, file: DataFile) -> str:
         self._deleted[grain] = file.deleted_row_count
-        named = replace(file, path=self._name(file.path)) if file.path in self._live else file
-        self._set_live(named, frozenset({grain}))
-        return named.path
+        if file.path in self._live:
+            file = replace(file, path=self._name(file.path))
+        self._set_live(file, frozenset({grain}))
+        return file.path
 
     def _set_live(self, file: DataFile, grains: frozenset[int]) -> None:
         self._live[file.path] = SimulatedFile(file, grains)
@@ -192,11 +194,9 @@ class SimulatedTable:
     def _share(self, part: frozenset[int], grains: frozenset[int]) -> float:
         """The share of the grains' live bytes that belongs to the part."""
         total_bytes = sum(self._live_grain_bytes(grain) for grain in grains)
-        return (
-            sum(self._live_grain_bytes(grain) for grain in part) / total_bytes
-            if total_bytes
-            else len(part) / len(grains)
-        )
+        if not total_bytes:
+            return len(part) / len(grains)
+        return sum(self._live_grain_bytes(grain) for grain in part) / total_bytes
 
     def _name(self, kind: str) -> str:
         self._name_count += 1
@@ -208,11 +208,9 @@ class SimulatedTable:
 
     def _live_grain_bytes(self, grain: int) -> float:
         file = self._lineage.grains[grain]
-        return (
-            file.size_bytes * (self._live_grain_rows(grain) or 0) / file.row_count
-            if file.row_count
-            else file.size_bytes
-        )
+        if not file.row_count:
+            return file.size_bytes
+        return file.size_bytes * (self._live_grain_rows(grain) or 0) / file.row_count
 
 
 def sum_known(counts: Sequence[int | None]) -> int | None:

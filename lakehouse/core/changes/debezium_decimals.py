@@ -12,9 +12,10 @@ _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 _NUMERIC = ("bytes", "int8", "int16", "int32", "int64", "float32", "float64", "float", "double")
 _DECIMAL_TEXT = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
-# A float keeps a decimal with at most this many digits. Source: C's DBL_DIG
+# A decimal with at most this many digits is the same after a conversion to a float and back.
+# Source: C's DBL_DIG
 _EXACT_DIGITS = 15
-# No database keeps more digits. The limit also bounds the time of a conversion.
+# A decimal with more digits is refused: no database keeps more, and its conversion would be slow.
 _MOST_DIGITS = 40_000
 
 
@@ -26,7 +27,7 @@ def is_decimal(value: Any, field: Field) -> bool:
 
 
 def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decimal:
-    """A value as a number. `scale` is declared; `text` is the number as the line spells it.
+    """A value as a number. `scale` is declared; `text` is a float as the line spells it, if known.
 
     Raises:
         Undecodable: the value is not a decimal, or is ambiguous.
@@ -71,7 +72,7 @@ def _spelled(value: float) -> str:
 
 
 def _of_mode(value: str, decimals: str | None, scale: int) -> Decimal:
-    """A decimal without a schema: read in the declared mode, or as text if it cannot be Base64."""
+    """A decimal without a schema: in the declared mode or, if it cannot be Base64, as text."""
     if decimals == "precise":
         return _unscaled(value, scale)
     if decimals == "string" or not _BASE64.fullmatch(value):
@@ -89,8 +90,8 @@ def _unscaled(value: Any, scale: int) -> Decimal:
         raise Undecodable(f"is {shown(value)}, which is not Base64 of a decimal")
     if len(value) > _MOST_DIGITS or abs(scale) > _MOST_DIGITS:
         raise Undecodable("has more digits than any database keeps")
-    whole = int.from_bytes(bytes_of(value), "big", signed=True)
-    sign, digits, _ = Decimal(whole).as_tuple()
+    unscaled = int.from_bytes(bytes_of(value), "big", signed=True)
+    sign, digits, _ = Decimal(unscaled).as_tuple()
     return Decimal((sign, digits, -scale))
 
 
@@ -111,13 +112,14 @@ def fitting(number: Decimal, precision: int, scale: int) -> str:
     """
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
-    spelled = "".join(map(str, digits)).lstrip("0")
-    stripped = spelled.rstrip("0")
-    exponent += len(spelled) - len(stripped)
-    if not stripped:
+    all_digits = "".join(map(str, digits)).lstrip("0")
+    significant = all_digits.rstrip("0")
+    exponent += len(all_digits) - len(significant)
+    if not significant:
         return "0"
-    if exponent < -scale or len(stripped) + exponent > precision - scale:
+    whole_digit_count = len(significant) + exponent
+    if exponent < -scale or whole_digit_count > precision - scale:
         raise Undecodable(
             f"is {shown(str(number))}, which DECIMAL({precision},{scale}) cannot hold exactly"
         )
-    return f"{Decimal((sign, tuple(map(int, stripped)), exponent)):f}"
+    return f"{Decimal((sign, tuple(map(int, significant)), exponent)):f}"

@@ -1,8 +1,8 @@
 """Decodes a Debezium line to an event, without its envelope and schema.
 
 **Safety properties**
-- Each declared field of a row is decoded exactly. Otherwise, the event has a problem that names the
-  field.
+- Each declared field of a row is decoded as `debezium_values` promises. If that is impossible, the
+  event has a problem that names the field.
 - A placeholder for a value that Debezium did not send is never loaded: the field is null, and
   `UNSENT` names it.
 """
@@ -13,7 +13,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 from uuid import UUID
 
@@ -34,8 +34,8 @@ _PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = _PLACEHOLDER.encode()
 _UUID = UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)
 _TEXTS = (_PLACEHOLDER, b64encode(_BYTES).decode(), _BYTES.hex(), str(_UUID))
-# The first three bytes of the placeholder in an array.
-_ARRAY_BEGIN = re.compile(r"\[\s*95(?:\.0+)?,\s*95(?:\.0+)?,\s*100\b")
+# The first three bytes of the placeholder, as a JSON array of numbers starts with them.
+_ARRAY_START = re.compile(r"\[\s*95(?:\.0+)?,\s*95(?:\.0+)?,\s*100\b")
 _NOT_SENT = f"was not sent ({_PLACEHOLDER})"
 _NO_NAMES: Mapping[str, str] = {}
 
@@ -59,9 +59,10 @@ def canonical_event(
     fields: Mapping[str, str],
     names: Mapping[str, str] = _NO_NAMES,
 ) -> Event | None:
-    """The event in a line, decoded to the declared fields; `None` if the line is not an object.
+    """The event in a line, decoded to the declared fields; `None` if it is not an object or null.
 
-    `names` maps earlier names of fields to present ones.
+    `line` is the parsed `text`. `fields` maps the declared fields to their types, and `names` maps
+    earlier names of fields to present names. A null line is a tombstone.
     """
     if line is None:
         return Event(text=TOMBSTONE, value={})
@@ -114,6 +115,7 @@ class _Decoding:
         self._unsent: list[str] = []
 
     def decoded_event(self, schema: Mapping[str, Any] | None) -> Event:
+        """The event, with the first problem of its fields. `schema` is the schema in the line."""
         if self._changes.unwrapped:
             event, self._text = self._decoded_row(self._event, self._text, fields_of(schema))
         else:
@@ -138,13 +140,15 @@ class _Decoding:
         members = members_of(self._text)
         texts: dict[str, str] = {}
         for side in ("before", "after"):
-            if isinstance(row := event.get(side), dict):
+            row = event.get(side)
+            if isinstance(row, dict):
                 event[side], texts[side] = self._decoded_row(
                     cast("dict[str, Any]", row),
                     members[side],
                     fields_of(schema.get(side)),
                     is_state=side == "after",
                 )
+        # `_decoded_row` returns the same text object if nothing changes.
         if any(text is not members[side] for side, text in texts.items()):
             self._text = object_of({**members, **texts}.items())
         return event
@@ -157,16 +161,18 @@ class _Decoding:
         *,
         is_state: bool = True,
     ) -> tuple[dict[str, Any], str]:
-        """The decoded row, as a value and as text. `is_state`: it is the row after the change."""
+        """The decoded row, as a value and as text.
+
+        `is_state` is true for the row after the change. Only its unsent values are recorded.
+        """
         row, text, earlier, problem = with_present_names(row, text, self._names)
         if problem is not None:
             self._refuse(problem)
         replaced: dict[str, Any] = {}
-        members: dict[str, str] = {}
+        members = cache(partial(members_of, text))
 
         def spelled(name: str) -> str:
-            members.update({} if members else members_of(text))
-            return members[name]
+            return members()[name]
 
         for name, value in row.items():
             if _is_unsent(value):
@@ -189,7 +195,7 @@ class _Decoding:
         if not replaced:
             return row, text
         texts = {name: json.dumps(value, ensure_ascii=False) for name, value in replaced.items()}
-        new_members = {**(members or members_of(text)), **texts}
+        new_members = {**members(), **texts}
         return {**row, **replaced}, object_of(new_members.items())
 
     def _refuse(self, problem: str) -> None:
@@ -220,4 +226,4 @@ def _is_hstore(text: str) -> bool:
 
 
 def _holds_placeholder(text: str) -> bool:
-    return any(each in text for each in _TEXTS) or _ARRAY_BEGIN.search(text) is not None
+    return any(each in text for each in _TEXTS) or _ARRAY_START.search(text) is not None

@@ -16,9 +16,9 @@ class Undecodable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field as declared, and its part of the line's schema; `None` if there is no schema.
+    """A field as declared, and its part of the line's schema.
 
-    `decimals` is the declared mode of decimals, if any.
+    `schema` is `None` if the line has no schema. `decimals` is the declared `Debezium.decimals`.
     """
 
     declared: str
@@ -43,8 +43,8 @@ class Field:
 
 def part_of(schema: Mapping[str, Any] | None, part: str) -> Mapping[str, Any] | None:
     """The schema under the key `part`, for example the `items` of an array, or `None`."""
-    found = (schema or {}).get(part)
-    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else None
+    value = (schema or {}).get(part)
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else None
 
 
 def bytes_of(value: str) -> bytes:

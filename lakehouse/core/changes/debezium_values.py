@@ -5,7 +5,8 @@ declared type makes it unambiguous: a date is a number of days in every mode of 
 timestamp may count milli-, micro- or nanoseconds.
 
 **Safety properties**
-- A value is either decoded exactly, or refused (`Undecodable`). Nothing is rounded or guessed.
+- A value is either decoded exactly, or refused (`Undecodable`). Nothing is guessed. Only a decimal
+  in a column of type FLOAT, REAL or DOUBLE is rounded.
 
 Source: Debezium's reference, "Data type mappings" of the connectors for PostgreSQL and MySQL;
 `io.debezium.time.*`, `io.debezium.data.Bits`, `VariableScaleDecimal`; Kafka Connect,
@@ -58,14 +59,16 @@ _WHOLE_BITS = {
     "BIGINT": 64,
     "LONG": 64,
 }
+# A whole decimal with at most this many digits is written as a whole number, not as a float.
 _EXACT_DIGITS = 15
 # Naive, because Debezium counts timestamps without a time zone as if they were in UTC.
 _EPOCH = datetime(1970, 1, 1)
-_FIRST_DAY, _LAST_DAY = ((day - _EPOCH.date()).days for day in (date.min, date.max))
+_FIRST_DAY = (date.min - _EPOCH.date()).days
+_LAST_DAY = (date.max - _EPOCH.date()).days
 
 
 class _Shape(NamedTuple):
-    """A parsed declared type: its name, its precision and scale, or the types inside it."""
+    """A parsed declared type. `inside` is the text between the brackets of an ARRAY or MAP."""
 
     kind: str
     precision: int = 10
@@ -104,11 +107,14 @@ def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) 
             text = spelled() if spelled is not None and isinstance(value, float) else None
             number = decimal_of(value, field, shape.scale, text)
             fitted = fitting(number, shape.precision, shape.scale)
+            # A number in JSON stays a number: Spark reads its text in the line.
             return value if isinstance(value, int | float) else fitted
-        case "DATE" | "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_NTZ":
-            return _as_time(value, field, shape.kind)
+        case "DATE":
+            return _as_date(value, field)
+        case "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_NTZ":
+            return _as_timestamp(value, field, shape.kind)
         case "FLOAT" | "REAL" | "DOUBLE":
-            return _number(value, field) if is_decimal(value, field) else value
+            return _as_double(value, field) if is_decimal(value, field) else value
         case "BOOLEAN":
             # A BOOLEAN of MySQL is a TINYINT(1), which Debezium sends as a number.
             return bool(value) if type(value) is int and value in (0, 1) else value
@@ -147,14 +153,11 @@ def _decoded_members(
     `shared` is the schema of all members. If it is `None`, each member has its own schema.
     """
     schemas = fields_of(field.schema)
-    members = {
-        name: (
-            decoded(each, replace(field, declared=types[name], schema=shared or schemas.get(name)))
-            if name in types
-            else each
-        )
-        for name, each in row.items()
-    }
+    members = dict(row)
+    for name, value in row.items():
+        if name in types:
+            schema = shared or schemas.get(name)
+            members[name] = decoded(value, replace(field, declared=types[name], schema=schema))
     return row if all(members[name] is row[name] for name in members) else members
 
 
@@ -162,20 +165,23 @@ def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
     """The schemas of the fields in a struct's schema, by name; empty without a schema."""
     schemas: dict[str, Mapping[str, Any]] = {}
     fields = (schema or {}).get("fields")
-    for each in cast("list[Any]", fields) if isinstance(fields, list) else []:
+    if not isinstance(fields, list):
+        return schemas
+    for each in cast("list[Any]", fields):
         if isinstance(each, dict):
             field = cast("dict[str, Any]", each)
             schemas[str(field.get("field"))] = field
     return schemas
 
 
-def _number(value: Any, field: Field) -> int | float:
+def _as_double(value: Any, field: Field) -> int | float:
     number = decimal_of(value, field, 0, None)
     if number.adjusted() < _EXACT_DIGITS and number == number.to_integral_value():
         return int(number)
-    if isinf(as_float := float(number)):
+    rounded = float(number)
+    if isinf(rounded):
         raise Undecodable("is too large for a DOUBLE")
-    return as_float
+    return rounded
 
 
 def _as_whole_number(value: Any, field: Field, bits: int) -> Any:
@@ -198,18 +204,14 @@ def _as_whole_number(value: Any, field: Field, bits: int) -> Any:
     return whole
 
 
-def _as_time(value: Any, field: Field, kind: str) -> Any:
-    return _as_date(value, field) if kind == "DATE" else _as_timestamp(value, field, kind)
-
-
 def _as_date(value: Any, field: Field) -> Any:
     if type(value) is int:
         if field.name in _DATES or field.schema is None:
             return _iso_date(value)
         if field.name in _TIMESTAMPS:  # Oracle's DATE has a time of day
             seconds, rest = divmod(value, _TIMESTAMPS[field.name])
-            days, of_day = divmod(seconds, 86_400)
-            if not rest and not of_day:
+            days, second_of_day = divmod(seconds, 86_400)
+            if not rest and not second_of_day:
                 return _iso_date(days)
             raise Undecodable(
                 f"is {value} ({field.name}), which has a time of day: declare a TIMESTAMP"

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 _MEMBER = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*+")\s*:\s*')
-# A value, and the position after it.
+# Reads the JSON value at a position, and returns it with the position after it.
 _scanned: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
-# The problem of a row that has different values under the earlier and the present name of a column
-# begins with this text.
+# The beginning of the problem of a row that has different values under the earlier and the present
+# name of a column.
 TWO_NAMES = "different values under two names of a column: "
-# Decodes numbers to their spelling, because two different numbers may be the same float.
+# Decodes each number to its text, because two different numbers may be the same float.
 _spelled_value = json.JSONDecoder(parse_float=str, parse_int=str).decode
 
 
@@ -55,26 +55,31 @@ def with_present_names(row: dict[str, Any], text: str, names: Mapping[str, str])
     if not earlier_names:
         return PresentRow(row, text)
     members = members_of(text)
-    others = {name: value for name, value in row.items() if name not in names}
-    texts = {name: members[name] for name in others}
+    present_row = {name: value for name, value in row.items() if name not in names}
+    texts = {name: members[name] for name in present_row}
     earlier = dict[str, str]()
     problem: str | None = None
     for name in earlier_names:
         present = names[name]
         value = row[name]
-        if others.get(present) is None:
-            others[present] = value
+        if present_row.get(present) is None:
+            present_row[present] = value
             texts[present] = members[name]
             earlier[present] = name
         elif value is not None and not _is_same(members[name], texts[present]):
             problem = problem or f"{TWO_NAMES}{name} and {earlier.get(present, present)}"
-    return PresentRow(others, object_of(texts.items()), earlier, problem)
+    return PresentRow(present_row, object_of(texts.items()), earlier, problem)
 
 
 def _is_same(one: str, other: str) -> bool:
     """Whether two JSON texts have the same value; `1.0` and `1.00` count as different."""
-    normal = (json.dumps(_spelled_value(text), sort_keys=True) for text in (one, other))
-    return one == other or len({*normal}) == 1
+    if one == other:
+        return True
+    return _canonical(one) == _canonical(other)
+
+
+def _canonical(text: str) -> str:
+    return json.dumps(_spelled_value(text), sort_keys=True)
 
 
 def _spelled(name: str) -> str:

@@ -91,12 +91,12 @@ Statement = Packing | PackingInLogOrder | ZOrdering | Clustering | Purge
 class Bin:
     """Files of one partition that one job rewrites together.
 
-    `partition` has the values of the smallest file. Other files may spell equal values differently.
+    `partition` is the partition of the first file. Other files may spell equal values differently.
     """
 
     partition: PartitionValues
     files: Sequence[DataFile]
-    # Bytes of the inputs. Computed once, since plans of many files need it often.
+    # Bytes of the files. Computed once, because plans of many files need it often.
     size_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningFacts:
-    """The input of a planner. The target in `policy` is the one in force, and never 0."""
+    """The input of a planner. `policy` contains the target in force, which is never 0."""
 
     snapshot: Snapshot
     policy: Compaction
@@ -121,8 +121,9 @@ class PartitionPlan:
     The other fields are for packing:
 
     - `cutoff_bytes`: files below this size are selected.
-    - `promoted`: the second tier also merges files that reached an earlier target.
-    - `kept`: small outputs of compactions that are not merged yet, since each is larger than all
+    - `promoted`: the second tier also merges files that reached an earlier target (see
+      `optimize_bins`).
+    - `kept`: small outputs of compactions that are not merged yet, because each is larger than all
       merged files together.
     """
 
@@ -145,10 +146,10 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """The result of a planner; no bins means nothing to do.
+    """The result of a planner. Without bins, there is nothing to do.
 
-    `numbers` has additional numbers for the sentence of `reason`. `more` is appended to that
-    sentence. `files_left` is the number of files that are left for the next run.
+    `numbers` contains additional numbers for the sentence of `reason`, and `more` is appended to
+    that sentence. `files_left` is the number of files that are left for the next run.
     """
 
     statement: Statement
@@ -163,8 +164,8 @@ class Rewrite:
 def files_added(statement: Statement, bins: Iterable[Bin]) -> int:
     """The number of files that the bins are rewritten into; for ordered rewrites, an upper bound.
 
-    Packing and purge write one file per bin; deltalake writes none if a bin has no rows. An ordered
-    rewrite may leave a range empty.
+    Packing and purge write one file per bin. deltalake writes no file for a bin without rows. An
+    ordered rewrite writes a file per range of values, and a range may be empty.
 
     Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala`, runOptimizeBinJob: `max(1, size /
     maxFileSize)` ranges.
@@ -173,7 +174,7 @@ def files_added(statement: Statement, bins: Iterable[Bin]) -> int:
         case PackingInLogOrder():
             return sum(any(file.row_count != 0 for file in bin_.files) for bin_ in bins)
         case Packing() | Purge():
-            return sum(1 for _ in bins)
+            return len([*bins])
         case ZOrdering() | Clustering():
             return sum(max(1, bin_.size_bytes // statement.up_to_bytes) for bin_ in bins)
         case _:
@@ -181,7 +182,10 @@ def files_added(statement: Statement, bins: Iterable[Bin]) -> int:
 
 
 def live_share(bins: Iterable[Bin]) -> float:
-    """The estimated share of the bytes that live rows take. Without a row count, it is 1."""
+    """The estimated share of the bins' bytes that belongs to live rows; 1 without bins.
+
+    A file without a row count counts as if all of its rows were live.
+    """
     files = [file for bin_ in bins for file in bin_.files]
     size_bytes = sum(map(_SIZE, files))
     return sum(map(live_bytes, files)) / size_bytes if size_bytes else 1.0
@@ -192,23 +196,25 @@ def files_by_partition(
 ) -> Mapping[TypedPartition, Sequence[DataFile]]:
     """Live files by partition, in ascending order of size, whatever their order in the log.
 
-    Partitions whose values a rewrite would change are omitted (`left_alone`).
+    Partitions whose values a rewrite would change are omitted (`unmergeable_files`).
     """
     columns = by_name(snapshot.columns)
-    spelled = by_partition(snapshot.files)
-    typed: defaultdict[TypedPartition, list[Sequence[DataFile]]] = defaultdict(list)
-    for partition in sorted(spelled, key=str):
+    files_by_spelling = by_partition(snapshot.files)
+    groups: defaultdict[TypedPartition, list[Sequence[DataFile]]] = defaultdict(list)
+    for partition in sorted(files_by_spelling, key=str):
         if not is_changed_by_rewrite(partition, columns):
-            typed[typed_partition(partition, columns)].append(spelled[partition])
-    return {key: by_size(groups) for key, groups in typed.items()}
+            groups[typed_partition(partition, columns)].append(files_by_spelling[partition])
+    return {key: by_size(files) for key, files in groups.items()}
 
 
-def left_alone(snapshot: Snapshot) -> tuple[DataFile, ...]:
-    """Files that no plan merges, since OPTIMIZE would change a partition value to null."""
+def unmergeable_files(snapshot: Snapshot) -> tuple[DataFile, ...]:
+    """Files that no plan merges, because OPTIMIZE would change a partition value to null."""
     columns = by_name(snapshot.columns)
     partitions = partitions_of(snapshot.files)
     changed = {each for each in partitions if is_changed_by_rewrite(each, columns)}
-    return tuple(file for file in snapshot.files if file.partition in changed) if changed else ()
+    if not changed:
+        return ()
+    return tuple(file for file in snapshot.files if file.partition in changed)
 
 
 def in_columns(
@@ -216,8 +222,9 @@ def in_columns(
 ) -> PartitionPlan:
     """The same plan, with row numbers of the snapshot's columns instead of one object per file.
 
-    `objects` are the objects in the plan, in the order of `files`. The plans of all partitions are
-    in memory at the same time, so objects for all of their files would take too much memory.
+    `objects` are the files as objects, in the order of `files`; the plan consists of them. The
+    plans of all partitions are in memory at the same time, so one object per file would take too
+    much memory.
     """
     if not isinstance(files, Rows) or files.keeps_objects:
         return plan
@@ -241,18 +248,18 @@ def pack(
 
     `files` are in ascending order of size. Bins with fewer than `least_files` files are dropped.
     """
-    return tuple(
-        Bin(partition=members[0].partition, files=tuple(members))
-        for group in _packed_together(files, columns)
-        for members in _filled(group, up_to_bytes)
-        if len(members) >= least_files
-    )
+    bins = list[Bin]()
+    for group in _grouped_as_delta(files, columns):
+        for members in _fill_bins(group, up_to_bytes):
+            if len(members) >= least_files:
+                bins.append(Bin(partition=members[0].partition, files=tuple(members)))
+    return tuple(bins)
 
 
-def _packed_together(
+def _grouped_as_delta(
     files: Iterable[DataFile], columns: Sequence[Column]
 ) -> Sequence[Sequence[DataFile]]:
-    """Groups the files of one partition as OPTIMIZE does. There is usually a single group."""
+    """Groups the files of one partition as OPTIMIZE does: one group, or one per spelling."""
     candidates = [*files]
     spellings = {file.partition for file in candidates}
     if len(spellings) < 2:
@@ -265,7 +272,7 @@ def _packed_together(
     return [*groups.values()]
 
 
-def _filled(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[DataFile]]:
+def _fill_bins(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[DataFile]]:
     open_bin = list[DataFile]()
     open_bytes = 0
     for file in files:

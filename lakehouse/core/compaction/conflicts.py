@@ -1,4 +1,4 @@
-"""Plans a compaction again after it lost the commit race to another writer.
+"""Plans a compaction again after its commit conflicted with another writer's commit.
 
 OPTIMIZE fails if another writer removes one of its input files before OPTIMIZE commits. In this
 case, the compaction is planned again without the partitions of the removed files. An unpartitioned
@@ -9,6 +9,7 @@ Source: delta-io/delta v4.4.0, `ConflictChecker.scala`.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.costs.compaction_estimate import estimate
 from lakehouse.core.costs.compaction_speed import MergeWork, Rates
@@ -20,11 +21,11 @@ from lakehouse.core.text import count_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """A compaction that lost its commit race, and the partitions where others removed files."""
+class LostConflict:
+    """An attempt that lost a conflict, and the partitions in which other writers removed files."""
 
     partitions: frozenset[TypedPartition]
-    ended: CompactionTry
+    attempt: CompactionTry
 
 
 def partitions_removed_from(
@@ -45,32 +46,31 @@ def without_partitions(
     *,
     rates: Rates,
 ) -> CompactionPlan:
-    """The plan without these partitions; it has no bins if nothing else is planned."""
+    """The plan without these partitions; it has no bins if nothing else is planned.
+
+    For a table without partitions, the result has no bins.
+    """
     columns = by_name(snapshot.columns)
-    kept = tuple(
-        bin_
-        for bin_ in plan.bins
-        if snapshot.partition_columns and typed_partition(bin_.partition, columns) not in partitions
-    )
-    limited = tuple(
+    bins = list[Bin]()
+    if snapshot.partition_columns:
+        bins = [
+            bin_ for bin_ in plan.bins if typed_partition(bin_.partition, columns) not in partitions
+        ]
+    remaining = tuple(
         each for each in plan.partitions or () if typed_partition(each, columns) not in partitions
     )
-    smaller = replace(plan, bins=kept, partitions=limited or None)
+    smaller = replace(plan, bins=tuple(bins), partitions=remaining or None)
     omitted = plan.files_removed - smaller.files_removed
     clause = f"; omitted, since other writers removed files there: {count_of(omitted, 'file')}"
-    sizes = {
-        "files_removed": smaller.files_removed,
-        "bytes_removed": smaller.bytes_removed,
-        "files_added": smaller.files_added,
-    }
+    work = MergeWork(
+        files_removed=smaller.files_removed,
+        bytes_removed=smaller.bytes_removed,
+        files_added=smaller.files_added,
+    )
+    compared = plan.policy.verify == "content"
     return replace(
         smaller,
         explanation=replace(plan.explanation, more=f"{plan.explanation.more}{clause}"),
         files_left=plan.files_left + omitted,
-        estimate=estimate(
-            rates,
-            MergeWork(**sizes),
-            on_s3=snapshot.on_s3,
-            compared=plan.policy.verify == "content",
-        ),
+        estimate=estimate(rates, work, on_s3=snapshot.on_s3, compared=compared),
     )

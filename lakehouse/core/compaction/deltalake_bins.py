@@ -1,4 +1,4 @@
-"""Compaction by deltalake: exactly which files it merges, and which merges pay off.
+"""Plans a compaction by deltalake: exactly which files it merges, and which merges pay off.
 
 deltalake packs the files of a partition in the order of the log, newest commit first. It skips a
 file above the target. It closes a bin at a skipped file, or when the next file does not fit. Bins
@@ -6,12 +6,12 @@ of one file are dropped, and each other bin becomes one file, whatever its size.
 Source: delta-io/delta-rs, crates/core/src/operations/optimize.rs, build_compaction_plan,
 plan_compaction_bins_in_stable_order (deltalake 1.6.6 chose the same bins on 200 random tables).
 
-- A file is fresh if it was committed after the version that the partition's last compaction read.
-  A partition is worth a rewrite if a bin has at least two fresh files. So a compacted table is not
-  compacted again before a writer commits: no file is newer than the version that was read.
+- A file is fresh if a writer added it after the version that the partition's last compaction read.
+  A partition is worth a rewrite if a bin has at least two fresh files. Therefore, a compacted table
+  is not compacted again before a writer commits: until then, it has no fresh file.
 - The target of a statement is halved as long as the fresh files of the partition together fit into
-  half of it, but not below 16 MiB. So a large output is not rewritten together with a few small
-  files, and each byte is rewritten only a few times, as in a log-structured merge tree.
+  half of it, but not below 16 MiB. Therefore, a large output is not rewritten together with a few
+  small files, and each byte is rewritten only a few times, as in a log-structured merge tree.
 """
 
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -25,7 +25,7 @@ from lakehouse.core.compaction.bins import (
     Rewrite,
     in_columns,
 )
-from lakehouse.core.compaction.optimize_bins import LEAST_KEPT_BYTES, nothing
+from lakehouse.core.compaction.optimize_bins import LEAST_KEPT_BYTES, nothing_to_do
 from lakehouse.core.compaction.run_bounds import PlannedPartition, best_group, fits, one_run
 from lakehouse.core.delta.snapshot import DataFile, by_partition
 from lakehouse.core.reasons import Reason
@@ -36,19 +36,20 @@ def plan_for_deltalake(facts: PlanningFacts) -> Rewrite:
     """The merge of small files by deltalake, or the reason for doing nothing."""
     group = best_group(facts, partial(_planned, facts))
     if not group.plans:
-        return nothing(facts, group)
+        return nothing_to_do(facts, group)
     lowered = group.plans[0].cutoff_bytes
     bins, _ = one_run(facts, group.plans)
-    bytes_removed = sum(bin_.size_bytes for bin_ in bins)
-    limit = size_text(facts.policy.max_bytes_per_run)
-    over = f"; more than max_bytes_per_run ({limit}), since deltalake splits no partition"
+    more = ""
+    if not fits(facts, sum(bin_.size_bytes for bin_ in bins)):
+        limit = size_text(facts.policy.max_bytes_per_run)
+        more = f"; more than max_bytes_per_run ({limit}), since deltalake splits no partition"
     return Rewrite(
         statement=PackingInLogOrder(up_to_bytes=lowered),
         reason=Reason.MERGEABLE_FILES,
         bins=bins,
         files_left=group.file_count - sum(len(bin_.files) for bin_ in bins),
         numbers={"target_bytes": lowered},
-        more="" if fits(facts, bytes_removed) else over,
+        more=more,
     )
 
 
@@ -81,24 +82,26 @@ def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
         small = [file for file in files if file.size_bytes < facts.policy.candidate_bytes]
         lowered = _lowered_target([file for file in files if file.path in fresh], target)
         bins = pack_for_deltalake(files, up_to_bytes=lowered)
+        fresh_counts = [sum(file.path in fresh for file in bin_.files) for bin_ in bins]
         plan = PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered)
         yield PlannedPartition(
             plan=in_columns(plan, partition, files),
             candidates=small,
-            pays=any(sum(file.path in fresh for file in bin_.files) >= 2 for bin_ in bins),
+            pays=max(fresh_counts, default=0) >= 2,
         )
 
 
 def _fresh_paths(facts: PlanningFacts, files: Sequence[DataFile]) -> Set[str]:
-    """The paths of the files that the partition's last compaction did not read."""
+    """The paths of the files that writers added after the version that a compaction last read.
+
+    If the log shows no compaction of the partition, all files of writers are fresh.
+    """
     history = facts.write_history
     read_version = max((history.read_versions.get(file.path, -1) for file in files), default=-1)
-    return {
-        file.path
-        for file in files
-        if not file.compacted
-        and (read_version < 0 or history.versions.get(file.path, -1) > read_version)
-    }
+    written = [file.path for file in files if not file.compacted]
+    if read_version < 0:
+        return {*written}
+    return {path for path in written if history.versions.get(path, -1) > read_version}
 
 
 def _lowered_target(fresh: Sequence[DataFile], target: int) -> int:

@@ -1,8 +1,8 @@
-"""Which engine compacts a table: deltalake, which needs no JVM, or Spark.
+"""Chooses the engine that compacts a table: deltalake, which needs no JVM, or Spark.
 
-With deltalake, a table of 70 small files is rewritten in 0.2 s, without a Spark session. The commit
-creates a version only if it does not exist. Spark compacts the tables with a feature that deltalake
-lacks, and their plans contain the reason.
+With `engine="auto"`, deltalake compacts adopted tables, and Spark all others. deltalake rewrites a
+table of 70 small files in 0.2 s, without a Spark session, and its commits are conditional. If an
+adopted table has a feature that deltalake lacks, Spark compacts it, and its plan gives the reason.
 """
 
 import re
@@ -19,7 +19,8 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.text import size_text
 
 # Features that deltalake 1.6.6 supports and that a rewrite of files does not affect. deltalake also
-# supports deletion vectors, variants and V2 checkpoints, but no exact plan was compared for these.
+# supports deletion vectors, variants and V2 checkpoints, but its compactions of such tables were
+# never compared with plans.
 # Source: delta-io/delta-rs, crates/core/src/kernel/transaction/protocol.rs, INSTANCE
 _WRITABLE = {
     "appendOnly",
@@ -53,9 +54,9 @@ class EngineChoice:
     why_not_deltalake: str = ""
 
     def clause(self, disk_bytes: int) -> str:
-        """The end of a plan's sentence, which names the engine; empty if Spark is declared.
+        """The end of a plan's sentence, which names the engine. Empty if there was no choice.
 
-        `disk_bytes`: the bytes on this machine's disk that deltalake takes for a table on S3.
+        `disk_bytes` is the disk space that deltalake needs on this machine for a table on S3.
         """
         if self.engine == "deltalake":
             disk = f", with about {size_text(disk_bytes)} on this machine's disk"
@@ -67,7 +68,7 @@ SPARK = EngineChoice(engine="spark")
 
 
 def may_need_no_spark(table: Table) -> bool:
-    """Whether deltalake compacts the table, provided that the table's log shows that it can."""
+    """Whether deltalake is preferred. The data layout or the log may still require Spark."""
     declared = table.compaction.engine
     return declared == "deltalake" or (declared == "auto" and isinstance(table.write, Adopted))
 
@@ -80,7 +81,7 @@ def choose_engine(table: Table, snapshot: Snapshot) -> EngineChoice:
     """
     if not may_need_no_spark(table):
         return SPARK
-    why_not = unplanned_layout(table.compaction) or missing_in_deltalake(snapshot) or ""
+    why_not = knob_that_requires_spark(table.compaction) or missing_in_deltalake(snapshot) or ""
     if table.compaction.engine == "deltalake" and why_not:
         raise Refused(
             f'plan of {table.key}: engine is "deltalake", which cannot compact the table, since '
@@ -100,14 +101,15 @@ def is_by_deltalake(table: Table, snapshot: Snapshot) -> bool:
 def missing_in_deltalake(snapshot: Snapshot) -> str | None:
     """Why deltalake cannot rewrite this table, as a clause: for example `it has deletion vectors`.
 
-    `None` if deltalake can.
+    `None` if deltalake can rewrite it.
     """
     is_mapped = snapshot.properties.get("delta.columnMapping.mode", "none") != "none"
-    lacking = set(snapshot.features) - _WRITABLE
+    unsupported = set(snapshot.features) - _WRITABLE
     if not is_mapped:
-        lacking.discard("columnMapping")  # an old writer version implies it
-    if lacking:
-        feature = min(lacking)
+        # The writer version of an old table implies this feature, even if no column is mapped.
+        unsupported.discard("columnMapping")
+    if unsupported:
+        feature = min(unsupported)
         return f"it has {_WORDS.get(feature, f'the feature {feature}')}"
     for column in snapshot.columns:
         if not _TYPES.fullmatch(column.type) or _INNER_VOID.search(column.type):
@@ -122,8 +124,8 @@ def missing_in_deltalake(snapshot: Snapshot) -> str | None:
     return None
 
 
-def unplanned_layout(policy: Compaction) -> str:
-    """The knob of the policy that requires Spark, as a clause; empty if there is none."""
+def knob_that_requires_spark(policy: Compaction) -> str:
+    """The knob of the policy that requires Spark, as a clause; empty if no knob does."""
     if not isinstance(policy.data_layout, BinPacking):
         return f"its data_layout is {type(policy.data_layout).__name__}"
     if policy.verify == "content":

@@ -14,7 +14,7 @@ from lakehouse.core.text import count_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A comparison of the rows before and after a compaction, which found no difference.
+    """A comparison of the rows before and after a compaction that found no difference.
 
     `by` is `content` if every row was compared. It is `rows` if the row counts and column
     statistics in the log were compared.
@@ -83,7 +83,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdMove:
-    """The added files that were moved into a storage class, and why others were not."""
+    """The added files that were moved into a storage class, and why other files were not moved."""
 
     storage_class: str
     names: tuple[str, ...] = ()
@@ -98,13 +98,13 @@ class ColdMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOutcome:
-    """The outcome of a compaction next to its plan.
+    """The plan of a compaction, and its outcome.
 
     If nothing was committed, `version_after` is `None` and the figures are zero.
 
     - `seconds_optimize`: the duration of the statement alone.
-    - `conflicts`: attempts that lost to other writers. `wasted_bytes` and `wasted_seconds` measure
-      the work of these attempts.
+    - `conflicts`: the number of attempts that lost a conflict with another writer. `wasted_bytes`
+      and `wasted_seconds` measure the work of these attempts.
     - `account`: the account up to and including this compaction.
     - `facts`: the table after the commit.
     - `moved`: with `cold_storage_class` on S3, the files that were moved.
@@ -135,66 +135,66 @@ class CompactionOutcome:
     @property
     def entry(self) -> Entry | None:
         """The account's entry for this compaction: its duration, price and prediction errors."""
-        entries = self.account.entries if self.account else ()
-        return next(
-            (entry for entry in entries if entry.compaction.version == self.version_after), None
-        )
+        for entry in self.account.entries if self.account else ():
+            if entry.compaction.version == self.version_after:
+                return entry
+        return None
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """Predicted and actual figures; the seconds are unknown if nothing was committed."""
+        """Predicted and actual figures; seconds and USD are unknown if nothing was committed."""
         entry = self.entry
+        usd = entry.usd if entry else None
         actual = {
             "files_removed": self.files_removed,
             "files_added": self.files_added,
             "bytes_removed": self.bytes_removed,
             "bytes_added": self.bytes_added,
             "seconds": entry.compaction.seconds if entry else None,
-            "usd": None if entry is None or entry.usd is None else round(entry.usd, 9),
+            "usd": None if usd is None else round(usd, 9),
         }
-        return tuple(
-            Figure(name, predicted, actual[name]) for name, predicted in self.plan.predicted.items()
-        )
+        predicted = self.plan.predicted
+        return tuple(Figure(name, predicted[name], actual[name]) for name in predicted)
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """The lines to print below the figures, or the reason why nothing was merged."""
         if self.version_after is None:
             return (self._why_nothing_was_merged,) if self.plan.bins else ()
-        verified = ""
+        duration = f"OPTIMIZE {self.seconds_optimize:.1f} s"
         if self.compared:
             by_log = "row counts and statistics in the log"
             compared = "each row" if self.compared.by == "content" else by_log
-            verified = (
+            duration += (
                 f"; {self.compared.row_count:,} rows verified in {self.seconds_verify:.1f} s by "
                 f"comparing {compared}"
             )
-        probed = (f"probe: {self.probe.sentence}",) if self.probe else ()
-        seconds = f"OPTIMIZE {self.seconds_optimize:.1f} s{verified}"
-        return (
-            f"predicted from {self.plan.estimate.basis}",
-            seconds,
-            *((self.moved.sentence,) if self.moved else ()),
-            *probed,
-            *(self.account.sentences if self.account else ()),
-        )
+        lines = [f"predicted from {self.plan.estimate.basis}", duration]
+        if self.moved:
+            lines.append(self.moved.sentence)
+        if self.probe:
+            lines.append(f"probe: {self.probe.sentence}")
+        if self.account:
+            lines += self.account.sentences
+        return tuple(lines)
 
     @property
     def _why_nothing_was_merged(self) -> str:
-        """Why OPTIMIZE did not commit although files were planned."""
-        planned = self.plan.version
-        newest = self.facts.snapshot.version if self.facts else None
+        """Why OPTIMIZE did not commit, although files were planned."""
+        planned_version = self.plan.version
+        newest_version = self.facts.snapshot.version if self.facts else None
         planned_files = count_of(self.plan.files_removed, "planned file")
-        merged = f"OPTIMIZE did not merge the {planned_files}"
-        if newest is not None and newest > planned:
+        not_merged = f"OPTIMIZE did not merge the {planned_files}"
+        if newest_version is not None and newest_version > planned_version:
             return (
-                f"{merged}: other writers have committed up to version {newest} since the planned"
-                f" version {planned}. The next plan will use the newest version"
+                f"{not_merged}: other writers have committed up to version {newest_version} since"
+                f" the planned version {planned_version}. The next plan will use the newest version"
             )
         return (
-            f"{merged}, although no other writer committed: Delta's selection differs from the"
-            f" plan of version {planned}. The sensor will not request this version again. Compare"
-            f" the plan (lakehouse plan {self.plan.table} --json) with the table's partition values"
+            f"{not_merged}, although no other writer committed: Delta's selection differs from the"
+            f" plan of version {planned_version}. The sensor will not request this version again."
+            f" Compare the plan (lakehouse plan {self.plan.table} --json) with the table's"
+            " partition values"
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""Plans a compaction exactly: chooses the planner, and prices its result."""
+"""Plans a compaction: chooses the planner for the table, and prices its result."""
 
 from dataclasses import dataclass, replace
 from math import ceil
-from operator import attrgetter
 from typing import Any, assert_never
 
 from lakehouse.core.compaction.bins import (
@@ -11,8 +10,8 @@ from lakehouse.core.compaction.bins import (
     Rewrite,
     Statement,
     files_added,
-    left_alone,
     live_share,
+    unmergeable_files,
 )
 from lakehouse.core.compaction.engine_choice import SPARK, EngineChoice, choose_engine
 from lakehouse.core.compaction.optimize_bins import plain_statement, plan_packing
@@ -39,18 +38,16 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.protocol import unknown_features
-from lakehouse.core.delta.snapshot import PartitionValues, Snapshot
+from lakehouse.core.delta.snapshot import PartitionValues, Snapshot, file_sizes
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, size_text
 from lakehouse.core.units import HOUR_MS
 
-_SIZE = attrgetter("size_bytes")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan(Explained):
-    """The files that `statement` merges in `table` at `version`, and the reason.
+    """The files that `statement` merges in `table` at `version`, and why.
 
     - `partitions`: the partitions that the statement is limited to; `None` means the whole table.
     - `policy`: the policy in force, with a target above 0.
@@ -84,7 +81,7 @@ class CompactionPlan(Explained):
 
     @property
     def mergeable_file_count(self) -> int:
-        """The number of files that compactions would remove, in as many runs as needed."""
+        """The number of files that this compaction and later runs would remove together."""
         return self.files_removed + self.files_left
 
     @property
@@ -155,20 +152,18 @@ def plan_table(
 def plan_or_refusal(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> CompactionPlan:
-    """The result of `plan_table`; if the plan is refused, one without bins and with the reason."""
+    """The result of `plan_table`; if that is refused, a plan without bins and with the reason."""
     try:
         return plan_table(table, snapshot, history, now_ms=now_ms)
     except Refused as refusal:
         policy = policy_for(table.layer, table.compaction)
-        facts = _planning_facts(
-            snapshot, policy, rates=DEFAULT_RATES, now_ms=now_ms, history=history
-        )
-        nothing = Rewrite(
+        facts = _planning_facts(snapshot, policy, DEFAULT_RATES, now_ms=now_ms, history=history)
+        rewrite = Rewrite(
             statement=plain_statement(facts),
             reason=Reason.PLAN_REFUSED,
             numbers={"why": str(refusal)},
         )
-        return _priced(facts, nothing)
+        return _priced(facts, rewrite)
 
 
 def plan_once_cold(
@@ -179,11 +174,9 @@ def plan_once_cold(
     if not cold_hours:
         return None
     at_ms = last_write_ms(snapshot.files, write_history_of(history)) + ceil(cold_hours * HOUR_MS)
-    return (
-        None
-        if at_ms <= now_ms
-        else (at_ms, plan_or_refusal(table, snapshot, history, now_ms=at_ms))
-    )
+    if at_ms <= now_ms:
+        return None
+    return at_ms, plan_or_refusal(table, snapshot, history, now_ms=at_ms)
 
 
 def plan_compaction(
@@ -194,47 +187,50 @@ def plan_compaction(
     Raises:
         Refused: the table has a feature that changes how OPTIMIZE selects files.
     """
-    if unknown := unknown_features(snapshot.features):
+    unknown = unknown_features(snapshot.features)
+    if unknown:
         raise Refused(
             f"plan of {snapshot.table}: table feature {unknown[0]} is unknown. Use a table without "
             "it, or a newer release of this program"
         )
     # Delta 4.4.0 ignores a condition on such a column: OPTIMIZE would rewrite every partition.
-    if odd := [name for name in snapshot.partition_columns if set(name) & set(".`")]:
+    ignored = [name for name in snapshot.partition_columns if set(name) & set(".`")]
+    if ignored:
         raise Refused(
-            f"plan of {snapshot.table}: partition column {odd[0]!r} has a dot or a backtick in its"
-            " name, and OPTIMIZE cannot be limited to partitions of such a column. Rename the"
-            " column (with column mapping), or partition the table by another one"
+            f"plan of {snapshot.table}: partition column {ignored[0]!r} has a dot or a backtick in"
+            " its name, and OPTIMIZE cannot be limited to partitions of such a column. Rename the"
+            " column (with column mapping), or partition the table by another column"
         )
-    facts = _planning_facts(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
+    facts = _planning_facts(snapshot, policy, rates, now_ms=now_ms, history=history)
     return _priced(facts, _rewrite(facts))
 
 
 def _planning_facts(
-    snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits
+    snapshot: Snapshot, policy: Compaction, rates: Rates, *, now_ms: int, history: Commits
 ) -> PlanningFacts:
     write_history = write_history_of(history)
-    in_force = replace(
-        policy, target_file_bytes=target_in_force(snapshot.size_bytes, policy, write_history)
-    )
+    target = target_in_force(snapshot.size_bytes, policy, write_history)
+    in_force = replace(policy, target_file_bytes=target)
     return PlanningFacts(
         snapshot=snapshot, policy=in_force, rates=rates, write_history=write_history, now_ms=now_ms
     )
 
 
 def _rewrite(facts: PlanningFacts) -> Rewrite:
-    snapshot, wanted = facts.snapshot, facts.policy.data_layout
-    packs_by_cube = "clustering" in snapshot.features and (
-        snapshot.clustering_columns or isinstance(wanted, ZOrder)
+    snapshot = facts.snapshot
+    layout = facts.policy.data_layout
+    # With clustering columns, OPTIMIZE packs by Z-cube. With the feature alone, it refuses ZORDER.
+    is_clustered = "clustering" in snapshot.features and (
+        snapshot.clustering_columns or isinstance(layout, ZOrder)
     )
-    if packs_by_cube and not isinstance(wanted, LiquidClustering):
+    if is_clustered and not isinstance(layout, LiquidClustering):
         columns = ", ".join(snapshot.clustering_columns)
-        layout = f"is clustered by {columns}" if columns else "still has the clustering feature"
+        state = f"is clustered by {columns}" if columns else "still has the clustering feature"
         raise Refused(
-            f"plan of {snapshot.table}: the table {layout}, which "
-            f"{type(wanted).__name__} cannot plan. Use data_layout=LiquidClustering(columns=...)"
+            f"plan of {snapshot.table}: the table {state}, which "
+            f"{type(layout).__name__} cannot plan. Use data_layout=LiquidClustering(columns=...)"
         )
-    match wanted:
+    match layout:
         case BinPacking():
             if facts.policy.engine == "deltalake":
                 from lakehouse.core.compaction.deltalake_bins import plan_for_deltalake
@@ -242,59 +238,62 @@ def _rewrite(facts: PlanningFacts) -> Rewrite:
                 return plan_for_deltalake(facts)
             return plan_purge(facts) or plan_packing(facts)
         case ZOrder():
-            return plan_zordering(facts, wanted)
+            return plan_zordering(facts, layout)
         case LiquidClustering():
-            return plan_clustering(facts, wanted)
+            return plan_clustering(facts, layout)
         case _:
-            assert_never(wanted)
+            assert_never(layout)
 
 
 def _priced(facts: PlanningFacts, rewrite: Rewrite) -> CompactionPlan:
     """The plan for a planner's result, with its sentence and its price."""
-    sizes = {
-        "files_removed": sum(len(bin_.files) for bin_ in rewrite.bins),
-        "bytes_removed": sum(bin_.size_bytes for bin_ in rewrite.bins),
-        "files_added": files_added(rewrite.statement, rewrite.bins),
-    }
+    work = MergeWork(
+        files_removed=sum(len(bin_.files) for bin_ in rewrite.bins),
+        bytes_removed=sum(bin_.size_bytes for bin_ in rewrite.bins),
+        files_added=files_added(rewrite.statement, rewrite.bins),
+        live_share=live_share(rewrite.bins),
+    )
     compared = facts.policy.verify == "content"
     columns = by_name(facts.snapshot.columns)
     partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in rewrite.bins}
+    is_limited = bool(facts.snapshot.partition_columns and rewrite.bins)
     numbers: dict[str, object] = {
         "version": facts.snapshot.version,
         "files": facts.snapshot.file_count,
-        **sizes,
+        "files_removed": work.files_removed,
+        "bytes_removed": work.bytes_removed,
+        "files_added": work.files_added,
         "hours": f"{facts.policy.cold_hours:g}",
         "where": f" in {len(partitions)} partitions" if len(partitions) > 1 else "",
         **rewrite.numbers,
     }
-    clauses = ""
-    if rewrite.kept:
-        kept_bytes = sum(map(_SIZE, rewrite.kept))
-        kept = f"{count_of(len(rewrite.kept), 'compacted file')} ({size_text(kept_bytes)})"
-        clauses += f"; not merged yet, since larger than all of these together: {kept}"
-    if rewrite.files_left:
-        clauses += f"; left for the next run: {count_of(rewrite.files_left, 'file')}"
-    if alone := left_alone(facts.snapshot):
-        count, size = count_of(len(alone), "file"), size_text(sum(map(_SIZE, alone)))
-        clauses += (
-            f"; never merged: {count} ({size}) in partitions with an empty text, since OPTIMIZE"
-            " would turn the text into null (delta-io/delta#6150)"
-        )
+    more = rewrite.more + _clauses_on_unmerged_files(facts, rewrite)
     return CompactionPlan(
         table=facts.snapshot.table,
         version=facts.snapshot.version,
-        explanation=Explanation(rewrite.reason, numbers, rewrite.more + clauses),
+        explanation=Explanation(rewrite.reason, numbers, more),
         statement=rewrite.statement,
         bins=rewrite.bins,
-        partitions=tuple(partitions.values())
-        if facts.snapshot.partition_columns and rewrite.bins
-        else None,
+        partitions=tuple(partitions.values()) if is_limited else None,
         policy=facts.policy,
-        estimate=estimate(
-            facts.rates,
-            MergeWork(**sizes, live_share=live_share(rewrite.bins)),
-            on_s3=facts.snapshot.on_s3,
-            compared=compared,
-        ),
+        estimate=estimate(facts.rates, work, on_s3=facts.snapshot.on_s3, compared=compared),
         files_left=rewrite.files_left,
     )
+
+
+def _clauses_on_unmerged_files(facts: PlanningFacts, rewrite: Rewrite) -> str:
+    clauses = ""
+    if rewrite.kept:
+        size = size_text(sum(file_sizes(rewrite.kept)))
+        kept = f"{count_of(len(rewrite.kept), 'compacted file')} ({size})"
+        clauses += f"; not merged yet, since larger than all of these together: {kept}"
+    if rewrite.files_left:
+        clauses += f"; left for the next run: {count_of(rewrite.files_left, 'file')}"
+    unmergeable = unmergeable_files(facts.snapshot)
+    if unmergeable:
+        size = size_text(sum(file_sizes(unmergeable)))
+        clauses += (
+            f"; never merged: {count_of(len(unmergeable), 'file')} ({size}) in partitions with an"
+            " empty string, since OPTIMIZE would turn the string into null (delta-io/delta#6150)"
+        )
+    return clauses

@@ -6,16 +6,17 @@ Source: delta-io/delta v4.4.0, `DeltaReorgTableCommand.scala` (DeltaPurgeOperati
 `OptimizeTableCommand.scala` (groupFilesIntoBins).
 
 REORG also rewrites files with columns that the table does not have: dropped columns, and columns
-that UPDATE or MERGE add in tables with a change data feed. The log does not show which files these
-are, so the figures of such tables are lower bounds.
+that UPDATE or MERGE add in tables with a change data feed. The log does not show which files have
+such columns, so the figures of such tables are lower bounds.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 
 from lakehouse.core.compaction.bins import (
     Bin,
+    PartitionPlan,
     PlanningFacts,
     Purge,
     Rewrite,
@@ -30,21 +31,22 @@ from lakehouse.core.reasons import Reason
 
 
 def plan_purge(facts: PlanningFacts) -> Rewrite | None:
-    """The rewrite of all files with deleted rows; `None` if it is not due or all are warm."""
+    """The rewrite of all files with deleted rows.
+
+    `None` if it is not due, or if all partitions with such files changed too recently.
+    """
     # Files without row counts in the log cannot make a purge due.
     files = facts.snapshot.files
     deleted = sum(file.deleted_row_count for file in files_with_vectors(files) if file.row_count)
     rows = row_total(files) if deleted else 0
     if rows is None:
         rows = sum(file.row_count or 0 for file in files)
-    least_share = facts.policy.purge_deleted_rows_share
-    if not least_share or not deleted or deleted / rows < least_share:
+    due_share = facts.policy.purge_deleted_rows_share
+    if not due_share or not deleted or deleted / rows < due_share:
         return None
     target = facts.policy.target_file_bytes
     plans, _ = partition_plans(facts, partial(_bins, facts, target))
-    while any(len(bin_.files) > 1 for plan in plans for bin_ in plan.bins) and not keeps_cores_busy(
-        facts, plans
-    ):
+    while _merges_files(plans) and not keeps_cores_busy(facts, plans):
         target //= 2
         plans, _ = partition_plans(facts, partial(_bins, facts, target))
     if not plans:
@@ -68,16 +70,19 @@ def may_hold_other_columns(snapshot: Snapshot) -> bool:
     """Whether files may have columns that the table does not have.
 
     This is the case if the table has a change data feed, or if more column ids were assigned than
-    the table has columns.
+    the table has columns and nested fields.
     Sources: PROTOCOL.md, "Column Mapping", maxColumnId; files that an UPDATE by Delta 4.4.0 writes
     have the columns `_change_type` and `__is_cdc`.
     """
     if "changeDataFeed" in snapshot.features:
         return True
     max_id = snapshot.properties.get("delta.columnMapping.maxColumnId", "")
-    return max_id.isdigit() and int(max_id) > sum(
-        1 + column.type.count(":") for column in snapshot.columns
-    )
+    field_count = sum(1 + column.type.count(":") for column in snapshot.columns)
+    return max_id.isdigit() and int(max_id) > field_count
+
+
+def _merges_files(plans: Sequence[PartitionPlan]) -> bool:
+    return any(len(bin_.files) > 1 for plan in plans for bin_ in plan.bins)
 
 
 def _bins(facts: PlanningFacts, target: int, files: Sequence[DataFile]) -> tuple[Bin, ...]:
@@ -86,26 +91,26 @@ def _bins(facts: PlanningFacts, target: int, files: Sequence[DataFile]) -> tuple
 
 
 def _is_purged(file: DataFile) -> bool:
-    return file.deletion_vector is not None and (
-        file.row_count is None or file.deleted_row_count > 0
-    )
+    if file.deletion_vector is None:
+        return False
+    return file.row_count is None or file.deleted_row_count > 0
 
 
 def _small_files_left(facts: PlanningFacts) -> int:
-    """At most this many small files can be merged after the purge.
+    """The number of small files that may be merged after the purge.
 
     The exact number depends on the sizes of the files that the purge writes.
     """
     limit = facts.policy.candidate_bytes
-    fresh = Counter(
-        key
-        for key, files in files_by_partition(facts.snapshot).items()
-        for file in files
-        if file.size_bytes < limit and is_fresh(file) and not _is_purged(file)
-    )
-    packed = [
-        file for bin_ in plan_packing(facts).bins for file in bin_.files if not _is_purged(file)
-    ]
-    return max(
-        sum(count for count in fresh.values() if count >= 2), len(packed) if len(packed) >= 2 else 0
-    )
+    fresh_count = 0
+    for files in files_by_partition(facts.snapshot).values():
+        fresh = [
+            file
+            for file in files
+            if file.size_bytes < limit and is_fresh(file) and not _is_purged(file)
+        ]
+        if len(fresh) >= 2:
+            fresh_count += len(fresh)
+    packed_files = chain.from_iterable(bin_.files for bin_ in plan_packing(facts).bins)
+    packed_count = sum(not _is_purged(file) for file in packed_files)
+    return max(fresh_count, packed_count if packed_count >= 2 else 0)

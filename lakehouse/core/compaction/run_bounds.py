@@ -1,4 +1,4 @@
-"""Selects the cold partitions that one run rewrites, by benefit and within the policy's bounds."""
+"""Selects the partitions that one run rewrites, by benefit and within the policy's bounds."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,12 +22,12 @@ from lakehouse.core.units import HOUR_MS
 # A core that reads less than this does not speed up a scan: Spark counts the opening of a file as
 # this many bytes (`spark.sql.files.openCostInBytes`).
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
-_COUNTED = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
+_COUNT_NAMES = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPartition:
-    """The plan of one partition, its small files, and whether a rewrite of the partition pays."""
+    """The plan of one partition, its small files, and whether its rewrite pays off (`pays`)."""
 
     plan: PartitionPlan
     candidates: Sequence[DataFile]
@@ -36,9 +36,11 @@ class PlannedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestGroup:
-    """The partitions that one statement rewrites, with files of up to `target`; may be empty.
+    """The partitions that one statement rewrites into files of up to `target` bytes.
 
-    - `file_count`: the number of files that a rewrite of all partitions that pay would remove.
+    - `plans`: may be empty.
+    - `file_count`: the number of files that would be removed by rewriting every partition whose
+      rewrite pays off.
     - `counts`: numbers for the sentence of the plan.
     - `leaves_cores_idle`: if `plans` is empty, whether the reason is that a rewrite would leave
       cores idle.
@@ -54,17 +56,20 @@ class BestGroup:
 def best_group(
     facts: PlanningFacts, planned: Callable[[int], Iterable[PlannedPartition]]
 ) -> BestGroup:
-    """The partitions with the cut-off that removes most files; a statement has one cut-off.
+    """The group of partitions with the same cut-off that removes the most files.
 
-    `planned` returns the plans of all partitions for a target. The target is halved until the table
-    keeps enough files for all cores.
+    A statement has one cut-off for all partitions. `planned` returns the plans of all partitions
+    for a target. The target is halved until the table keeps enough files for all cores.
     """
     target = facts.policy.target_file_bytes
     by_cutoff, counts = _by_cutoff(facts, planned(target))
+    # If a rewrite pays off at first, but no plan is left in the end, all plans leave cores idle.
     leaves_cores_idle = bool(by_cutoff)
-    while (plans := _most_removed(by_cutoff)) and not keeps_cores_busy(facts, plans):
+    plans = _group_with_most_removed(by_cutoff)
+    while plans and not keeps_cores_busy(facts, plans):
         target //= 2
         by_cutoff, _ = _by_cutoff(facts, planned(target))
+        plans = _group_with_most_removed(by_cutoff)
     return BestGroup(
         plans=plans,
         target=target,
@@ -77,9 +82,9 @@ def best_group(
 def _by_cutoff(
     facts: PlanningFacts, planned: Iterable[PlannedPartition]
 ) -> tuple[Mapping[int, Sequence[PartitionPlan]], Mapping[str, int]]:
-    """The partitions whose rewrite pays now, by cut-off, and the counts of all partitions."""
+    """The partitions whose rewrite pays off now, by cut-off, and the counts of all partitions."""
     by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
-    counts: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
+    counts: Counter[str] = Counter(dict.fromkeys(_COUNT_NAMES, 0))
     for each in planned:
         plan = each.plan
         counts["candidates"] += len(each.candidates)
@@ -89,7 +94,9 @@ def _by_cutoff(
             continue
         if is_warm(facts, plan):
             counts["warm"] += 1
-        elif cold_files := unprofitable_cold_files(facts, plan):
+            continue
+        cold_files = unprofitable_cold_files(facts, plan)
+        if cold_files:
             counts["cold"] += 1
             counts["cold_files"] += len(cold_files)
             counts["cold_bytes"] += sum(file.size_bytes for file in cold_files)
@@ -98,32 +105,33 @@ def _by_cutoff(
     return by_cutoff, counts
 
 
-def _most_removed(by_cutoff: Mapping[int, Sequence[PartitionPlan]]) -> Sequence[PartitionPlan]:
-    groups = sorted(
-        by_cutoff.values(),
-        key=lambda plans: sum(plan.file_count - len(plan.bins) for plan in plans),
-    )
+def _group_with_most_removed(
+    by_cutoff: Mapping[int, Sequence[PartitionPlan]],
+) -> Sequence[PartitionPlan]:
+    def removed_count(plans: Sequence[PartitionPlan]) -> int:
+        return sum(plan.file_count - len(plan.bins) for plan in plans)
+
+    groups = sorted(by_cutoff.values(), key=removed_count)
     return groups[-1] if groups else []
 
 
 def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int:
     """The time at which rows of these files were last added or deleted; 0 if unknown.
 
-    Outputs of compactions do not count. A deletion vector counts from the time of its commit, since
-    it does not change the file's modification time.
+    Outputs of compactions do not count. A deletion vector counts from the time of its commit,
+    because it does not change the file's modification time.
     """
-    logged = (write_history.written_ms.get(file.path, 0) for file in files)
-    own = (file.modified_ms for file in files if not file.compacted)
-    return max(chain(logged, own), default=0)
+    commit_times = (write_history.written_ms.get(file.path, 0) for file in files)
+    file_times = (file.modified_ms for file in files if not file.compacted)
+    return max(chain(commit_times, file_times), default=0)
 
 
 def is_warm(facts: PlanningFacts, plan: PartitionPlan) -> bool:
     """Whether the partition changed too recently to be rewritten under `cold_hours`."""
-    return (
-        facts.policy.cold_hours > 0
-        and last_write_ms(plan.files, facts.write_history)
-        > facts.now_ms - facts.policy.cold_hours * HOUR_MS
-    )
+    if not facts.policy.cold_hours:
+        return False
+    cold_since_ms = facts.now_ms - facts.policy.cold_hours * HOUR_MS
+    return last_write_ms(plan.files, facts.write_history) > cold_since_ms
 
 
 def keeps_cores_busy(
@@ -134,20 +142,18 @@ def keeps_cores_busy(
 ) -> bool:
     """Whether the table keeps enough files for all cores; with fewer, a full scan is slower.
 
-    Partitions are not checked one by one: a statement has a single bin size, so the smallest
-    partition would determine it for all.
+    `added` returns the number of files that bins are rewritten into. Only the whole table is
+    checked: a statement has a single bin size, and the smallest partition would determine it.
     """
-    wanted = min(facts.policy.scan_cores, facts.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
-    return (
-        facts.snapshot.file_count - sum(plan.file_count - added(plan.bins) for plan in plans)
-        >= wanted
-    )
+    core_count = min(facts.policy.scan_cores, facts.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
+    removed_count = sum(plan.file_count - added(plan.bins) for plan in plans)
+    return facts.snapshot.file_count - removed_count >= core_count
 
 
 def partition_plans(
     facts: PlanningFacts, bins_of: Callable[[Sequence[DataFile]], tuple[Bin, ...]]
 ) -> tuple[list[PartitionPlan], int]:
-    """The plans of cold partitions with bins, and the number of warm ones.
+    """The plans of all partitions with bins, except warm partitions, and the number of these.
 
     `bins_of` packs the files of a partition into bins.
     """
@@ -157,8 +163,8 @@ def partition_plans(
         bins = bins_of(objects)
         if bins:
             plans.append(in_columns(PartitionPlan(files=objects, bins=bins), files, objects))
-    cold = [plan for plan in plans if not is_warm(facts, plan)]
-    return cold, len(plans) - len(cold)
+    ready = [plan for plan in plans if not is_warm(facts, plan)]
+    return ready, len(plans) - len(ready)
 
 
 def fits(facts: PlanningFacts, size_bytes: int) -> bool:
@@ -171,8 +177,8 @@ def within_bounds(
 ) -> tuple[PartitionPlan, ...]:
     """The plans that fit into one run, in the order of `in_order`.
 
-    A plan that does not fit waits for the next run; smaller ones after it may still fit. The result
-    is empty if the first plan alone is too large.
+    A plan that does not fit waits for the next run; smaller plans after it may still fit. The
+    result is empty if the first plan alone is too large.
     """
     chosen = list[PartitionPlan]()
     size_bytes = 0
@@ -188,7 +194,7 @@ def within_bounds(
 def one_run(facts: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[tuple[Bin, ...], int]:
     """The bins of one run, and the number of files that are left for the next run.
 
-    A partition is never split. The first partition is always taken, whatever its size.
+    A partition is never split. The first partition is always rewritten, whatever its size.
     """
     chosen = within_bounds(facts, plans) or (in_order(facts, plans)[0],)
     files_left = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
@@ -202,6 +208,8 @@ def in_order(facts: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[Parti
     """
     if facts.policy.cold_hours:
         return sorted(plans, key=lambda plan: last_write_ms(plan.files, facts.write_history))
-    return sorted(
-        plans, key=lambda plan: (len(plan.bins) - plan.file_count) / max(1, plan.size_bytes)
-    )
+
+    def removed_per_byte(plan: PartitionPlan) -> float:
+        return (plan.file_count - len(plan.bins)) / max(1, plan.size_bytes)
+
+    return sorted(plans, key=lambda plan: -removed_per_byte(plan))

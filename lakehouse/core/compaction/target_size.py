@@ -1,7 +1,7 @@
 """Chooses the target size of compacted files, and reads earlier targets from the log.
 
-The target grows with the table, so that a large table has a hundred files or more. With this many
-files, a scan runs in parallel, and a change rewrites little.
+The target grows with the table, so that a large table has at least a hundred files. With this many
+files, a scan runs in parallel, and an UPDATE or DELETE rewrites a small part of the table.
 """
 
 import json
@@ -15,13 +15,14 @@ from lakehouse.core.delta.commits import Commit, Commits, written_in
 from lakehouse.core.delta.snapshot import DataFile
 
 # Spark counts opening a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`). With files of
-# 16 MiB, this is a fifth of a scan.
+# 16 MiB, opening them is a fifth of a scan.
 SMALLEST_TARGET = 16 * MIB
 # OPTIMIZE's own default (`DeltaSQLConf`, optimize.maxFileSize).
 LARGEST_TARGET = 1024 * MIB
-_FILES_PER_TABLE = 128
-# The demo's events, JSON lines of a dozen fields, are 6 to 12 times smaller as Parquet with Snappy.
-_TEXT_TIMES = 8
+_LEAST_FILES_PER_TABLE = 128
+# The ratio of landed bytes to Parquet bytes, assumed for a table without rows. The demo's events,
+# JSON lines of a dozen fields, are 6 to 12 times smaller as Parquet with Snappy.
+_LANDED_TO_PARQUET = 8
 _QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 
 
@@ -29,7 +30,7 @@ _QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 class WriteHistory:
     """Earlier compactions and writes, as far as the log shows them.
 
-    - `last_target`: the newest compaction's target, or `None`.
+    - `last_target`: the target of the newest compaction with a recorded target, or `None`.
     - `unchanged`: whether no row has changed since that compaction.
     - `targets`: the target under which each file was compacted.
     - `written_ms`: the time of the last commit that changed the rows of each file.
@@ -38,9 +39,9 @@ class WriteHistory:
     - `arranged`: the columns by which a commit ordered the rows of each file, and the commit's
       version.
     - `settled`: the columns by which all files that are older than the log are ordered; empty if
-      the log does not show this.
+      the log does not show such columns.
 
-    Mappings are by path. Columns have the spelling of `comparable_names`.
+    The keys of all mappings are paths. Columns have the spelling of `comparable_names`.
     """
 
     last_target: int | None = None
@@ -57,6 +58,8 @@ class WriteHistory:
 
 def write_history_of(history: Commits | None) -> WriteHistory:
     """The earlier compactions and writes of a table; empty for a table that does not exist yet."""
+    if history is None:
+        return WriteHistory()
     targets = dict[str, int]()
     written_ms = dict[str, int]()
     arranged = dict[str, tuple[tuple[str, ...], int]]()
@@ -65,7 +68,7 @@ def write_history_of(history: Commits | None) -> WriteHistory:
     unchanged = False
     versions = dict[str, int]()
     read_versions = dict[str, int]()
-    for commit in history.commits if history else ():
+    for commit in history.commits:
         versions.update(dict.fromkeys(commit.added_paths, commit.version))
         if commit.changed_data:
             written_ms.update(dict.fromkeys(commit.added_paths, commit.committed_ms))
@@ -73,15 +76,18 @@ def write_history_of(history: Commits | None) -> WriteHistory:
         figures = _plan_in(commit)
         read_version = int(figures.get("version", commit.version - 1))
         read_versions.update(dict.fromkeys(commit.added_paths, read_version))
-        if columns := _arranged_by(commit):
+        columns = _arranged_by(commit)
+        if columns:
             arranged.update(dict.fromkeys(commit.added_paths, (columns, commit.version)))
-            settled = (
-                columns if figures.get("files_left") == 0 else settled if settled == columns else ()
-            )
-        if isinstance(target := figures.get("target_file_bytes"), int) and target > 0:
+            if figures.get("files_left") == 0:
+                settled = columns
+            elif settled != columns:
+                settled = ()
+        target = figures.get("target_file_bytes")
+        if isinstance(target, int) and target > 0:
             targets.update(dict.fromkeys(commit.added_paths, target))
             last_target = target
-            unchanged = history is not None and history.data_changed_after(commit.version) is False
+            unchanged = history.data_changed_after(commit.version) is False
     return WriteHistory(
         last_target=last_target,
         unchanged=unchanged,
@@ -97,8 +103,8 @@ def write_history_of(history: Commits | None) -> WriteHistory:
 def choose_target(size_bytes: int, *, last: int | None) -> int:
     """The target for a table of this size, a power of two.
 
-    The `last` target is kept until the table's size is a third beyond a size at which the target
-    would change.
+    The `last` target is kept until the table's size is about a third beyond the size at which the
+    target would change.
 
     >>> [choose_target(gib * 1024**3, last=None) // 1024**2 for gib in (0, 3, 4, 16, 128, 4096)]
     [16, 16, 32, 128, 1024, 1024]
@@ -106,36 +112,38 @@ def choose_target(size_bytes: int, *, last: int | None) -> int:
     [16, 32]
     """
     if last is None:
-        return _fitting(size_bytes)
-    kept = 1 << (last.bit_length() - 1)
-    return min(max(kept, _fitting(size_bytes * 3 // 4)), _fitting(size_bytes * 4 // 3))
+        return _target_for(size_bytes)
+    last_power = 1 << (last.bit_length() - 1)
+    least = _target_for(size_bytes * 3 // 4)
+    most = _target_for(size_bytes * 4 // 3)
+    return min(max(last_power, least), most)
 
 
 def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHistory) -> int:
-    """The declared target, or the one for the table's size.
+    """The declared target, or the target for the table's size.
 
-    The last compaction's target is kept until a writer commits. The compaction shrank the table by
-    an unknown factor, so a new target could make the same files mergeable again.
+    Until a writer commits, the last compaction's target is kept. That compaction shrank the table
+    by an unknown factor, so a new target could make the same files mergeable again. A declared
+    target is only lowered to it if there are several `scan_cores`, for which a plan may halve it.
     """
-    settled = write_history.last_target if write_history.unchanged else None
+    kept_target = write_history.last_target if write_history.unchanged else None
     if not policy.target_file_bytes:
-        return settled or choose_target(size_bytes, last=write_history.last_target)
-    return (
-        min(policy.target_file_bytes, settled)
-        if settled and policy.scan_cores > 1
-        else policy.target_file_bytes
-    )
+        return kept_target or choose_target(size_bytes, last=write_history.last_target)
+    if kept_target and policy.scan_cores > 1:
+        return min(policy.target_file_bytes, kept_target)
+    return policy.target_file_bytes
 
 
-def _fitting(size_bytes: int) -> int:
+def _target_for(size_bytes: int) -> int:
+    """The largest power of two, within the limits, that gives at least 128 files."""
     target = SMALLEST_TARGET
-    while target < LARGEST_TARGET and size_bytes >= 2 * target * _FILES_PER_TABLE:
+    while target < LARGEST_TARGET and size_bytes >= 2 * target * _LEAST_FILES_PER_TABLE:
         target *= 2
     return target
 
 
 def _plan_in(commit: Commit) -> Mapping[str, Any]:
-    """The figures that one of our compactions wrote into its commit; empty for any other commit."""
+    """The plan that this program recorded in a compaction's commit; empty for other commits."""
     if not commit.user_metadata or "target_file_bytes" not in commit.user_metadata:
         return {}
     plan = written_in(commit).get("plan")
@@ -174,14 +182,13 @@ def count_outputs(
 ) -> int:
     """The number of files to write for a batch, so that each has about the target size.
 
-    The bytes per row are those of the table's file with the most rows.
+    The bytes per row are estimated from the file of the table with the most rows.
     """
     most_rows, size_bytes = max(
         ((file.row_count, file.size_bytes) for file in files if file.row_count), default=(0, 0)
     )
-    expected = (
-        min(landed_bytes, row_count * size_bytes // most_rows)
-        if most_rows
-        else landed_bytes // _TEXT_TIMES
-    )
-    return max(1, round(expected / target_bytes))
+    if most_rows:
+        expected_bytes = min(landed_bytes, row_count * size_bytes // most_rows)
+    else:
+        expected_bytes = landed_bytes // _LANDED_TO_PARQUET
+    return max(1, round(expected_bytes / target_bytes))

@@ -1,12 +1,13 @@
-"""Z-order and liquid clustering: which files are out of order, and when a rewrite pays off.
+"""Plans Z-order and liquid clustering: which files are out of order, and when a rewrite pays off.
 
-Both rewrite whole partitions. So a rewrite waits until enough is out of order: a quarter of a
-partition's bytes, or as many files as a plain compaction waits for, but at least two files. With a
-quarter, a byte is rewritten four times while its partition doubles, instead of with each batch.
+A rewrite also covers files that are in order. Therefore, it waits until enough files are out of
+order: at least two, which have a quarter of the partition's bytes or are as many as a plain
+compaction waits for. With a quarter, a byte is rewritten about four times while its partition
+doubles, instead of with each batch.
 
-The log shows the order, since a commit names the columns in its operationParameters. A file that is
-older than the log counts as ordered if a commit ordered rows by the same columns and left no files
-for a later run, and no later commit ordered rows by other columns.
+The log shows the order, because a commit names the columns in its operationParameters. A file that
+is older than the log counts as ordered if a commit ordered rows by the same columns and left no
+files for a later run, and no later commit ordered rows by other columns.
 
 Source: delta-io/delta v4.4.0, `OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy),
 `OptimizeTableCommand.scala` (validateZorderByColumns), `ZCube.scala`.
@@ -16,7 +17,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 from typing import NamedTuple
 
 from lakehouse.core.compaction.bins import (
@@ -41,43 +41,42 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 
-# DeltaSQLConf: `optimize.clustering.mergeStrategy.minCubeSize.threshold` and `.targetCubeSize`.
+# Delta's defaults. Source: DeltaSQLConf, `optimize.clustering.mergeStrategy.minCubeSize.threshold`
+# and `.targetCubeSize`.
 _FULL_CUBE_BYTES = 100 * 1024**3
 _BIN_BYTES = 150 * 1024**3
-# DataSkippingReader: `delta.dataSkippingNumIndexedCols`.
+# Delta's default of `delta.dataSkippingNumIndexedCols`. Source: DataSkippingReader.
 _INDEXED_COLUMNS = 32
 
 
-def plan_zordering(facts: PlanningFacts, wanted: ZOrder) -> Rewrite:
+def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
     """The partitions to order along the columns, or the reason for doing nothing.
 
     Raises:
-        Refused: Delta cannot order by a column: it is not in the table, is a partition column, or
-            has no statistics.
+        Refused: Delta cannot order by a column: it is not in the table, is a partition column, has
+            no statistics, or has a backtick in its name.
     """
-    _check_columns(facts.snapshot, wanted.columns)
-    columns = comparable_names(wanted.columns)
-    changed = [file for file in facts.snapshot.files if not _is_in_order(file, facts, columns)]
-    changed_paths = {file.path for file in changed}
+    _check_columns(facts.snapshot, layout.columns)
+    columns = comparable_names(layout.columns)
+    unordered = [file for file in facts.snapshot.files if not _is_in_order(file, facts, columns)]
+    unordered_paths = {file.path for file in unordered}
 
     def bins_of(files: Sequence[DataFile]) -> tuple[Bin, ...]:
-        moved = [file for file in files if file.path in changed_paths]
-        return (
-            pack(files, facts.snapshot.columns, up_to_bytes=_bytes(files), least_files=1)
-            if _pays_off(facts, moved, files)
-            else ()
-        )
+        unordered_here = [file for file in files if file.path in unordered_paths]
+        if not _pays_off(facts, unordered_here, files):
+            return ()
+        return pack(files, facts.snapshot.columns, up_to_bytes=_bytes(files), least_files=1)
 
-    plans, warm = partition_plans(facts, bins_of)
-    statement = ZOrdering(columns=wanted.columns, up_to_bytes=facts.policy.target_file_bytes)
+    plans, warm_count = partition_plans(facts, bins_of)
+    statement = ZOrdering(columns=layout.columns, up_to_bytes=facts.policy.target_file_bytes)
     while statement.up_to_bytes > 1 and not keeps_cores_busy(
         facts, plans, added=partial(files_added, statement)
     ):
         statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
-    numbers = _numbers(facts, wanted.columns, changed) | {"bound": "all "}
+    numbers = _numbers(facts, layout.columns, unordered) | {"bound": "all "}
     if not plans:
-        reason = Reason.ALL_WARM if warm else Reason.IN_ORDER
-        return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm})
+        reason = Reason.ALL_WARM if warm_count else Reason.IN_ORDER
+        return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm_count})
     bins, files_left = one_run(facts, plans)
     return Rewrite(
         statement=statement,
@@ -88,12 +87,12 @@ def plan_zordering(facts: PlanningFacts, wanted: ZOrder) -> Rewrite:
     )
 
 
-def plan_clustering(facts: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
+def plan_clustering(facts: PlanningFacts, layout: LiquidClustering) -> Rewrite:
     """The OPTIMIZE of a table with liquid clustering, or the reason for doing nothing.
 
-    The figures are exact, except for the files added, if two conditions hold: all files outside of
-    full cubes fit into one bin (150 GiB), and the log shows for every file whether it was
-    clustered. Otherwise they are upper bounds, and the sentence says so.
+    The figures, except for the files added, are exact if all files outside of full cubes fit into
+    one bin (150 GiB), and the log shows for every file whether it was clustered. Otherwise they are
+    upper bounds, and the sentence says so.
 
     Raises:
         Refused: the table has partitions, which cannot be clustered.
@@ -104,19 +103,18 @@ def plan_clustering(facts: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
             f"plan of {snapshot.table}: LiquidClustering cannot plan a table with partitions. "
             "Use ZOrder, or a table without partitions"
         )
-    statement = Clustering(columns=wanted.columns, up_to_bytes=facts.policy.target_file_bytes)
-    if comparable_names(snapshot.clustering_columns) != comparable_names(wanted.columns):
-        numbers = _numbers(facts, wanted.columns, []) | {
-            "declared": ", ".join(snapshot.clustering_columns) or "nothing"
-        }
+    statement = Clustering(columns=layout.columns, up_to_bytes=facts.policy.target_file_bytes)
+    if comparable_names(snapshot.clustering_columns) != comparable_names(layout.columns):
+        current_columns = ", ".join(snapshot.clustering_columns) or "nothing"
+        numbers = _numbers(facts, layout.columns, []) | {"declared": current_columns}
         return Rewrite(statement=statement, reason=Reason.NOT_CLUSTERED_YET, numbers=numbers)
-    by_cube = _by_cube(facts)
-    loose = by_cube.loose
-    candidates = [*loose, *by_cube.in_open_cubes]
-    exact = not by_cube.has_unknown and _bytes(candidates) <= _BIN_BYTES
-    numbers = _numbers(facts, wanted.columns, loose) | {"bound": "" if exact else "at most "}
+    cubes = _files_by_cube(facts)
+    candidates = [*cubes.loose, *cubes.in_open_cubes]
+    is_exact = not cubes.has_unknown and _bytes(candidates) <= _BIN_BYTES
+    bound = "" if is_exact else "at most "
+    numbers = _numbers(facts, layout.columns, cubes.loose) | {"bound": bound}
     plan = PartitionPlan(files=snapshot.files, bins=(Bin(partition=(), files=tuple(candidates)),))
-    if not _pays_off(facts, loose, candidates):
+    if not _pays_off(facts, cubes.loose, candidates):
         return Rewrite(statement=statement, reason=Reason.IN_ORDER, numbers=numbers)
     if is_warm(facts, plan):
         return Rewrite(statement=statement, reason=Reason.ALL_WARM, numbers={**numbers, "warm": 1})
@@ -124,7 +122,7 @@ def plan_clustering(facts: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
 
 
 def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
-    """Refuses columns by which Delta cannot order; the message names the possible ones."""
+    """Refuses columns by which Delta cannot order. The message names the possible columns."""
     names = {column.name.lower(): column for column in snapshot.columns}
     partitions = {name.lower() for name in snapshot.partition_columns}
     indexed = {name.lower() for name in _columns_with_statistics(snapshot)}
@@ -157,46 +155,50 @@ def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
     Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, getIndexedColumns.
     """
     data = [column for column in snapshot.columns if column.name not in snapshot.partition_columns]
-    if chosen := snapshot.properties.get("delta.dataSkippingStatsColumns"):
-        named = {name.strip().strip("`").lower() for name in chosen.split(",")}
+    listed = snapshot.properties.get("delta.dataSkippingStatsColumns")
+    if listed:
+        named = {name.strip().strip("`").lower() for name in listed.split(",")}
         return [column.name for column in data if column.name.lower() in named]
     limit = int(snapshot.properties.get("delta.dataSkippingNumIndexedCols", _INDEXED_COLUMNS))
-    counts = [
-        max(1, each.type.count(":") - each.type.count(":struct<"))
-        if each.type.startswith("struct<")
-        else 1
-        for each in data
-    ]
-    leaves_before = accumulate(counts, initial=0)
-    return [
-        column.name
-        for column, before in zip(data, leaves_before, strict=False)
-        if limit < 0 or before < limit
-    ]
+    indexed = list[str]()
+    leaf_count = 0
+    for column in data:
+        if limit < 0 or leaf_count < limit:
+            indexed.append(column.name)
+        leaf_count += _leaf_count(column.type)
+    return indexed
 
 
-def _pays_off(facts: PlanningFacts, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
-    """Whether enough bytes or files are out of order, and at least two files."""
-    enough = len(changed) >= facts.policy.min_small_files or 4 * _bytes(changed) >= _bytes(among)
-    return enough and len(changed) >= 2
+def _leaf_count(type_: str) -> int:
+    """The number of fields of a STRUCT that are not structs themselves; 1 for any other type."""
+    if not type_.startswith("struct<"):
+        return 1
+    return max(1, type_.count(":") - type_.count(":struct<"))
+
+
+def _pays_off(
+    facts: PlanningFacts, unordered: Sequence[DataFile], files: Sequence[DataFile]
+) -> bool:
+    """Whether enough of the files are out of order, by number or by bytes, and at least two."""
+    are_many = len(unordered) >= facts.policy.min_small_files
+    are_large = 4 * _bytes(unordered) >= _bytes(files)
+    return len(unordered) >= 2 and (are_many or are_large)
 
 
 def _is_in_order(file: DataFile, facts: PlanningFacts, columns: tuple[str, ...]) -> bool:
     if file.deletion_vector is not None:
         return False
-    if (arranged := facts.write_history.arranged.get(file.path)) is not None:
+    arranged = facts.write_history.arranged.get(file.path)
+    if arranged is not None:
         return arranged[0] == columns
-    return (
-        not file.compacted
-        and file.path not in facts.write_history.written_ms
-        and facts.write_history.settled == columns
-    )
+    is_older_than_log = not file.compacted and file.path not in facts.write_history.written_ms
+    return is_older_than_log and facts.write_history.settled == columns
 
 
-class _ByCube(NamedTuple):
-    """Files in no cube, and files in cubes that are not full.
+class _FilesByCube(NamedTuple):
+    """Files in no cube (`loose`), and files in cubes that are not full.
 
-    `has_unknown`: a file in `loose` is older than the log, so it may be in a cube.
+    `has_unknown`: whether a loose file is older than the log, so that it may be in a cube.
     """
 
     loose: list[DataFile]
@@ -204,11 +206,11 @@ class _ByCube(NamedTuple):
     has_unknown: bool
 
 
-def _by_cube(facts: PlanningFacts) -> _ByCube:
+def _files_by_cube(facts: PlanningFacts) -> _FilesByCube:
     """The files that clustering may rewrite.
 
     A file with a deletion vector remains in its cube. Cubes that are ordered by other columns are
-    not rewritten. Neither is a single cube, if there are no loose files.
+    not rewritten. A single cube that is not full is not rewritten if there are no loose files.
     """
     columns = comparable_names(facts.snapshot.clustering_columns)
     loose = list[DataFile]()
@@ -227,17 +229,17 @@ def _by_cube(facts: PlanningFacts) -> _ByCube:
         sizes[cube] += file.size_bytes
     open_cubes = [(cube, file) for cube, file in cubed if sizes[cube] < _FULL_CUBE_BYTES]
     if not loose and len({cube for cube, _ in open_cubes}) < 2:
-        return _ByCube([], [], has_unknown)
-    return _ByCube(loose, [file for _, file in open_cubes], has_unknown)
+        return _FilesByCube([], [], has_unknown)
+    return _FilesByCube(loose, [file for _, file in open_cubes], has_unknown)
 
 
 def _numbers(
-    facts: PlanningFacts, columns: Sequence[str], changed: Sequence[DataFile]
+    facts: PlanningFacts, columns: Sequence[str], unordered: Sequence[DataFile]
 ) -> dict[str, object]:
     return {
         "columns": ", ".join(columns),
-        "changed": len(changed),
-        "changed_bytes": _bytes(changed),
+        "changed": len(unordered),
+        "changed_bytes": _bytes(unordered),
         "threshold": facts.policy.min_small_files,
     }
 

@@ -53,10 +53,10 @@ def select_rows(
     """The rows of a bill whose ResourceId names the resource, such as a bucket.
 
     Raises:
-        Refused: no row names the resource, a column of FOCUS is missing, or currencies are mixed.
+        Refused: no row names the resource, a required column is missing, or currencies are mixed.
     """
-    of_resource = re.compile(rf"(?:^|[:/]){re.escape(resource)}(?:$|/)")
-    rows = [row for row in bill if of_resource.search(str(row.get("ResourceId") or ""))]
+    resource_name = re.compile(rf"(?:^|[:/]){re.escape(resource)}(?:$|/)")
+    rows = [row for row in bill if resource_name.search(str(row.get("ResourceId") or ""))]
     if not rows:
         raise Refused(
             f"{name}: no row has a ResourceId that names {resource!r}. Use a FOCUS export with"
@@ -75,17 +75,17 @@ def select_rows(
 
 
 def allocated_rows(
-    rows: Iterable[Mapping[str, Any]], stored: Sequence[Charge], *, bill: str
+    rows: Iterable[Mapping[str, Any]], charges: Sequence[Charge], *, bill: str
 ) -> list[dict[str, Any]]:
     """The rows of a bill, each split by the bytes stored in its period.
 
-    `stored` are the charges of the ledger. Only storage charges count.
+    `charges` are the charges of the ledger. Only the storage charges are used.
 
     Raises:
-        Refused: no inventory is known for the period of a row.
+        Refused: no bytes are known for the period of a row, or for a day before it.
     """
     by_day = dict[date, list[Charge]]()
-    for each in stored:
+    for each in charges:
         if each.kind == "storage":
             by_day.setdefault(each.day, []).append(each)
     return [part for row in rows for part in _split_row(row, by_day, bill)]
@@ -97,7 +97,10 @@ def _split_row(
     known = {name: _typed(name, row[name]) for name in FOCUS_COLUMNS if name in row}
     start = known["ChargePeriodStart"]
     end = known["ChargePeriodEnd"]
-    weights = _weights(row, [each for day in _days(by_day, start, end) for each in by_day[day]])
+    stored = list[Charge]()
+    for day in _known_days(by_day, start, end):
+        stored += by_day[day]
+    weights = _weights(row, stored)
     if not weights:
         raise Refused(
             f"{bill}: costs/chargeback has no stored bytes for {start:%Y-%m-%d}. Run the"
@@ -147,19 +150,19 @@ def _weights(
 ) -> dict[tuple[str, str, str, str], int]:
     """Bytes by table, owner, part and class. If the billed class has bytes, only these count."""
     billed_class = _billed_class(row)
-    of_class = [each for each in stored if each.storage_class == billed_class]
+    billed = [each for each in stored if each.storage_class == billed_class]
     weights = dict[tuple[str, str, str, str], int]()
-    for each in of_class or stored:
+    for each in billed or stored:
         key = (each.table, each.owner, each.part, each.storage_class)
         weights[key] = weights.get(key, 0) + (each.size_bytes or 0)
     return {key: size_bytes for key, size_bytes in weights.items() if size_bytes > 0}
 
 
-def _days(by_day: Mapping[date, object], start: datetime, end: datetime) -> list[date]:
+def _known_days(by_day: Mapping[date, object], start: datetime, end: datetime) -> list[date]:
     """The days in a period that have charges, or else the latest such day before the period."""
     days = [day for day in by_day if start.date() <= day and _begins_before(day, end)]
-    before = sorted(day for day in by_day if day < start.date())
-    return sorted(days) or before[-1:]
+    earlier_days = sorted(day for day in by_day if day < start.date())
+    return sorted(days) or earlier_days[-1:]
 
 
 def _begins_before(day: date, end: datetime) -> bool:
@@ -167,13 +170,15 @@ def _begins_before(day: date, end: datetime) -> bool:
 
 
 def _billed_class(row: Mapping[str, Any]) -> str:
-    """The storage class that a row bills; an empty text for requests and transfers."""
+    """The storage class that a row bills; an empty string for requests and transfers."""
     text = " ".join(str(row.get(name) or "") for name in ("x_UsageType", "SkuMeter", "SkuId"))
     usage = _STORAGE.search(text)
     if usage is None:
         return ""
-    known = (name for part, name in _USAGE_CLASSES.items() if usage[0].startswith(part))
-    return next(known, "STANDARD")
+    for usage_type, storage_class in _USAGE_CLASSES.items():
+        if usage[0].startswith(usage_type):
+            return storage_class
+    return "STANDARD"
 
 
 def _typed(column: str, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The columns of `costs/chargeback`: all of FOCUS 1.3's Cost and Usage, and custom ones.
+"""The columns of `costs/chargeback`: all columns of FOCUS 1.3, Cost and Usage, and custom columns.
 
 Source: FinOps Open Cost and Usage Specification 1.3, "Cost and Usage". Custom columns come last and
 begin with `x_`, as the specification's section "Column Handling" requires.
@@ -101,9 +101,9 @@ def _focus_columns() -> dict[str, FocusType]:
 FOCUS_COLUMNS: Mapping[str, FocusType] = _focus_columns()
 # Name -> type as Spark spells it.
 # - x_mode: estimated (from prices) or allocated (from a bill).
-# - x_part: the part of an inventory, or the kind of an operation.
+# - x_part: see `Charge.part`.
 # - x_report: the inventory or the bill from which the row was computed.
-# - x_is_closed: the row was written after its day had ended. Such rows are never rewritten.
+# - x_is_closed: true if the row was written after the end of its day. It is never rewritten then.
 CUSTOM_COLUMNS: Mapping[str, str] = {
     "x_mode": "STRING",
     "x_day": "DATE",
@@ -128,7 +128,7 @@ COLUMNS: Mapping[str, str] = {
     **CUSTOM_COLUMNS,
 }
 
-# Kind -> service category, subcategory and name, in AWS's spelling if AWS has the service.
+# Kind -> service category, subcategory and name. The names of AWS services are spelled as in bills.
 _SERVICES: Mapping[ChargeKind, tuple[str, str, str]] = {
     "storage": ("Storage", "Object Storage", "Amazon Simple Storage Service"),
     "requests": ("Storage", "Object Storage", "Amazon Simple Storage Service"),
@@ -153,7 +153,7 @@ _SAME_IN_ALL_ROWS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeAccount:
-    """Values that all rows of a lake share: its address, and the region and month of the prices."""
+    """The lake's address, and the region and month of its prices: the same in all of its rows."""
 
     address: str
     region: str
@@ -235,12 +235,12 @@ def midnight(day: date) -> datetime:
 
 
 def next_month(month: datetime) -> datetime:
-    """The start of the month after the one that begins at `month`."""
+    """The start of the next month; `month` is the start of a month."""
     return (month + timedelta(days=31)).replace(day=1)
 
 
 def _description(charge: Charge) -> str:
-    what = f"{charge.kind} of {charge.table or 'objects outside all tables'}: {charge.part}"
-    of_class = f", {charge.storage_class}" if charge.storage_class else ""
+    subject = charge.table or "objects outside all tables"
+    storage_class = f", {charge.storage_class}" if charge.storage_class else ""
     correction = ", corrected by a later inventory" if charge.is_correction else ""
-    return f"{what}{of_class}{correction}"
+    return f"{charge.kind} of {subject}: {charge.part}{storage_class}{correction}"

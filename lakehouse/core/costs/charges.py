@@ -1,10 +1,10 @@
-"""The charges of a lake by day, for stored bytes and operations, at the price book's prices.
+"""The charges of a lake by day, for stored bytes and operations.
 
 Sums are exact decimals and are rounded only for display.
 
 - Storage: the GB-months of one day (bytes / 2^30 / days of the month), times the price of the
-  class. The amount that a colder class bills per object is a separate charge. Minimum storage days
-  are not charged.
+  class. Bytes that a colder class bills per object are a separate charge. Minimum storage days are
+  not charged.
 - Operations: the measured vCPU-seconds and the counted requests. Unknown work is not charged.
 """
 
@@ -22,6 +22,7 @@ from lakehouse.core.inventory.objects import RECLAIMABLE, Part
 
 OUTSIDE = "outside"
 MULTIPART = "multipart"
+# The parts of storage that the newest version of a table does not need.
 _DEAD = frozenset(
     part.name.lower() for part in (*RECLAIMABLE, Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT)
 ) | {MULTIPART}
@@ -33,11 +34,12 @@ ChargeKind = Literal["storage", "compute", "requests"]
 class Charge:
     """A priced quantity of one day. `table` is empty for bytes that belong to no table.
 
-    - `part`: the part of the inventory, or the kind of the operation.
+    - `part`: for storage, the role of the objects, for example `live`, `outside` or `multipart`.
+      For operations, the kind of the operation.
     - `sku`: the priced item, for example `storage/STANDARD`.
     - `size_bytes`: the stored bytes; `None` if the charge is not for storage.
-    - `report`: the inventory that shows the quantity; empty if no inventory does.
-    - `is_correction`: the charge corrects one of a closed day, and may be negative.
+    - `report`: the inventory that shows the quantity; empty if no inventory shows it.
+    - `is_correction`: whether the charge corrects the sum of a closed day. It may be negative.
     """
 
     day: date
@@ -56,7 +58,7 @@ class Charge:
 
     @property
     def layer(self) -> str:
-        """The table's layer, or an empty text."""
+        """The table's layer, or an empty string."""
         return self.table.partition("/")[0]
 
     @property
@@ -66,7 +68,7 @@ class Charge:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the charge is for stored bytes, not for bytes that S3 bills in addition."""
+        """Whether the charge is for the stored bytes, and not for a minimum size or an overhead."""
         return self.sku == f"storage/{self.storage_class}"
 
     @property
@@ -84,51 +86,61 @@ class CostSum:
 
 
 def of_report(charges: Iterable[Charge]) -> list[Charge]:
-    """The charges with an inventory report: for stored bytes, and for the inventory itself."""
+    """The charges of an inventory report: for stored bytes, and for the inventory itself."""
     return [each for each in charges if each.report]
 
 
 def operation_charges(
     operations: Iterable[UpkeepOperation], tables: Mapping[str, Table], book: PriceBook
 ) -> list[Charge]:
-    """The charges for operations: one for each day of their end, table, kind and price."""
+    """The charges for operations, summed by the day of their end, table, kind and priced item."""
     charges = dict[tuple[object, ...], Charge]()
     for each in operations:
         for charge in _charges_of(each, tables[each.table], book):
             key = (charge.day, charge.table, charge.part, charge.sku)
-            before = charges.get(key)
-            quantity = charge.quantity + (before.quantity if before else 0)
+            previous = charges.get(key)
+            quantity = charge.quantity + (previous.quantity if previous else 0)
             charges[key] = replace(charge, quantity=quantity)
     return [charge for charge in charges.values() if charge.quantity]
 
 
-def corrections(written: Sequence[Charge], now: Sequence[Charge]) -> list[Charge]:
-    """The charges to add to a closed day, so that the sum of its charges equals that of `now`.
+def corrections(recorded: Sequence[Charge], correct: Sequence[Charge]) -> list[Charge]:
+    """The charges to add to a closed day, so that its sums equal those of the `correct` charges.
 
-    `written` are the charges of the day so far, including earlier corrections.
+    `recorded` are the charges of the day so far, including earlier corrections.
     """
-    before = _sums(written)
-    after = _sums(now)
+    recorded_sums = _sums(recorded)
+    correct_sums = _sums(correct)
     differences = list[Charge]()
-    for key in sorted(before.keys() | after.keys()):
-        old = before.get(key)
-        new = after.get(key)
+    for key in sorted(recorded_sums.keys() | correct_sums.keys()):
+        old = recorded_sums.get(key)
+        new = correct_sums.get(key)
         model = new or old
         assert model is not None
-        quantity = (new.quantity if new else Decimal(0)) - (old.quantity if old else Decimal(0))
-        size = ((new.size_bytes or 0) if new else 0) - ((old.size_bytes or 0) if old else 0)
-        if quantity or size:
-            report = now[0].report if now else model.report
-            differences.append(
-                replace(
-                    model, quantity=quantity, size_bytes=size, report=report, is_correction=True
-                )
+        quantity = _quantity(new) - _quantity(old)
+        size_bytes = _size_bytes(new) - _size_bytes(old)
+        if quantity or size_bytes:
+            correction = replace(
+                model,
+                quantity=quantity,
+                size_bytes=size_bytes,
+                report=correct[0].report if correct else model.report,
+                is_correction=True,
             )
+            differences.append(correction)
     return differences
 
 
+def _quantity(charge: Charge | None) -> Decimal:
+    return charge.quantity if charge else Decimal(0)
+
+
+def _size_bytes(charge: Charge | None) -> int:
+    return (charge.size_bytes or 0) if charge else 0
+
+
 def carried(charges: Sequence[Charge], day: date) -> list[Charge]:
-    """The storage charges of `day`, with the stored bytes in the `charges` of an earlier day."""
+    """The storage charges of `day`, if it stores the same bytes as the day of the `charges`."""
     sums = [each for each in _sums(charges).values() if (each.size_bytes or 0) > 0]
     return [
         replace(
@@ -144,7 +156,7 @@ def carried(charges: Sequence[Charge], day: date) -> list[Charge]:
 def sum_by(charges: Iterable[Charge], by: str) -> list[CostSum]:
     """The sums by `table`, `layer`, `owner` or `kind`, the largest first.
 
-    A kind is a part of storage, or a kind of operation.
+    With `kind`, the sums are by the kind and the part of the charges.
     """
     sums = dict[str, Decimal]()
     for charge in charges:
@@ -198,20 +210,19 @@ def _charges_of(operation: UpkeepOperation, table: Table, book: PriceBook) -> It
 
 
 def _sums(charges: Iterable[Charge]) -> dict[tuple[str, ...], Charge]:
-    """One charge per table, part and price, with the summed quantity."""
+    """One charge per table, owner, part, priced item and price, with the summed quantity."""
     sums = dict[tuple[str, ...], Charge]()
     for each in charges:
         key = (each.table, each.owner, each.part, each.sku, str(each.unit_price.normalize()))
-        before = sums.get(key)
-        sums[key] = (
-            each
-            if before is None
-            else replace(
-                before,
-                quantity=before.quantity + each.quantity,
-                size_bytes=(before.size_bytes or 0) + (each.size_bytes or 0),
-                report=max(before.report, each.report),
-            )
+        previous = sums.get(key)
+        if previous is None:
+            sums[key] = each
+            continue
+        sums[key] = replace(
+            previous,
+            quantity=previous.quantity + each.quantity,
+            size_bytes=_size_bytes(previous) + _size_bytes(each),
+            report=max(previous.report, each.report),
         )
     return sums
 

@@ -10,18 +10,19 @@ from lakehouse.core.text import count_of
 
 # A Parquet reader requests the footer, then the columns: at least two GETs per file.
 _REQUESTS_PER_OPENING = 2
-# The requests of one compaction on S3 are assumed, not measured. Each file read takes a HEAD, a GET
-# of the footer, and GETs of up to 8 MiB for the columns. Comparing the rows repeats all of these.
-# Each file written takes one PUT, or one per 64 MiB and two more. The commit takes a few requests.
+# The requests of one compaction on S3 are assumed, not measured. Reading a file takes a HEAD, a GET
+# of the footer, and GETs of up to 8 MiB for the columns. Comparing the rows reads all files again.
+# Writing a file takes one PUT or, if it is large, one PUT per 64 MiB and two more requests. The
+# commit takes a few requests.
 _GETS_PER_FILE = 3
 _BYTES_PER_GET = 8 * 1024 * 1024
 _BYTES_PER_PUT = 64 * 1024 * 1024
 _GETS_PER_COMMIT = 4
 _PUTS_PER_COMMIT = 3
-# Comparing every row takes this share of the time of the rewrite (docs/internals/decisions/0008:
-# 200 files of 20,000 rows).
+# Comparing every row takes this share of the rewrite's time. Source: docs/internals/decisions/0008,
+# measured on 200 files of 20,000 rows.
 _COMPARISON_SHARE = 0.3
-# The number of decimal digits that are recorded of each figure.
+# The number of decimal places to which each figure is rounded in JSON.
 _DIGITS = {
     "seconds": 3,
     "vcpu_hours": 9,
@@ -36,7 +37,7 @@ _DIGITS = {
 class Estimate:
     """The predicted cost of a compaction up to its commit, and of comparing every row afterwards.
 
-    The comparison's cost is predicted whether or not every row will be compared.
+    `comparison_seconds` and `comparison_usd` are predicted even if rows will not be compared.
     """
 
     seconds: float
@@ -79,7 +80,7 @@ def estimate(
 ) -> Estimate:
     """The cost of `work`, which is zero if no files are removed.
 
-    Requests are counted only if `on_s3`. Requests for comparing every row are included only if
+    Requests are counted only if `on_s3`. They include the requests for comparing every row only if
     `compared`.
     """
     has_work = work.files_removed > 0
@@ -116,12 +117,14 @@ def run_price(
     prices: Prices, *, seconds: float, get_requests: int = 0, put_requests: int = 0
 ) -> float:
     """The price of this many seconds and requests, in USD."""
-    requests = get_requests * prices.usd_per_1000_gets + put_requests * prices.usd_per_1000_puts
-    return seconds * prices.vcpus / 3600 * prices.usd_per_vcpu_hour + requests / 1000
+    usd_times_1000 = (
+        get_requests * prices.usd_per_1000_gets + put_requests * prices.usd_per_1000_puts
+    )
+    return seconds * prices.vcpus / 3600 * prices.usd_per_vcpu_hour + usd_times_1000 / 1000
 
 
 def usd_per_opening(prices: Prices, *, on_s3: bool) -> float:
-    """The USD for opening one file: the price of the time and, on S3, of the requests."""
+    """The price of opening one file in USD: for the time and, on S3, for the requests."""
     get_requests = _REQUESTS_PER_OPENING if on_s3 else 0
     return run_price(prices, seconds=SECONDS_PER_OPENING, get_requests=get_requests)
 

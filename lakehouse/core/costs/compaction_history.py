@@ -12,22 +12,24 @@ from lakehouse.core.delta.commits import Commits, LoggedCompaction, is_news
 from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry
 from lakehouse.core.text import count_of, size_text
 
-# Means cover only the newest runs, so that an old cold start no longer counts.
+# Mean errors cover this many of the newest runs, so that an old cold start no longer counts.
 _MEAN_OF = 10
 
 
 # Prediction errors as shares of the actual figures; `None` if not predicted or not measured.
-# "files" counts removed and added files. "bytes" counts only added bytes, since removed bytes are
-# known in advance. "seconds" is the time up to the commit.
+# - files: the files removed and added.
+# - bytes: the bytes added. The bytes removed are known in advance.
+# - seconds: the time up to the commit.
 PredictionErrors = Mapping[str, float | None]
 NO_ERRORS: PredictionErrors = dict.fromkeys(("files", "bytes", "seconds"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One compaction, with its prediction errors and price, and the mean errors of ten runs.
+    """One compaction, with its prediction errors and price.
 
-    The ten runs are this one and those before it. `None` means unknown.
+    `mean_errors` are the means over this compaction and up to nine compactions before it. `None`
+    means unknown.
     """
 
     compaction: LoggedCompaction
@@ -65,27 +67,26 @@ class Account:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The account as two or three sentences."""
-        means = self.mean_errors
-        runs = min(len(self.entries), _MEAN_OF)
-        off = (
-            f"files {_share(means['files'])}, bytes added {_share(means['bytes'])}, "
-            f"seconds {_share(means['seconds'])}"
-        )
-        errors = (
-            f"{count_of(len(self.entries), 'compaction')}; mean error of the newest {runs}: {off}"
-        )
-        rewritten = (
-            f"{size_text(self.bytes_rewritten)} rewritten for "
+        ratio = "unknown" if self.write_amplification is None else f"{self.write_amplification:.2f}"
+        amplification = (
+            f"write amplification {ratio}: {size_text(self.bytes_rewritten)} rewritten for "
             f"{size_text(self.bytes_ingested)} ingested"
         )
-        ratio = "unknown" if self.write_amplification is None else f"{self.write_amplification:.2f}"
-        amplification = f"write amplification {ratio}: {rewritten}"
         limit = "; older runs are no longer recorded" if self.wasted_runs >= FAILURES_KEPT else ""
         wasted = (
             f"wasted: {count_of(self.wasted_runs, 'run')}, {self.wasted_seconds:.1f} s, "
             f"{size_text(self.wasted_bytes)}{limit}"
         )
-        return (errors, amplification, wasted) if self.entries else (amplification, wasted)
+        if not self.entries:
+            return (amplification, wasted)
+        means = self.mean_errors
+        run_count = min(len(self.entries), _MEAN_OF)
+        errors = (
+            f"{count_of(len(self.entries), 'compaction')}; mean error of the newest {run_count}: "
+            f"files {_share(means['files'])}, bytes added {_share(means['bytes'])}, "
+            f"seconds {_share(means['seconds'])}"
+        )
+        return (errors, amplification, wasted)
 
     def as_json(self) -> dict[str, Any]:
         """The documented shape, for `lakehouse history --json`."""
@@ -113,25 +114,27 @@ def account_for(
 
     Requests cost money only if `on_s3`.
     """
-    entries: list[Entry] = []
+    all_errors = list[PredictionErrors]()
+    entries = list[Entry]()
     for compaction in history.compactions():
         errors = _errors(compaction)
-        latest = [*(entry.errors for entry in entries[1 - _MEAN_OF :]), errors]
-        usd = _usd(compaction, prices, on_s3=on_s3)
+        all_errors.append(errors)
         entries.append(
-            Entry(compaction=compaction, errors=errors, mean_errors=_means(latest), usd=usd)
+            Entry(
+                compaction=compaction,
+                errors=errors,
+                mean_errors=_means(all_errors[-_MEAN_OF:]),
+                usd=_usd(compaction, prices, on_s3=on_s3),
+            )
         )
+    # A commit that only adds existing files again (a backfill of row ids) rewrites nothing.
+    rewrites = [each for each in history.commits if not each.changed_data and each.removed_paths]
     return Account(
         table=history.table,
         first_version=history.commits[0].version if history.commits else 0,
         entries=tuple(entries),
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if is_news(commit)),
-        # A commit that only adds existing files again (a backfill of row ids) rewrites nothing.
-        bytes_rewritten=sum(
-            commit.added_bytes
-            for commit in history.commits
-            if not commit.changed_data and commit.removed_paths
-        ),
+        bytes_rewritten=sum(commit.added_bytes for commit in rewrites),
         wasted_runs=len(wasted),
         wasted_seconds=sum(each.seconds for each in wasted),
         wasted_bytes=sum(each.bytes_rewritten for each in wasted),
@@ -146,9 +149,11 @@ def errors_as_json(errors: PredictionErrors) -> dict[str, float | None]:
 def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     if run.seconds is None:
         return None
+    if not on_s3:
+        return run_price(prices, seconds=run.seconds)
     sizes = (run.files_removed, run.files_added, run.bytes_removed, run.bytes_added)
     compared = run.predicted is None or run.predicted.verify == "content"
-    gets, puts = requests(*sizes, compared=compared) if on_s3 else (0, 0)
+    gets, puts = requests(*sizes, compared=compared)
     return run_price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
 
 
@@ -156,21 +161,22 @@ def _errors(run: LoggedCompaction) -> PredictionErrors:
     predicted = run.predicted
     if predicted is None:
         return NO_ERRORS
-    files_off = abs(predicted.files_removed - run.files_removed) + abs(
-        predicted.files_added - run.files_added
-    )
+    removed_error = abs(predicted.files_removed - run.files_removed)
+    added_error = abs(predicted.files_added - run.files_added)
     return {
-        "files": share_off(files_off, run.files_removed + run.files_added),
+        "files": share_off(removed_error + added_error, run.files_removed + run.files_added),
         "bytes": Figure("bytes", predicted.bytes_added, run.bytes_added).error,
         "seconds": Figure("seconds", predicted.seconds, run.seconds).error,
     }
 
 
 def _means(errors: Sequence[PredictionErrors]) -> PredictionErrors:
-    known = {
-        name: [share for each in errors if (share := each[name]) is not None] for name in NO_ERRORS
-    }
-    return {name: fmean(shares) if shares else None for name, shares in known.items()}
+    means = dict[str, float | None]()
+    for name in NO_ERRORS:
+        shares = [each[name] for each in errors]
+        known = [share for share in shares if share is not None]
+        means[name] = fmean(known) if known else None
+    return means
 
 
 def _share(share: float | None) -> str:

@@ -1,20 +1,22 @@
 """Predicts compactions by rates of seconds and bytes, fitted to the compactions in a table's log.
 
-The seconds of a compaction are `fixed + per file added + per file removed + per byte removed`. Each
-added file is a separate Spark job. Seconds per byte differ between tables: values are decoded and
-encoded one by one, and a megabyte may hold a few thousand or a few million values.
+The seconds of a compaction are a fixed time, plus a time per file added, per file removed and per
+byte removed. Each added file is a separate Spark job. Seconds per byte differ between tables:
+values are decoded and encoded one by one, and a megabyte may hold a few thousand or a few million
+values.
 
-The fit has two steps. One run already helps, and after ten runs the defaults hardly matter:
+The fit has two steps. A single run improves the prediction, and after ten runs the defaults hardly
+matter:
 
-1. The speed of this machine relative to the defaults is one factor: the median over all runs. With
+1. One factor is the speed of this machine relative to the defaults: the median over all runs. With
    few runs, the factor is applied only in part.
 2. From the third run on, each of the four rates is fitted by least squares of the relative error.
    No rate is below zero, and a small weight pulls each rate towards its default times the factor.
    Outliers (a cold start, a busy machine) lose weight in each round, and older runs weigh less.
 
-For the bytes added, the fixed size of each file saved (footer, pages, column statistics) is
-subtracted from the bytes removed, and the rest is multiplied by the share that earlier compactions
-of this table wrote.
+For the bytes added, the fixed size (footer, pages, column statistics) of each file that disappears
+is subtracted from the bytes removed. The rest is multiplied by the share of it that earlier
+compactions of this table wrote.
 """
 
 from collections.abc import Sequence
@@ -36,8 +38,8 @@ SECONDS_PER_VALUE = 70e-9
 # 1 to 14 columns that Spark and deltalake wrote: each merged file saved 430 to 4,600 bytes.
 _BYTES_PER_FILE = 100
 _BYTES_PER_COLUMN = 325
-# The first statement of a server loads and compiles Delta's classes. Measured on two cores: 3 to
-# 8 s instead of 1 s.
+# The additional time of a server's first statement, which loads and compiles Delta's classes.
+# Measured on two cores: 3 to 8 s instead of 1 s.
 COLD_START_SECONDS = 4.0
 # The number of files that are sampled to estimate the values per byte.
 _SAMPLED_FILES = 1_000
@@ -47,9 +49,10 @@ _SAMPLED_FILES = 1_000
 _HALF_LIFE_RUNS = 4
 _MOST_RUNS = 40
 _LEAST_RUNS = 3
-# The defaults count as `_PULL` runs. Errors above `_FORGIVEN` times the usual error lose weight.
+# The defaults count as `_PULL` runs. Runs with more than `_TOLERANCE` times the usual error lose
+# weight.
 _PULL = 0.05
-_FORGIVEN = 1.5
+_TOLERANCE = 1.5
 _ROUNDS = 6
 _SWEEPS = 60
 
@@ -69,7 +72,7 @@ class MergeWork:
     @property
     def features(self) -> Sequence[float]:
         """The factors of the four rates, in the order of `_rates_of`."""
-        return (1.0, *map(float, (self.files_added, self.files_removed, self.bytes_removed)))
+        return (1.0, float(self.files_added), float(self.files_removed), float(self.bytes_removed))
 
     def merged_bytes(self, bytes_per_file: float) -> float:
         """The bytes added, if each file that disappears saves `bytes_per_file`.
@@ -87,15 +90,15 @@ class MergeWork:
 class Rates:
     """Rates that predict the seconds of a compaction, and the bytes that it adds.
 
-    - `seconds_per_file`: for each file removed.
+    - `seconds_per_file`: the seconds per file removed.
     - `bytes_per_file`: the fixed size of a file, whatever its content.
     - `written_share`: the share of `merged_bytes` that is written.
-    - `cold_start_seconds`: added if this server has not compacted before.
+    - `cold_start_seconds`: the additional seconds if this server has not compacted before.
     - `spread_share`: the expected median absolute error of the next prediction, as a share of the
       actual seconds; `None` if nothing has been measured yet.
 
-    The defaults are for a table without row counts: planning and commit, a job per file added, an
-    open and a footer per file removed, and reading, decoding, encoding and writing each byte.
+    The defaults, for a table without row counts, cover planning and the commit, a job per file
+    added, opening a file and reading its footer per file removed, and rewriting each byte.
     """
 
     seconds_fixed: float = 0.4
@@ -140,16 +143,14 @@ def fit_rates(
     if not timed:
         return defaults
     seconds = [run.seconds or 0.0 for run in timed]
-    work, weights = [_work_of(run) for run in timed], _weights(len(timed))
+    work = [_work_of(run) for run in timed]
+    weights = _weights(len(timed))
     expected = map(defaults.warm_seconds, work)
     ratios = [log(actual / warm) for actual, warm in zip(seconds, expected, strict=True)]
     factor = exp(_weighted_median(ratios, weights) * len(timed) / (len(timed) + 2))
-    fixed, per_added, per_file, per_byte = _fit(
-        [each.features for each in work],
-        seconds,
-        weights,
-        [rate * factor for rate in _rates_of(defaults)],
-    )
+    start = [rate * factor for rate in _rates_of(defaults)]
+    features = [each.features for each in work]
+    fixed, per_added, per_file, per_byte = _fit(features, seconds, weights, start)
     fitted = replace(
         defaults,
         seconds_fixed=fixed,
@@ -165,8 +166,11 @@ def fit_rates(
 
 
 def _work_of(run: LoggedCompaction) -> MergeWork:
-    removed, added = run.files_removed, run.files_added
-    return MergeWork(files_removed=removed, bytes_removed=run.bytes_removed, files_added=added)
+    return MergeWork(
+        files_removed=run.files_removed,
+        bytes_removed=run.bytes_removed,
+        files_added=run.files_added,
+    )
 
 
 def _weights(count: int) -> list[float]:
@@ -190,7 +194,7 @@ def _dot(rates: Sequence[float], row: Sequence[float]) -> float:
 def _seconds_per_byte(snapshot: Snapshot) -> float:
     """The table's default, from the values (rows times columns) per byte of its median file.
 
-    Files that no compaction wrote are preferred, since a compaction usually merges such files.
+    If the table has files that no compaction wrote, only these count: a compaction merges them.
     """
     files = uncompacted(snapshot.files) or snapshot.files
     files = Random(0).sample(files, min(len(files), _SAMPLED_FILES))
@@ -207,11 +211,9 @@ def _seconds_per_byte(snapshot: Snapshot) -> float:
 
 def _values_per_row(snapshot: Snapshot) -> int:
     """The number of values per row in a file. Values of partition columns are only in the log."""
-    return sum(
-        _value_count(column.type)
-        for column in snapshot.columns
-        if column.name not in snapshot.partition_columns
-    )
+    partition_columns = snapshot.partition_columns
+    columns = [column for column in snapshot.columns if column.name not in partition_columns]
+    return sum(_value_count(column.type) for column in columns)
 
 
 def _value_count(type_: str) -> int:
@@ -227,16 +229,13 @@ def _bytes_per_file(snapshot: Snapshot) -> float:
 
 def _written_share(logged: Sequence[LoggedCompaction], bytes_per_file: float) -> float:
     """The share of `merged_bytes` that compactions wrote; a small weight pulls it towards 1."""
-    shares = [
-        run.bytes_added / _work_of(run).merged_bytes(bytes_per_file)
-        for run in logged
-        if run.bytes_removed
-    ][-_MOST_RUNS:]
-    if not shares:
+    runs = [run for run in logged if run.bytes_removed][-_MOST_RUNS:]
+    if not runs:
         return 1.0
+    shares = [run.bytes_added / _work_of(run).merged_bytes(bytes_per_file) for run in runs]
     weights = _weights(len(shares))
-    known = sum(weights)
-    return (_weighted_median(shares, weights) * known + 0.1) / (known + 0.1)
+    total_weight = sum(weights)
+    return (_weighted_median(shares, weights) * total_weight + 0.1) / (total_weight + 0.1)
 
 
 def _fit(
@@ -252,12 +251,11 @@ def _fit(
     rates = list(start)
     for _ in range(_ROUNDS if len(rows) >= _LEAST_RUNS else 0):
         errors = [abs(_dot(rates, row) - 1) for row in shares]
-        most = _FORGIVEN * max(1.4826 * _weighted_median(errors, weights), 0.02)
-        trust = [
-            weight * (most / max(most, error)) ** 2
-            for weight, error in zip(weights, errors, strict=True)
-        ]
-        rates = _descend(shares, trust, pull, start, rates)
+        # 1.4826 times the median absolute error estimates the standard deviation.
+        tolerated = _TOLERANCE * max(1.4826 * _weighted_median(errors, weights), 0.02)
+        factors = [(tolerated / max(tolerated, error)) ** 2 for error in errors]
+        adjusted = [weight * factor for weight, factor in zip(weights, factors, strict=True)]
+        rates = _descend(shares, adjusted, pull, start, rates)
     return rates
 
 
@@ -269,24 +267,25 @@ def _descend(
     rates: Sequence[float],
 ) -> list[float]:
     """Coordinate descent for least squares of `shares . rates = 1`, with a pull to `start`."""
-    every = range(len(start))
+    places = range(len(start))
     weighted = list(zip(weights, shares, strict=True))
     products = [
-        [sum(weight * row[one] * row[other] for weight, row in weighted) for other in every]
-        for one in every
+        [sum(weight * row[one] * row[other] for weight, row in weighted) for other in places]
+        for one in places
     ]
-    wanted = [sum(weight * row[place] for weight, row in weighted) for place in every]
-    found = list(rates)
+    targets = [sum(weight * row[place] for weight, row in weighted) for place in places]
+    fitted = list(rates)
     for _ in range(_SWEEPS):
-        for place in every:
-            others = sum(products[place][other] * found[other] for other in every if other != place)
-            divisor = products[place][place] + pull[place]
+        for place in places:
+            row = products[place]
+            others = sum(row[other] * fitted[other] for other in places if other != place)
+            divisor = row[place] + pull[place]
             if not divisor:
-                found[place] = start[place]
+                fitted[place] = start[place]
                 continue
-            pulled = wanted[place] - others + pull[place] * start[place]
-            found[place] = max(0.0, pulled / divisor)
-    return found
+            pulled = targets[place] - others + pull[place] * start[place]
+            fitted[place] = max(0.0, pulled / divisor)
+    return fitted
 
 
 def _weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:

@@ -11,9 +11,9 @@ _GB = 1024**3
 
 
 def gb_months(size_bytes: int, day: date) -> Decimal:
-    """The GB-months of bytes that were stored for one day.
+    """The GB-months of bytes that were stored for one day: the day's share of its month.
 
-    S3 bills GB-months by the hour, so a day counts as its share of the month.
+    Source: AWS, S3 pricing: GB-months are billed by the hour.
     """
     days = monthrange(day.year, day.month)[1]
     return rounded(EXACT.divide(Decimal(size_bytes), Decimal(_GB * days)))
@@ -35,6 +35,6 @@ def day_of(ms: int) -> date:
 
 
 def month_start(now_ms: int) -> date:
-    """The first day of the present month, or seven days ago if that is earlier."""
+    """The first day of sums by month and week: the first of the month, or seven days ago."""
     today = day_of(now_ms)
     return min(today.replace(day=1), today - timedelta(days=7))

@@ -1,8 +1,8 @@
-"""Upkeep operations that ended: predicted and actual figures, cost, and sums by kind."""
+"""Finished upkeep operations: predicted and actual figures, cost, and sums by kind."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, cast
 
@@ -17,9 +17,9 @@ from lakehouse.core.text import count_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepOperation:
-    """One upkeep operation that ended. `None` means unknown.
+    """One finished upkeep operation. `None` means unknown.
 
-    - `operation_id`: identifies the operation among those of the same table and kind.
+    - `operation_id`: identifies the operation among the operations of the same table and kind.
     - `reason`: the name of the plan's reason.
     - `why`: the plan's sentence, or the error of a failed operation.
     - `seconds`, `vcpu_seconds`, `requests` (by method) and `usd` are actual figures.
@@ -55,9 +55,9 @@ class UpkeepOperation:
 class UpkeepSum:
     """The sums of all operations of one kind.
 
-    Unknown values are not summed, and `unknown_count` is the number of operations without a known
-    price. `errors` has each figure's mean prediction error, as a share of
-    the actual figure.
+    Unknown values are not summed. `unknown_count` is the number of operations without a known
+    price. `errors` lists each figure with its mean prediction error, as a share of the actual
+    figure.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class UpkeepSum:
 def compactions_of(
     table: str, entries: Iterable[Entry], prices: Prices, *, since_ms: int
 ) -> list[UpkeepOperation]:
-    """The compactions in a log since a time. Those by other programs have no prediction."""
+    """The compactions in a log since a time. Compactions by other programs have no prediction."""
     return [
         _compaction(table, each, prices)
         for each in entries
@@ -85,18 +85,7 @@ def failed_compactions(
 ) -> list[UpkeepOperation]:
     """The compactions since a time that failed, or lost a conflict with another writer."""
     return [
-        UpkeepOperation(
-            table=table,
-            kind="compaction",
-            operation_id=f"failed-{each.ended_ms}",
-            ended_ms=each.ended_ms,
-            is_ok=False,
-            why=f"{each.result}: {each.why.strip().partition(chr(10))[0]}",
-            seconds=each.seconds,
-            vcpu_seconds=each.seconds * prices.vcpus,
-            usd=run_price(prices, seconds=each.seconds),
-            run_id=each.run,
-        )
+        _failed_compaction(table, each, prices)
         for each in tries
         if each.result != "succeeded" and each.ended_ms >= since_ms
     ]
@@ -112,7 +101,7 @@ def vacuums_of(
 def moves_of(
     table: str, history: Commits, prices: Prices, *, since_ms: int
 ) -> list[UpkeepOperation]:
-    """The commits since a time by which archive or TTL moved rows out of the table, or back."""
+    """The archive, restore and TTL commits since a time."""
     return [
         _move(table, commit, prices)
         for commit in history.commits
@@ -122,24 +111,25 @@ def moves_of(
 
 def sums_by_kind(operations: Sequence[UpkeepOperation]) -> list[UpkeepSum]:
     """The sums of each kind, the most expensive kind first."""
-    kinds = dict[str, list[UpkeepOperation]]()
+    by_kind = dict[str, list[UpkeepOperation]]()
     for each in operations:
-        kinds.setdefault(each.kind, []).append(each)
-    return sorted((_sum(kind, of_kind) for kind, of_kind in kinds.items()), key=_by_price)
+        by_kind.setdefault(each.kind, []).append(each)
+    return sorted((_sum(kind, group) for kind, group in by_kind.items()), key=_by_price)
 
 
-def _sum(kind: str, runs: Sequence[UpkeepOperation]) -> UpkeepSum:
+def _sum(kind: str, operations: Sequence[UpkeepOperation]) -> UpkeepSum:
     errors = dict[str, list[float]]()
-    for figure in (figure for run in runs for figure in run.figures):
-        if figure.error is not None:
-            errors.setdefault(figure.name, []).append(figure.error)
+    for operation in operations:
+        for figure in operation.figures:
+            if figure.error is not None:
+                errors.setdefault(figure.name, []).append(figure.error)
     return UpkeepSum(
         kind=kind,
-        count=len(runs),
-        failed_count=sum(not run.is_ok for run in runs),
-        seconds=sum(run.seconds or 0.0 for run in runs),
-        usd=sum(run.usd or 0.0 for run in runs),
-        unknown_count=sum(run.usd is None for run in runs),
+        count=len(operations),
+        failed_count=sum(not each.is_ok for each in operations),
+        seconds=sum(each.seconds or 0.0 for each in operations),
+        usd=sum(each.usd or 0.0 for each in operations),
+        unknown_count=sum(each.usd is None for each in operations),
         errors=tuple((name, fmean(shares)) for name, shares in errors.items()),
     )
 
@@ -150,24 +140,41 @@ def _by_price(total: UpkeepSum) -> tuple[float, int]:
 
 def _compaction(table: str, entry: Entry, prices: Prices) -> UpkeepOperation:
     run = entry.compaction
-    predicted = entry.compaction.predicted
-    figures = [
-        Figure(name, getattr(predicted, name, None), getattr(run, name))
-        for name in ("files_removed", "files_added", "bytes_added", "seconds")
-    ]
-    figures.append(Figure("usd", None if predicted is None else predicted.usd, entry.usd))
-    return UpkeepOperation(
+    operation = UpkeepOperation(
         table=table,
         kind="compaction",
         operation_id=f"version-{run.version}",
         ended_ms=run.committed_ms,
         is_ok=True,
-        why="by another program" if predicted is None else predicted.sentence,
-        reason="" if predicted is None else predicted.reason,
+        why="by another program",
         seconds=run.seconds,
         vcpu_seconds=None if run.seconds is None else run.seconds * prices.vcpus,
         usd=entry.usd,
-        figures=() if predicted is None else tuple(figures),
+    )
+    predicted = run.predicted
+    if predicted is None:
+        return operation
+    names = ("files_removed", "files_added", "bytes_added", "seconds")
+    figures = [Figure(name, getattr(predicted, name), getattr(run, name)) for name in names]
+    figures.append(Figure("usd", predicted.usd, entry.usd))
+    return replace(
+        operation, why=predicted.sentence, reason=predicted.reason, figures=tuple(figures)
+    )
+
+
+def _failed_compaction(table: str, attempt: CompactionTry, prices: Prices) -> UpkeepOperation:
+    first_line = attempt.why.strip().partition("\n")[0]
+    return UpkeepOperation(
+        table=table,
+        kind="compaction",
+        operation_id=f"failed-{attempt.ended_ms}",
+        ended_ms=attempt.ended_ms,
+        is_ok=False,
+        why=f"{attempt.result}: {first_line}",
+        seconds=attempt.seconds,
+        vcpu_seconds=attempt.seconds * prices.vcpus,
+        usd=run_price(prices, seconds=attempt.seconds),
+        run_id=attempt.run,
     )
 
 
@@ -202,11 +209,11 @@ def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
 
     Only an archive run has figures: it is one commit, so its plan and its outcome cover the same.
     """
-    written = written_in(commit)
-    kind = written[ROWS_MOVED]
-    plan = _mapping_in(written, "plan") or {}
-    requests = _mapping_in(written, "requests")
-    started_ms = written.get("started_ms")
+    metadata = written_in(commit)
+    kind = metadata[ROWS_MOVED]
+    plan = _mapping_in(metadata, "plan") or {}
+    requests = _mapping_in(metadata, "requests")
+    started_ms = metadata.get("started_ms")
     seconds = None
     usd = None
     if isinstance(started_ms, int) and started_ms <= commit.committed_ms:
@@ -219,7 +226,7 @@ def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
         )
     figures = (
         Figure("files", plan.get("files"), len(commit.removed_paths)),
-        Figure("rows", plan.get("rows"), written.get("rows")),
+        Figure("rows", plan.get("rows"), metadata.get("rows")),
         Figure("requests", _total(_mapping_in(plan, "requests")), _total(requests)),
         Figure("seconds", plan.get("seconds"), seconds),
         Figure("usd", plan.get("usd"), usd),
@@ -247,8 +254,8 @@ def request_class(name: str) -> str:
     return "delete" if name.startswith("Delete") else "put"
 
 
-def _mapping_in(written: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    value = written.get(name)
+def _mapping_in(metadata: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    value = metadata.get(name)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 

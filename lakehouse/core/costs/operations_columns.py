@@ -46,23 +46,23 @@ _METRICS = {
     "files": "number_of_deleted_files",
     "bytes": "amount_of_data_deleted_bytes",
 }
+# Figures that have columns of their own, and so are not in `operation_metrics`.
+_OWN_COLUMNS = ("seconds", "usd")
 
 
 def operation_row(operation: UpkeepOperation, *, lake: str, vcpus: float) -> dict[str, Any]:
-    """The row of one operation. `lake` is the lake's address, and `vcpus` are the driver's vCPUs.
+    """The row of one operation.
 
-    The predicted quantity is computed from the predicted seconds.
+    `lake` is the lake's address. `vcpus` is the number of vCPUs that the driver uses; multiplied
+    with the predicted seconds, it gives the predicted quantity.
     """
     layer, _, name = operation.table.partition("/")
     predicted = {figure.name: figure.predicted for figure in operation.figures}
     seconds = predicted.get("seconds")
-    metrics = {
-        _METRICS.get(figure.name, figure.name): f"{figure.actual:g}"
-        if isinstance(figure.actual, float)
-        else str(figure.actual)
-        for figure in operation.figures
-        if figure.actual is not None and figure.name not in ("seconds", "usd")
-    }
+    metrics = dict[str, str]()
+    for figure in operation.figures:
+        if figure.actual is not None and figure.name not in _OWN_COLUMNS:
+            metrics[_METRICS.get(figure.name, figure.name)] = _metric_text(figure.actual)
     started_ms = operation.started_ms
     return {
         "account_id": lake,
@@ -89,12 +89,20 @@ def operation_row(operation: UpkeepOperation, *, lake: str, vcpus: float) -> dic
     }
 
 
-def united_rows(
-    written: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]
+def merge_rows(
+    stored: Iterable[Mapping[str, Any]], fresh: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The rows in `now`, and the `written` rows of operations that no log or journal has now."""
-    rows = {_identity(row): dict(row) for row in (*written, *now)}
+    """Merges stored and fresh rows, sorted by table, type and id.
+
+    A fresh row replaces the stored row of the same operation. Stored rows of operations that the
+    logs and the journal no longer hold are kept.
+    """
+    rows = {_identity(row): dict(row) for row in (*stored, *fresh)}
     return [rows[key] for key in sorted(rows)]
+
+
+def _metric_text(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -20,11 +20,9 @@ class Figure:
     @property
     def error(self) -> float | None:
         """The error as a share of `actual`; `None` if a figure is unknown or `actual` is 0."""
-        return (
-            None
-            if self.predicted is None or self.actual is None
-            else share_off(abs(self.predicted - self.actual), self.actual)
-        )
+        if self.predicted is None or self.actual is None:
+            return None
+        return share_off(abs(self.predicted - self.actual), self.actual)
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
@@ -42,18 +40,16 @@ class Figure:
             return "-"
         if "bytes" in self.name:
             return size_text(int(number))
-        return (
-            f"{number:.2f}"
-            if self.name == "seconds"
-            else f"{number:.6f}"
-            if self.name == "usd"
-            else f"{number:,}"
-        )
+        if self.name == "seconds":
+            return f"{number:.2f}"
+        if self.name == "usd":
+            return f"{number:.6f}"
+        return f"{number:,}"
 
 
-def share_off(off: float, actual: float) -> float | None:
+def share_off(error: float, actual: float) -> float | None:
     """An error as a share of the actual figure; `None` if that is 0."""
-    return off / actual if actual else None
+    return error / actual if actual else None
 
 
 def figures_as_json(figures: Iterable[Figure]) -> dict[str, dict[str, float | None]]:

@@ -1,6 +1,6 @@
 """The price book: prices of compute, requests and stored bytes in one region, with sources."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
@@ -18,21 +18,22 @@ _REQUESTS = (
     "usd_per_million_listed",
     "usd_per_1000_tag_months",
 )
-_OF_CLASS = tuple(each.name for each in fields(ClassPrices) if each.name != "name")
+_CLASS_PRICES = tuple(each.name for each in fields(ClassPrices) if each.name != "name")
 # Section -> the names of its prices, which are all required.
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "compute": ("usd_per_vcpu_hour",),
     "requests": _REQUESTS,
 }
-_WHOLE = ("minimum_days", "minimum_bytes", "overhead_bytes", "index_bytes")
+_WHOLE_NUMBERS = ("minimum_days", "minimum_bytes", "overhead_bytes", "index_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceBook:
-    """The prices of one region, in USD. `classes` are the storage classes of S3, by name.
+    """The prices of one region, in USD.
 
-    `sources` names the source of each section's prices. The source also names the region of prices
-    that are taken from another region.
+    `classes` maps the names of S3 storage classes to their prices. `sources` maps each section and
+    each storage class to the source of its prices. If prices are taken from another region, the
+    source names that region.
     """
 
     region: str
@@ -48,7 +49,7 @@ class PriceBook:
 
     @property
     def prices(self) -> Prices:
-        """The prices of a table that declares none."""
+        """The prices of a table that declares no prices."""
         return Prices(
             usd_per_vcpu_hour=self.usd_per_vcpu_hour,
             usd_per_1000_puts=self.usd_per_1000_puts,
@@ -70,30 +71,31 @@ class PriceBook:
 
     @property
     def least_billed_bytes(self) -> dict[str, int]:
-        """The size that is billed for smaller objects, by storage class, if the class has one."""
+        """The minimum billed size of an object, for each storage class that has a minimum."""
         classes = self.classes.items()
         return {name: each.minimum_bytes for name, each in classes if each.minimum_bytes}
 
     def usd_per_gb_month(self, storage_class: str) -> float | None:
         """The price of a storage class; `None` if the book does not have it."""
-        found = self.classes.get(storage_class)
-        return None if found is None else found.usd_per_gb_month
+        prices = self.classes.get(storage_class)
+        return None if prices is None else prices.usd_per_gb_month
 
 
 def parse_price_book(
     packaged: Mapping[str, Any], own: Mapping[str, Any] | None = None, *, name: str = ""
 ) -> PriceBook:
-    """The price book of the region in use. The user's `own` entries replace packaged ones.
+    """The price book of the region in use. The user's `own` entries replace packaged entries.
 
-    If the user's region is not packaged, prices that it lacks are taken from the packaged region.
-    `name` is the user's file, for messages.
+    If the package has no prices of the user's region, prices that the user does not give are taken
+    from the packaged region. `name` is the user's file, for messages.
 
     Raises:
         Refused: a name is unknown, or a price is missing or not a number of 0 or more.
     """
     own = {} if own is None else own
     region = str(own.get("region", packaged["region"]))
-    if unknown := [each for each in own if each not in ("region", "as_of", region)]:
+    unknown = [each for each in own if each not in ("region", "as_of", region)]
+    if unknown:
         raise Refused(
             f"{name}: {unknown[0]!r} is unknown. Use as_of, region, and a table for the region"
             f" {region}, for example [{region}.requests]."
@@ -114,7 +116,8 @@ def parse_price_book(
         where = f"{name}: {region}.storage.{storage_class}"
         classes[storage_class] = _class_prices(storage_class, table, where)
         sources[storage_class] = str(table.get("source", ""))
-    if unknown := [*prices]:
+    unknown = [*prices]
+    if unknown:
         raise Refused(f"{name}: {region}.{unknown[0]} is unknown. Use compute, requests, storage.")
     if DEFAULT_CLASS not in classes:
         raise Refused(f"{name}: {region}.storage.{DEFAULT_CLASS} is missing. Add its prices.")
@@ -128,47 +131,44 @@ def parse_price_book(
 
 
 def _borrowed(prices: Mapping[str, Any], own: Any, region: str) -> dict[str, Any]:
-    """The `prices` of `region` for a table of another region.
+    """The `prices` of `region`, to complete the user's `own` prices of another region.
 
-    The source names `region`, unless the user's `own` table has all prices.
+    The source names `region`, unless `own` has all prices.
     """
-    known = cast("Mapping[str, Any]", own if isinstance(own, Mapping) else {})
+    own_prices = cast("Mapping[str, Any]", own if isinstance(own, Mapping) else {})
+    missing = prices.keys() - own_prices.keys() - {"source"}
     borrowed = dict[str, Any]()
     for key, value in prices.items():
         if isinstance(value, Mapping):
-            borrowed[key] = _borrowed(cast("Mapping[str, Any]", value), known.get(key), region)
+            table = cast("Mapping[str, Any]", value)
+            borrowed[key] = _borrowed(table, own_prices.get(key), region)
         elif key != "source":
             borrowed[key] = value
-        elif prices.keys() - known.keys() - {"source"}:
+        elif missing:
             borrowed[key] = f"prices of {region}: {value}"
     return borrowed
 
 
 def _merged(packaged: Any, own: Any, where: str) -> dict[str, Any]:
-    """The packaged table, with the user's `own` entries in place of packaged ones."""
+    """The packaged table, with its entries replaced by the user's `own` entries."""
     if not isinstance(own, Mapping):
         raise Refused(f"{where} is {own!r}. Use a table.")
     merged = dict[str, Any](packaged)
     for key, value in cast("Mapping[str, Any]", own).items():
-        before: Any = merged.get(key, {})
-        is_table = isinstance(value, Mapping) and isinstance(before, Mapping)
-        merged[key] = _merged(before, value, f"{where}.{key}") if is_table else value
+        packaged_value: Any = merged.get(key, {})
+        if isinstance(value, Mapping) and isinstance(packaged_value, Mapping):
+            value = _merged(packaged_value, value, f"{where}.{key}")
+        merged[key] = value
     return merged
 
 
 def _class_prices(name: str, table: Any, where: str) -> ClassPrices:
-    values = _checked(table, _OF_CLASS, where)
-    numbers = dict(_numbers(values, where))
+    values = _checked(table, _CLASS_PRICES, where)
+    numbers = {each: _number(values, each, where) for each in values if each != "source"}
     if "usd_per_gb_month" not in numbers:
         raise Refused(f"{where}.usd_per_gb_month is missing. Add the price of a GB-month.")
-    whole = {each: int(number) for each, number in numbers.items() if each in _WHOLE}
+    whole = {each: int(number) for each, number in numbers.items() if each in _WHOLE_NUMBERS}
     return ClassPrices(name=name, **cast("dict[str, Any]", numbers | whole))
-
-
-def _numbers(table: Mapping[str, Any], where: str) -> Iterator[tuple[str, float]]:
-    for each in table:
-        if each != "source":
-            yield each, _number(table, each, where)
 
 
 def _checked(table: Any, names: tuple[str, ...], where: str) -> Mapping[str, Any]:

@@ -1,13 +1,14 @@
-"""The charges for stored bytes by day, at the book's prices, and for the inventory that lists them.
+"""The charges of a day for stored bytes, unfinished uploads, and the inventory that lists them.
 
 Source: AWS, S3 pricing: some storage classes bill a minimum size or an overhead per object. The
 parts of an unfinished upload are billed as STANDARD.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
+from math import ceil
 
 from lakehouse.core.costs.charges import MULTIPART, OUTSIDE, Charge
 from lakehouse.core.costs.exact_amounts import decimal_of, gb_months
@@ -19,7 +20,7 @@ from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDay:
-    """The inventory of a day. `is_scan` is set if this program listed the bucket itself."""
+    """The inventory of a day. `is_scan` is true if this program listed the bucket itself."""
 
     day: date
     report: str
@@ -86,21 +87,26 @@ def _billed_bytes(share: UsageShare, book: PriceBook) -> Iterable[tuple[str, str
 def inventory_charge(stored: StoredDay, book: PriceBook) -> Charge:
     """The charge for the inventory itself: LIST requests of a scan, or objects in a report."""
     count = stored.reconciliation.file_count
-    is_scan = stored.is_scan
-    price = decimal_of(book.usd_per_1000_puts) / 1_000
-    if not is_scan:
-        price = decimal_of(book.usd_per_million_listed) / 1_000_000
-    return Charge(
+    by_report = Charge(
         day=stored.day,
         table="",
         owner="",
         kind="requests",
         part="inventory",
-        sku="requests/put" if is_scan else "inventory/objects",
-        quantity=Decimal(-(-count // PAGE_KEYS) if is_scan else count),
-        unit="Requests" if is_scan else "Objects",
-        unit_price=price,
+        sku="inventory/objects",
+        quantity=Decimal(count),
+        unit="Objects",
+        unit_price=decimal_of(book.usd_per_million_listed) / 1_000_000,
         report=stored.report,
+    )
+    if not stored.is_scan:
+        return by_report
+    return replace(
+        by_report,
+        sku="requests/put",
+        quantity=Decimal(ceil(count / PAGE_KEYS)),
+        unit="Requests",
+        unit_price=decimal_of(book.usd_per_1000_puts) / 1_000,
     )
 
 
@@ -109,7 +115,7 @@ def upload_charges(
 ) -> list[Charge]:
     """The charges of a day for the parts of unfinished uploads.
 
-    `uploads` has the bytes by table, with an empty key for uploads that belong to no table.
+    `uploads` maps tables to bytes; uploads that belong to no table have an empty key.
     """
     price = decimal_of(book.classes[DEFAULT_CLASS].usd_per_gb_month)
     return [

@@ -1,4 +1,4 @@
-"""The costs of a lake for people: this week, this month, the forecast, and what was saved."""
+"""A summary of a lake's costs: this week, this month, the forecast, and the budgets."""
 
 from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from lakehouse.core.costs.charges import Charge, CostSum, sum_by, total_usd
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.text import count_of
 
-_DEAREST = 10
+_SHOWN_TABLES = 10
 _DAYS_OF_WEEK = 7
 
 
@@ -27,11 +27,12 @@ class FormulaCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostSummary:
-    """What a lake, or a part of it, costs.
+    """The costs of a lake, or of a part of it.
 
-    - `day_count`: the days of the present month whose charges are known.
-    - `forecast_usd`: the cost of the whole month, if each day costs as much as the known days of
-      the last week on average. `None` if the last week has no known day.
+    - `day_count`: the number of days of the present month with a charge.
+    - `forecast_usd`: the cost of the whole month, if each remaining day costs the mean of the known
+      days of the last week. `None` if the last week has no known day.
+    - `dearest`: the tables with the highest costs of this month.
     - `amounts`: the cost of dead bytes, and the amounts that the caller passed.
     """
 
@@ -72,17 +73,18 @@ class KnownDays:
 
 
 def known_days(ledger: Sequence[Charge], *, today: date) -> KnownDays:
-    """The known days, according to all charges of a lake.
+    """The known days of the last seven, according to all charges of a lake.
 
     Storage is known on each day with a storage charge. Operations are read from logs, so they are
-    known on all days up to the newest day of the ledger or, without an inventory, up to today.
+    known on all days up to the newest charge or, without an inventory, up to today.
     """
     week = _of_week(ledger, today)
     if not week:
         return KnownDays(storage=0, operations=0)
-    stored = {each.day for each in week if each.kind == "storage"}
-    newest = max(each.day for each in week) if stored else today
-    return KnownDays(storage=len(stored), operations=_DAYS_OF_WEEK - (today - newest).days)
+    storage_days = {each.day for each in week if each.kind == "storage"}
+    newest = max(each.day for each in week) if storage_days else today
+    operation_count = _DAYS_OF_WEEK - (today - newest).days
+    return KnownDays(storage=len(storage_days), operations=operation_count)
 
 
 def summarize(
@@ -94,39 +96,39 @@ def summarize(
 ) -> CostSummary:
     """The sums of the charges of this month and the last seven days.
 
-    If the charges are only a part of a ledger, `days` must be those of the whole ledger.
+    If the charges are only a part of a ledger, `days` must be the known days of the whole ledger.
     """
     month = [each for each in charges if each.day >= today.replace(day=1)]
     week = _of_week(charges, today)
+    days = days or known_days(charges, today=today)
     return CostSummary(
         today=today,
         day_count=len({each.day for each in month}),
         week_usd=total_usd(week),
         month_usd=total_usd(month),
-        forecast_usd=forecast_usd(
-            charges, today=today, days=days or known_days(charges, today=today)
-        ),
-        dearest=tuple(sum_by(month, "table")[:_DEAREST]),
+        forecast_usd=forecast_usd(charges, today=today, days=days),
+        dearest=tuple(sum_by(month, "table")[:_SHOWN_TABLES]),
         amounts=(_dead_bytes(charges), *amounts),
     )
 
 
 def forecast_usd(charges: Sequence[Charge], *, today: date, days: KnownDays) -> Decimal | None:
-    """The known costs of this month, and for each remaining day the mean of the last seven days.
+    """The known costs of this month, plus the mean of the known days for each remaining day.
 
-    `days` are those of the whole ledger, since a table without a charge on a known day cost nothing
-    on that day.
+    `days` are the known days of the whole ledger, because a table without a charge on a known day
+    cost nothing on that day.
     """
     if not days.operations:
         return None
     week = _of_week(charges, today)
-    storage = total_usd(each for each in week if each.kind == "storage")
-    operations = total_usd(each for each in week if each.kind != "storage")
+    storage_usd = total_usd(each for each in week if each.kind == "storage")
+    operations_usd = total_usd(each for each in week if each.kind != "storage")
+    month_usd = total_usd(each for each in charges if each.day >= today.replace(day=1))
     days_left = monthrange(today.year, today.month)[1] - today.day
     return (
-        total_usd(each for each in charges if each.day >= today.replace(day=1))
-        + storage * days_left / max(1, days.storage)
-        + operations * days_left / days.operations
+        month_usd
+        + storage_usd * days_left / max(1, days.storage)
+        + operations_usd * days_left / days.operations
     )
 
 
@@ -153,8 +155,9 @@ def left_usd(
     left = dict[str, Decimal]()
     days = known_days(charges, today=today)
     for scope, budget in budgets.items():
-        own = [each for each in charges if scope in ("lake", each.layer, each.table)]
-        left[scope] = budget - (forecast_usd(own, today=today, days=days) or Decimal(0))
+        in_scope = [each for each in charges if scope in ("lake", each.layer, each.table)]
+        forecast = forecast_usd(in_scope, today=today, days=days) or Decimal(0)
+        left[scope] = budget - forecast
     return left
 
 
@@ -202,5 +205,5 @@ def _dead_bytes(charges: Sequence[Charge]) -> FormulaCost:
     newest = max(each.day for each in stored)
     days = monthrange(newest.year, newest.month)[1]
     usd = total_usd(each for each in stored if each.day == newest and each.is_dead) * days
-    formula = "bytes that no newest version needs x the price of their class, for a month"
+    formula = "bytes that no table's newest version needs x the price of their class, for a month"
     return FormulaCost(name="dead bytes", usd=usd, formula=formula)

@@ -16,10 +16,11 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOT
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 # Characters of Hadoop's globs, and unprintable characters.
 _UNSAFE = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f\ud800-\udfff]")
+# An unsafe character, or the first dot of a path component `.` or `..`.
 _REFUSED_CHARACTER = re.compile(_UNSAFE.pattern + r"|(?<=/)\.(?=\.?(?:/|$))")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]+")
 _LAYERS = ("bronze", "silver", "gold")
-# These log stores check for a version and then write it, which is not atomic.
+# Delta's own log stores check whether a version exists and then write it, which is not atomic.
 # Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
 _DELTAS_OWN_STORES = ("io.delta.storage.", "org.apache.spark.sql.delta.storage.")
 # In later releases, this store writes conditionally. Source: delta-io/delta, pull request 7767
@@ -34,13 +35,13 @@ class Adopted:
     """A table that other programs write and this lake maintains.
 
     - `uri`: an absolute folder, or `s3://bucket/folder`.
-    - `writers`: what protects commits of other programs from a compaction. With `none`, no other
-      program commits during a compaction. With `conditional`, all programs, including Spark, commit
-      with conditional writes. With `unknown`, only a conditional commit compacts the table.
-    - `orphans`: with `keep`, files that the log never named are kept, since they may belong to
-      other programs.
-    - `asset_key` and `pool`: key and pool of the asset that writes the table, if it belongs to the
-      same Dagster project.
+    - `writers`: why a compaction cannot overwrite a commit of another program. `none`: no other
+      program commits during a compaction. `conditional`: all programs, including Spark, commit with
+      conditional writes. `unknown`: only an engine that commits conditionally may compact.
+    - `orphans`: with `keep`, a vacuum keeps files that the log never named, because they may belong
+      to other programs.
+    - `asset_key` and `pool`: the key and the pool of the asset that writes the table, if that asset
+      belongs to the same Dagster project.
     """
 
     uri: str
@@ -57,9 +58,10 @@ class Adopted:
             if getattr(self, name) not in accepted:
                 words = either([repr(word) for word in accepted])
                 raise Refused(f"Adopted.{name} is {getattr(self, name)!r}. Use {words}.")
-        if (address := parse_address(self.uri, base="/")) != self.uri:
-            is_near = self.uri.startswith("/") or ":" in self.uri
-            expected = repr(address) if is_near else "an absolute folder, or s3://bucket/folder"
+        address = parse_address(self.uri, base="/")
+        if address != self.uri:
+            is_absolute = self.uri.startswith("/") or ":" in self.uri
+            expected = repr(address) if is_absolute else "an absolute folder, or s3://bucket/folder"
             raise Refused(f"Adopted.uri is {self.uri!r}. Use {expected}.")
 
     @property
@@ -79,21 +81,22 @@ def parse_address(text: str, *, base: str) -> str:
     Relative folders are resolved against `base`.
 
     Raises:
-        Refused: the text is not such an address, or has credentials, or characters that Hadoop
-            interprets.
+        Refused: the text is not such an address, or it contains credentials or characters that
+            Hadoop interprets.
     """
-    scheme = _SCHEME.fullmatch(text)
-    name, rest = (scheme["scheme"].lower(), scheme["rest"]) if scheme else ("file", text)
-    if name not in ("file", *_S3_SCHEMES):
-        # The rest is not repeated, since it may hold a secret key.
+    match = _SCHEME.fullmatch(text)
+    scheme = match["scheme"].lower() if match else "file"
+    rest = match["rest"] if match else text
+    if scheme not in ("file", *_S3_SCHEMES):
+        # The message omits the rest of the text, which may contain a secret key.
         raise Refused(
-            f"the address of a table begins with {name}:, which is not supported. Use a folder,"
+            f"the address of a table begins with {scheme}:, which is not supported. Use a folder,"
             " file:///folder or s3://bucket/folder."
         )
     bucket, _, key = rest.lstrip("/").rstrip("/").partition("/")
-    if name != "file" and (
-        "=" in rest.partition("?")[2] or ("@" in rest and not is_bucket(bucket))
-    ):
+    has_signed_query = "=" in rest.partition("?")[2]
+    has_user = "@" in rest and not is_bucket(bucket)
+    if scheme != "file" and (has_signed_query or has_user):
         raise Refused(
             "the address of a table holds a user, a password or a signed query. Use an address"
             " without credentials; boto3 finds them itself."
@@ -106,9 +109,11 @@ def parse_address(text: str, *, base: str) -> str:
             f"the address of a table {problem}: {text!r}. Use a folder, file:///folder or"
             f" s3://bucket/folder.{near}"
         )
-    if name == "file":
-        return _folder(f"/{rest.lstrip('/')}" if scheme else text, base=base)
-    if not is_bucket(bucket) or (key and not {"", ".", ".."}.isdisjoint(key.split("/"))):
+    if scheme == "file":
+        path = f"/{rest.lstrip('/')}" if match else text
+        return _folder(path, base=base)
+    key_parts = key.split("/") if key else []
+    if not is_bucket(bucket) or not {"", ".", ".."}.isdisjoint(key_parts):
         near = "/".join([part for part in rest.split("/") if part not in ("", ".", "..")])
         raise Refused(
             f"the address of a table is {text!r}, which is not a folder of a bucket. Did you mean"
@@ -128,13 +133,16 @@ def quoted_address(address: str) -> str:
 def key_of(address: str, taken: Collection[str]) -> str:
     """A key `layer/name` that is derived from the address and not yet `taken`.
 
-    The layer is silver unless a folder above the table is called bronze or gold.
+    The layer is silver unless a folder above the table is called bronze or gold. The name is the
+    table's folder. If that key is taken, up to two parent folders are prefixed, then a number is
+    appended.
     """
     parts = [part for part in address.removeprefix("s3://").split("/") if part]
     layer = next((part for part in reversed(parts[:-1]) if part in _LAYERS), "silver")
     names = [_name(part) for part in reversed(parts)]
     for count in range(1, min(len(names), 3) + 1):
-        key = f"{layer}/{_name('_'.join(reversed(names[:count]))[-98:])}"
+        joined = "_".join(reversed(names[:count]))
+        key = f"{layer}/{_name(joined[-98:])}"
         if key not in taken:
             return key
     first = f"{layer}/{names[0][:90]}" if names else f"{layer}/table"
@@ -151,14 +159,16 @@ def is_inside(address: str, other: str) -> bool:
 
 def folders_above(address: str) -> Iterator[str]:
     """The parent folders of an address, innermost first; the bucket is included, `/` is not."""
-    while (address := address.rpartition("/")[0]) not in ("", "s3:/"):
-        yield address
+    parent = address.rpartition("/")[0]
+    while parent not in ("", "s3:/"):
+        yield parent
+        parent = parent.rpartition("/")[0]
 
 
 def commits_conditionally(log_store: str) -> bool:
     """Whether a log store of this class writes a version only if it does not exist.
 
-    The log stores of Delta 4.4 do not.
+    The log stores that Delta 4.4 includes do not.
     """
     if log_store == DELTAS_CONDITIONAL_STORE:
         return True
@@ -171,7 +181,7 @@ def commits_at_risk(
     """Why a compaction by `engine` could overwrite another commit; `None` if it cannot.
 
     A conditional commit creates its version only if that version does not exist. deltalake always
-    commits conditionally. Spark does not, with Delta's own log stores. An unknown engine (`None`)
+    commits conditionally. Spark with Delta's own log stores does not. An unknown engine (`None`)
     counts as Spark.
 
     Source: delta-io/delta v4.4.0, S3SingleDriverLogStore and HDFSLogStore: they check for the
@@ -186,8 +196,8 @@ def commits_at_risk(
 def _folder(text: str, *, base: str) -> str:
     if text.startswith("~"):
         raise Refused(
-            f"the address of a table is {text!r}, but ~ is not expanded. Write the folder out,"
-            f" like $HOME{text[1:]}."
+            f"the address of a table is {text!r}, but ~ is not expanded. Use the full path, like"
+            f" $HOME{text[1:]}."
         )
     path = posixpath.normpath(text if text.startswith("/") else f"{base}/{text}")
     if path.lstrip("/") == "":

@@ -10,10 +10,11 @@ from lakehouse.core.declaration.knobs import check_knobs, knob, one_of, whole
 from lakehouse.core.declaration.write_modes import Append, Overwrite, WriteMode
 from lakehouse.core.errors import Refused
 
-# The types of a partition column that can hold a date. Texts can hold an ISO date.
-_TIMES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz", "string")
-# Objects in these classes of S3 can be read at once. The Glacier classes that need a restore would
-# make every read of the archive fail until its files have been restored.
+_TIME_TYPES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
+# Column types that can give a partition its time. A string can hold an ISO date.
+_PARTITION_TYPES = (*_TIME_TYPES, "string")
+# Objects in these S3 storage classes can be read immediately. In the other Glacier classes, every
+# read of the archive would fail until its files are restored.
 _CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
 
 
@@ -22,13 +23,15 @@ class Archive:
     """A table's archive: partitions move to Parquet files in `archive/`, and are deleted later."""
 
     older_than_days: int = knob(
-        31, whole(1), "whole partitions move this many days after their end"
+        31,
+        whole(1),
+        "a partition moves to the archive, as a whole, this many days after the end of its time"
+        " span",
     )
     keep_days: int = knob(
         183,
         whole(0),
-        "archived partitions are kept for this many days, counted from their move, and deleted"
-        " afterwards",
+        "an archived partition is deleted this many days after its rows were last archived",
     )
     clock: Literal["now", "newest_row"] = knob(
         "now",
@@ -39,13 +42,13 @@ class Archive:
     late: Literal["append", "keep", "refuse"] = knob(
         "append",
         one_of("append", "keep", "refuse"),
-        "rows that arrive for an archived partition: the next run archives them, they stay in the"
-        " table, or they go to quarantine",
+        "what happens to rows that arrive for an archived partition. `append`: the next run"
+        " archives them. `keep`: they stay in the table. `refuse`: they go to quarantine",
     )
     storage_class: str = knob(
         "STANDARD",
         one_of(*_CLASSES),
-        "S3's storage class of the archived files. On a disk, it has no effect",
+        "the S3 storage class of the archived files. On a disk, it has no effect",
     )
 
     def __post_init__(self) -> None:
@@ -55,11 +58,11 @@ class Archive:
 def check_archive(
     what: str, archive: Any, write: WriteMode, types: Mapping[str, str | None] | None
 ) -> None:
-    """Refuses an archive of a table whose partitions have no time.
+    """Refuses an archive without time-based partitions, or with late='refuse' and no quarantine.
 
-    `types` are the declared columns with their types, or `None` if the table has no landed rows,
-    and so no quarantine. The partitions of an `Adopted` table are checked when an archive run is
-    planned.
+    `types` maps the declared columns to their types. It is `None` for a table that is not loaded
+    from landed files, and therefore has no quarantine. The partitions of an `Adopted` table are
+    checked when an archive run is planned.
     """
     if not isinstance(archive, Archive):
         raise Refused(f"{what} is {archive!r}. Use Archive(older_than_days=…, keep_days=…).")
@@ -73,27 +76,36 @@ def check_archive(
     partition_by = write.partition_by if isinstance(write, Append) else ()
     if not partition_by:
         raise Refused(
-            f"{what} is set, but only whole partitions are archived, and the table has none. Use"
-            " Append(partition_by=…) with a date."
+            f"{what} is set, but only whole partitions are archived, and the table has no"
+            " partitions. Use Append(partition_by=…) with a date."
         )
-    if not any(_can_have_a_time(name, (types or {}).get(name)) for name in partition_by):
+    known_types = types or {}
+    if not any(_can_give_time(name, known_types.get(name)) for name in partition_by):
         raise Refused(
-            f"{what} is set, but no column of partition_by {partition_by} can have a time. Use a"
-            " DATE, a TIMESTAMP, a text like 2026-01-31, or columns named year, month, day, hour."
+            f"{what} is set, but no column of partition_by {partition_by} can give a partition its"
+            " time. Use a DATE or TIMESTAMP column, a STRING column with values like 2026-01-31, or"
+            " columns named year, month, day, hour."
         )
 
 
-def _can_have_a_time(name: str, type_: str | None) -> bool:
-    """Whether the column may give partitions a time; true if its type is unknown (`None`)."""
+def _can_give_time(name: str, type_: str | None) -> bool:
+    """Whether the column can give a partition its time; true if its type is unknown (`None`)."""
     if type_ is None or name.lower() == "year":
         return True
-    first_word = type_.split("(")[0].split(maxsplit=1)[0]
-    return first_word.lower() in _TIMES
+    return _type_name(type_) in _PARTITION_TYPES
+
+
+def _type_name(type_: str) -> str:
+    """The type in lower case, without parameters and suffixes such as `NOT NULL`."""
+    return type_.split("(")[0].split(maxsplit=1)[0].lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ttl:
-    """Deletes rows whose `column`, a DATE or TIMESTAMP, is `days` ago. Rows with null are kept."""
+    """Deletes rows whose `column` lies more than `days` days before `clock`.
+
+    `column` is a DATE or TIMESTAMP. Rows with null are kept.
+    """
 
     column: str
     days: int
@@ -114,21 +126,21 @@ class Ttl:
 def check_ttl(
     what: str, ttl: Any, write: WriteMode, types: Mapping[str, str | None] | None
 ) -> None:
-    """Refuses a TTL whose rows would come back, or whose column has no time.
+    """Refuses a TTL of an Overwrite table, or of a column that is not a DATE or TIMESTAMP.
 
-    `types` are the declared columns with their types. If they are unknown (`None`), or a type is,
-    the column is checked when a run is planned.
+    `types` maps the declared columns to their types. If the columns (`None`) or the type of
+    `ttl.column` are unknown, the column is checked when a run is planned.
     """
     if not isinstance(ttl, Ttl):
         raise Refused(f"{what} is {ttl!r}. Use Ttl(column=…, days=…).")
     if isinstance(write, Overwrite):
         raise Refused(
-            f"{what} is set, but each run of an Overwrite brings all rows back. Use a filter in its"
-            " transform instead."
+            f"{what} is set, but each run of an Overwrite table writes all rows again. Use a filter"
+            " in its transform instead."
         )
     if types is None:
         return
     check_columns(what, (ttl.column,), among=[*types])
     type_ = types[ttl.column]
-    if type_ is not None and type_.split("(")[0].split(maxsplit=1)[0].lower() not in _TIMES[:-1]:
+    if type_ is not None and _type_name(type_) not in _TIME_TYPES:
         raise Refused(f"{what}: {ttl.column} is {type_}. Use a DATE or TIMESTAMP column.")

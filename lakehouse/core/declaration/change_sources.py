@@ -1,4 +1,4 @@
-"""Sources of change data: the program that wrote the landed files, and the order of changes."""
+"""Declares which program wrote landed change data (AWS DMS or Debezium), and its order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ from lakehouse.core.errors import Refused
 
 _WEEK_HOURS = 168.0
 _LATENESS = (
-    "how long a loaded deletion is remembered: an older change of its key that arrives within this"
-    " time changes nothing"
+    "how many hours a loaded deletion is remembered. During this time, older changes of the deleted"
+    " key are ignored"
 )
-# Ten years, since Spark limits the length of an interval.
+# Limited to ten years, because Spark limits the length of an interval.
 _HOURS = Accepts(
     "a number from 0 to 87600 (ten years)", lambda value: is_number(value) and 0 <= value <= 87_600
 )
@@ -47,10 +47,10 @@ class Operation(Enum):
 class Dms:
     """Files that AWS DMS wrote to S3: a full load (`LOAD….csv`), then ongoing changes.
 
-    The landing's schema has all columns of the files. Rows of the full load count as older than all
-    changes, and may lack the operation column. If `position` is empty, the order of files and lines
-    is the order of changes. Source: AWS DMS user guide, "Using Amazon S3 as a target" (operation in
-    the first column, names of files, `TimestampColumnName`), and "Creating table mappings" (header
+    The landing's schema must list all columns of the files. Rows of the full load count as older
+    than all changes, and may lack the operation column. If `position` is empty, changes are ordered
+    by file and line. Source: AWS DMS user guide, "Using Amazon S3 as a target" (operation in the
+    first column, names of files, `TimestampColumnName`), and "Creating table mappings" (header
     columns like `$AR_H_CHANGE_SEQ`, before-image columns).
     """
 
@@ -59,8 +59,8 @@ class Dms:
         "U": Operation.UPSERT,
         "D": Operation.DELETE,
     }
-    update: ClassVar[str] = "U"
-    operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV the first one")
+    update_code: ClassVar[str] = "U"
+    operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV, the first column")
     position: tuple[str, ...] = knob(
         (), _NAMES, "columns that increase with each change, compared in this order"
     )
@@ -70,7 +70,8 @@ class Dms:
     before_prefix: str = knob(
         "BI_",
         TEXT,
-        "the prefix of before-image columns; those of the keys show when a key changed",
+        "the prefix of before-image columns. The before-images of the key columns reveal updates"
+        " that change a key",
     )
     lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
 
@@ -78,14 +79,14 @@ class Dms:
         check_knobs(self)
 
     def check_against(self, schema: Sequence[str], file_format: str) -> None:
-        """Refuses columns that the files do not have."""
+        """Refuses columns that the schema lacks, and a CSV schema that starts with another column.
+
+        In the CSV files of DMS, the first column is the operation.
+        """
         check_columns("Dms.operation", (self.operation,), among=schema)
         check_columns("Dms.position", self.position, among=schema)
-        check_columns(
-            "Dms.committed_at",
-            () if self.committed_at is None else (self.committed_at,),
-            among=schema,
-        )
+        if self.committed_at is not None:
+            check_columns("Dms.committed_at", (self.committed_at,), among=schema)
         if file_format == "csv" and schema[0] != self.operation:
             raise Refused(
                 f"Landing.schema begins with {schema[0]!r}. Use {self.operation!r} as the first"
@@ -102,33 +103,39 @@ class Dms:
 class Debezium:
     """JSON lines with one Debezium event each, with or without a schema.
 
-    The landing's schema has the columns of the source's table. Changes are ordered by `source.lsn`
-    (Postgres), by `source.file`, `pos` and `row` (MySQL), or else by `source.ts_ms`. Source:
+    The landing's schema must list the columns of the source table. Changes are ordered by
+    `source.lsn` (Postgres), by `source.file`, `pos` and `row` (MySQL), or else by `source.ts_ms`.
+    Source:
     Debezium's reference, "Data change events" of the connectors for PostgreSQL and MySQL (op,
     before, after, source; tombstones), and "New Record State Extraction" (`__op`, `__deleted`,
     `__source_ts_ms`).
     """
 
-    operations: ClassVar[Mapping[str, Operation]] = dict.fromkeys("cru", Operation.UPSERT) | {
+    operations: ClassVar[Mapping[str, Operation]] = {
+        "c": Operation.UPSERT,
+        "r": Operation.UPSERT,
+        "u": Operation.UPSERT,
         "d": Operation.DELETE,
         "t": Operation.TRUNCATE,
     }
-    update: ClassVar[str] = "u"
+    update_code: ClassVar[str] = "u"
     unwrapped: bool = knob(
         False,
         YES_OR_NO,
-        "True: each line is the row itself, with `__op` or `__deleted`, and `__source_…` fields",
+        "True: each line is the changed row, with additional fields `__op` or `__deleted` and"
+        " `__source_…`. False: each line is an event with `before` and `after`",
     )
     position: str = knob(
         "",
         ANY_TEXT,
-        "fields of `source`, with types, that order the changes instead, like `scn BIGINT`",
+        "fields of `source` with their types, for example `scn BIGINT`. They replace the default"
+        " order of changes",
     )
     decimals: Literal["precise", "string"] | None = knob(
         None,
         _DECIMALS,
-        "the connector's `decimal.handling.mode`, for lines without a schema; with `precise`,"
-        " declare each DECIMAL with its source's scale",
+        "the connector's `decimal.handling.mode`, for lines without a schema. With `precise`,"
+        " declare each DECIMAL with the scale that it has in the source",
     )
     lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
 
@@ -146,7 +153,7 @@ class Debezium:
             raise Refused(f"Landing.format is {file_format!r} with changes=Debezium(). Use 'json'.")
         if not schema:
             raise Refused(
-                "Landing.schema is empty with changes=Debezium(). Use the columns of the source's"
+                "Landing.schema is empty with changes=Debezium(). Use the columns of the source"
                 " table."
             )
 

@@ -25,10 +25,14 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
     parts = list[str]()
     fields = list[tuple[str, str]]()
     text = ddl or ""
-    depth = start = 0
+    depth = 0
+    start = 0
     for token in _TOKEN.finditer(text):
-        depth += (token[0] in "<(") - (token[0] in ">)")
-        if token[0] == "," and depth == 0:
+        if token[0] in "<(":
+            depth += 1
+        elif token[0] in ">)":
+            depth -= 1
+        elif token[0] == "," and depth == 0:
             parts.append(text[start : token.start()])
             start = token.end()
     for part in map(str.strip, (*parts, text[start:])):
@@ -43,13 +47,19 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
 @cache
 def struct_types(type_: str) -> dict[str, str]:
     """The fields of a STRUCT with their types; empty for any other type."""
-    match = re.match(r"struct\s*<", type_.strip(), re.IGNORECASE)
-    inside = type_.strip()[match.end() :] if match else ""
+    text = type_.strip()
+    match = re.match(r"struct\s*<", text, re.IGNORECASE)
+    if match is None:
+        return {}
+    fields_text = text[match.end() :]
     depth = 1
-    for token in _TOKEN.finditer(inside):
-        depth += (token[0] == "<") - (token[0] == ">")
-        if not depth:
-            return dict(field_types(inside[: token.start()]))
+    for token in _TOKEN.finditer(fields_text):
+        if token[0] == "<":
+            depth += 1
+        elif token[0] == ">":
+            depth -= 1
+        if depth == 0:
+            return dict(field_types(fields_text[: token.start()]))
     return {}
 
 
@@ -90,12 +100,12 @@ def check_renamed(
     for old, new in renamed.items():
         if not old.strip() or not new.strip() or old.startswith("_") or new.startswith("_"):
             raise Refused(
-                f"{what} maps {old!r} to {new!r}. Use names of columns, which do not start with _."
+                f"{what} maps {old!r} to {new!r}. Use column names that do not start with _."
             )
         if old in renamed.values():
             raise Refused(
-                f"{what} maps {old!r} to {new!r}, and another name to {old!r}. Use each earlier"
-                " name with the present one, without names in between."
+                f"{what} maps {old!r} to {new!r}, and another name to {old!r}. Use only the present"
+                " name as the target of each earlier name."
             )
         if columns is not None and old.lower() in [name.lower() for name in columns]:
             raise Refused(

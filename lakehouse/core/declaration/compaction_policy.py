@@ -22,9 +22,9 @@ from lakehouse.core.errors import Refused
 
 LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
-# If `reads_per_day` is declared, readers' losses make a compaction due, and the thresholds of
-# file count and age are forty times as high. These thresholds only keep the log short, because
-# reading the log takes 7 us per file.
+# If `reads_per_day` is declared, a compaction is due when the readers' losses reach its cost. The
+# thresholds of file count and file age are then multiplied by this factor. They remain only to
+# bound the number of files in the log, which takes 7 us per file to read.
 _DECLARED_READERS_FACTOR = 40
 # Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
 _CLUSTERING_COLUMNS = 4
@@ -42,24 +42,24 @@ class ZOrder:
     columns: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _check_some("ZOrder.columns", self.columns)
+        _check_column_tuple("ZOrder.columns", self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiquidClustering:
-    """Clusters rows by `columns`, incrementally. The table has no partitions."""
+    """Clusters rows incrementally by `columns`. The table must be unpartitioned."""
 
     columns: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _check_some("LiquidClustering.columns", self.columns)
+        _check_column_tuple("LiquidClustering.columns", self.columns)
 
 
 DataLayout = BinPacking | ZOrder | LiquidClustering
 
 
 def check_layout(
-    what: str,
+    subject: str,
     layout: DataLayout,
     *,
     partition_by: Sequence[str],
@@ -67,33 +67,35 @@ def check_layout(
 ) -> None:
     """Refuses a layout that does not fit the table's partitions or columns.
 
-    `columns` are `None` if they are unknown.
+    `columns` is `None` if the columns are unknown. Messages begin with `subject`.
     """
     if isinstance(layout, BinPacking):
         return
     if isinstance(layout, LiquidClustering) and partition_by:
         raise Refused(
-            f"{what}LiquidClustering and Append.partition_by {partition_by} exclude each other. Use"
-            " one of them, or ZOrder."
+            f"{subject}: LiquidClustering cannot be combined with Append.partition_by"
+            f" {partition_by}. Either remove partition_by, or use ZOrder, which supports"
+            " partitions."
         )
     if isinstance(layout, LiquidClustering) and len(layout.columns) > _CLUSTERING_COLUMNS:
         raise Refused(
-            f"{what}LiquidClustering has {len(layout.columns)} columns. Use at most"
+            f"{subject}: LiquidClustering has {len(layout.columns)} columns. Use at most"
             f" {_CLUSTERING_COLUMNS}."
         )
     if isinstance(layout, ZOrder):
         lowered = {name.lower() for name in partition_by}
-        if both := [name for name in layout.columns if name.lower() in lowered]:
+        shared = [name for name in layout.columns if name.lower() in lowered]
+        if shared:
             raise Refused(
-                f"{what}ZOrder holds the partition column {both[0]!r}. Use columns that are not in"
-                " partition_by."
+                f"{subject}: ZOrder.columns contains the partition column {shared[0]!r}. Use"
+                " columns that are not in partition_by."
             )
-    check_columns(f"{what}{type(layout).__name__}.columns", layout.columns, among=columns)
+    check_columns(f"{subject}: {type(layout).__name__}.columns", layout.columns, among=columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """A table's compaction knobs. Those after the first six are for special cases."""
+    """A table's compaction knobs. The first six are common; the others are for special cases."""
 
     strategy: Strategy = knob(
         BySensor(),
@@ -110,8 +112,8 @@ class Compaction:
         0,
         whole(4096, or_zero=True),
         "compaction fills files up to this size, and does not rewrite files of three quarters of"
-        " this size or more. 0 follows the size of the table: 16 MiB below 4 GiB, then a power of"
-        " two that gives at least 128 files, up to 1 GiB",
+        " this size or more. 0: chosen by table size: 16 MiB below 4 GiB; above, the largest power"
+        " of two (at most 1 GiB) that gives at least 128 files",
     )
     windows: tuple[Window, ...] = knob(
         (),
@@ -146,34 +148,36 @@ class Compaction:
         " removes these rows from all files. 0: never",
     )
     cooldown_minutes: float = knob(
-        2.0, AMOUNT, "the sensor requests no compaction this soon after the last one of the table"
+        2.0,
+        AMOUNT,
+        "minutes after a compaction of the table in which the sensor requests no other",
     )
     reads_per_day: float | None = knob(
         None,
         or_none(AMOUNT),
-        "full reads per day by readers outside Dagster (0: there are none). If declared, a"
+        "full reads per day by readers outside Dagster (0: no such readers). If declared, a"
         " compaction waits until readers have lost what it costs ([rent or"
-        " buy](internals/rent-or-buy.md)), or until forty times `min_small_files` or"
-        " `max_small_file_age_hours` is reached",
+        " buy](internals/rent-or-buy.md)), or until a backstop is reached: forty times"
+        " `min_small_files`, or forty times `max_small_file_age_hours`",
     )
     scan_cores: int = knob(
         1,
         whole(1),
-        "the cores that scan the table: a compaction leaves at least that many files, as long as"
-        " each core has 4 MiB to read",
+        "the number of cores that scan the table. A compaction leaves at least that many files, as"
+        " long as each core has 4 MiB to read",
     )
     max_bytes_per_run: int = knob(
         16 * 1024 * MIB,
         whole(1, or_zero=True),
-        "the most bytes that one run rewrites, or one partition if no smaller part can be"
-        " rewritten. The partitions that lose the most files per byte come first; the next run"
-        " continues. 0: no limit",
+        "the most bytes that one run rewrites. A partition that cannot be split may exceed it."
+        " Partitions with the most files removed per byte come first (with `cold_hours`: the least"
+        " recently written); the next run does the rest. 0: no limit",
     )
     verify: Literal["rows", "content"] = knob(
         "rows",
         one_of("rows", "content"),
         'how the rows are verified after the commit. `"rows"`: by row counts and column statistics '
-        'in the log; if these are missing or differ, Spark compares every row. `"content"`: Spark '
+        'in the log; if these are missing or differ, every row is compared. `"content"`: Spark '
         "always compares every row",
     )
     engine: Literal["auto", "spark", "deltalake"] = knob(
@@ -185,41 +189,41 @@ class Compaction:
     cold_hours: float = knob(
         0,
         AMOUNT,
-        "only partitions that were not changed for this long are compacted, the newest last."
-        " 0: all",
+        "compacts only partitions without a change in this many hours, the least recently written"
+        " first. 0: all partitions",
     )
     cold_storage_class: str = knob(
         "",
         one_of("", "INTELLIGENT_TIERING", "STANDARD_IA", "GLACIER_IR"),
-        "the class of S3 for the files that a compaction writes, since `cold_hours` makes sure that"
-        " they are cold. Classes from which files must be restored are refused. Empty: STANDARD"
-        " ([tiers](tiers.md))",
+        "S3 storage class for the files that a compaction writes. Requires `cold_hours`, so that"
+        " only cold data moves. Classes that require a restore before reading are refused. Empty:"
+        " STANDARD ([tiers](tiers.md))",
     )
 
     def __post_init__(self) -> None:
         check_knobs(self)
         if self.cold_storage_class and not self.cold_hours:
             raise Refused(
-                f"Compaction.cold_storage_class is {self.cold_storage_class!r}, and cold_hours is"
-                " 0, so files that are still written would move, too. Use cold_hours, for instance"
-                " 720."
+                f"Compaction.cold_storage_class is {self.cold_storage_class!r}, but cold_hours is"
+                " 0, so files of partitions that are still changing would move, too. Use"
+                " cold_hours, for example 720."
             )
 
     @property
-    def bound_times(self) -> int:
+    def threshold_factor(self) -> int:
         """The factor for `min_small_files` and `max_small_file_age_hours`."""
         return 1 if self.reads_per_day is None else _DECLARED_READERS_FACTOR
 
     @property
-    def most_small_files(self) -> int:
-        """How many mergeable files make a compaction due, even if readers lose nothing."""
-        return self.min_small_files * self.bound_times
+    def due_file_count(self) -> int:
+        """The number of mergeable files that makes a compaction due, even without read losses."""
+        return self.min_small_files * self.threshold_factor
 
     @property
     def candidate_bytes(self) -> int:
-        """Three quarters of the target. Files below this size are candidates.
+        """Three quarters of the target. Files below this size are candidates for a compaction.
 
-        So the outputs of compactions are usually not candidates.
+        The outputs of a compaction are usually larger, so they are not rewritten again.
         """
         return self.target_file_bytes * 3 // 4
 
@@ -235,7 +239,7 @@ def policy_for(layer: str, declared: Compaction) -> Compaction:
     return replace(declared, **defaults)
 
 
-def _check_some(name: str, columns: tuple[str, ...]) -> None:
+def _check_column_tuple(name: str, columns: tuple[str, ...]) -> None:
     are_names = type(columns) is tuple and all(type(each) is str for each in columns)
     if not columns or not are_names:
         raise Refused(f"{name} is {columns!r}. Use a tuple of at least one column.")

@@ -74,7 +74,7 @@ SHARE_OR_OFF = Accepts(
 def knob(
     default: Any, accepts: Accepts, line: str, *, layers: Mapping[str, Any] | None = None
 ) -> Any:
-    """A field of a declaration. `layers` maps layers to defaults that differ from `default`."""
+    """A field of a declaration. `line` documents it; `layers` maps layers to other defaults."""
     metadata = {"accepts": accepts, "line": line, "layers": layers or {}}
     return field(default=default, metadata=metadata)
 
@@ -95,16 +95,18 @@ def declared_as(kind: type[Declared], entry: Any) -> Declared:
     Raises:
         Refused: the entry is not a mapping, has an unknown knob or value, or lacks a knob.
     """
-    word = kind.__name__.lower()
-    of_kind = fields(cast("Any", kind))
-    names = [each.name for each in of_kind]
+    subject = kind.__name__.lower()
+    knobs = fields(cast("Any", kind))
+    names = [each.name for each in knobs]
     if not isinstance(entry, Mapping):
-        raise Refused(f"{word} is {entry!r}. Use a table of {', '.join(names)}.")
+        raise Refused(f"{subject} is {entry!r}. Use a table of {', '.join(names)}.")
     values = cast("Mapping[str, Any]", entry)
-    if unknown := [name for name in values if name not in names]:
+    unknown = [name for name in values if name not in names]
+    if unknown:
         near = nearest_words(unknown[0], names, most=1)
-        raise Refused(f"{word} has {unknown[0]!r}. Use {', '.join(near or names)}.")
-    required = [each.name for each in of_kind if each.default is MISSING]
-    if missing := [name for name in required if name not in values]:
-        raise Refused(f"{word} lacks {missing[0]!r}. Use {' and '.join(required)}.")
+        raise Refused(f"{subject} has {unknown[0]!r}. Use {', '.join(near or names)}.")
+    required = [each.name for each in knobs if each.default is MISSING]
+    missing = [name for name in required if name not in values]
+    if missing:
+        raise Refused(f"{subject} lacks {missing[0]!r}. Use {' and '.join(required)}.")
     return kind(**values)

@@ -21,8 +21,8 @@ from lakehouse.core.s3_address import holds_credentials
 from lakehouse.core.text import either
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
-# Folders that the lake writes. If a file landed in a table's folder, it would be in no log, and a
-# vacuum would delete it.
+# Folders that the lake writes. A file that lands in a table's folder would not be in the table's
+# log, and a vacuum would delete it.
 _OWN_FOLDERS = (*LAYERS, "archive", "inventory", "quarantine")
 _SUFFIXES = {
     "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst"),
@@ -86,12 +86,12 @@ _PLAIN_CSV = Csv()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """Files that arrive from outside below `prefix`, relative to the lake's root.
+    """Files that other programs write below `prefix`, a path relative to the lake's root.
 
     `schema` is a Spark DDL string of the fields in the files. If it is not declared, it is inferred
-    once, from the first batch. `derived` adds columns by SQL expressions over these fields. Records
-    that do not parse, or that lack a `required` field, go to quarantine. Names that start with `_`
-    are reserved for the lake. With `changes`, the files hold change data.
+    once, from the first batch. `derived` maps additional columns to SQL expressions over these
+    fields. Records that do not parse, or that lack a `required` field, go to quarantine. Column
+    names that start with `_` are reserved for the lake. With `changes`, the files hold change data.
     """
 
     prefix: str
@@ -109,56 +109,54 @@ class Landing:
         " CSV file with such a header, goes to quarantine",
     )
     encoding: str = knob(
-        "utf-8", _ENCODING, "encoding of JSON and CSV files; a file in another one is set aside"
+        "utf-8", _ENCODING, "encoding of JSON and CSV files; files in other encodings are set aside"
     )
     changes: ChangeSource | None = None
     max_file_bytes: int = knob(
         256 * MIB,
         whole(1),
-        "a larger file, or one that unpacks to more than four times as much, is set aside; a batch"
-        " of several files has at most twice as many bytes",
+        "a larger file, or a file that decompresses to more than four times this size, is set"
+        " aside. A batch of several files has at most twice this size",
     )
-
     release_files: int = knob(
         1, whole(1), "the sensor requests a load as soon as this many files wait"
     )
     release_bytes: int = knob(
-        0,
-        whole(1, or_zero=True),
-        "or as soon as the waiting files have this many bytes. 0: bytes do not count",
+        0, whole(1, or_zero=True), "the sensor also requests a load if this many bytes wait. 0: off"
     )
     release_minutes: float = knob(
         0,
         AMOUNT,
-        "or as soon as the oldest file has waited this long; needed if `release_files` is above 1",
+        "the sensor also requests a load if the oldest file has waited for this many minutes."
+        " Required if `release_files` is above 1",
     )
-
     after_load: Literal["keep", "delete"] = knob(
         "keep",
         _AFTER_LOAD,
-        'what happens to a loaded file. `"delete"`: it is deleted once the commit that read it is'
+        'what happens to a loaded file. `"delete"`: it is deleted when the commit that loaded it is'
         " `keep_days` old",
     )
     queue: str = knob(
         "",
         _QUEUE,
-        "on S3: an SQS queue with the bucket's event notifications, which name new files; the"
-        " prefix is still listed once an hour",
+        "an SQS queue that receives the bucket's event notifications (S3 only). New files are found"
+        " in the queue, and the prefix is listed only once an hour",
     )
     keep_days: float = knob(
-        30, AMOUNT, "how long a loaded file stays where it landed, with any value of `after_load`"
+        30, AMOUNT, 'how many days after its load a file is deleted with `after_load="delete"`'
     )
 
     def __post_init__(self) -> None:
         if self.format not in _SUFFIXES:
             raise Refused(f"Landing.format is {self.format!r}. Use {either(sorted(_SUFFIXES))}.")
         if not _PREFIX.fullmatch(self.prefix) or {".", ".."} & set(self.prefix.split("/")):
-            near = _near_prefix(self.prefix)
+            near = _valid_prefix_like(self.prefix)
             raise Refused(
                 f"Landing.prefix is {self.prefix!r}. Use a path below the lake's root that ends"
                 f" with '/', like {near}"
             )
-        if (top := self.prefix.partition("/")[0]).lower() in _OWN_FOLDERS:
+        top = self.prefix.partition("/")[0]
+        if top.lower() in _OWN_FOLDERS:
             near = f"landing/{self.prefix.partition('/')[2]}"
             raise Refused(
                 f"Landing.prefix is {self.prefix!r}, but {top}/ holds the lake's own tables. Use"
@@ -214,15 +212,15 @@ class Landing:
         check_columns(
             "Landing.required", self.required, among=None if self.schema is None else names
         )
-        if own := [name for name in (*names, *self.derived) if name.startswith("_")]:
+        reserved = [name for name in (*names, *self.derived) if name.startswith("_")]
+        if reserved:
             raise Refused(
-                f"Landing column {own[0]!r} starts with _, like the lake's own columns. Use a name"
-                f" like {own[0].lstrip('_')!r}."
+                f"Landing column {reserved[0]!r} starts with _, like the lake's own columns. Use a"
+                f" name like {reserved[0].lstrip('_')!r}."
             )
-        if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
-            raise Refused(
-                f"Landing.derived[{empty[0]!r}] is empty. Use an SQL expression over the fields."
-            )
+        empty = [name for name, expression in self.derived.items() if not expression.strip()]
+        if empty:
+            raise Refused(f"Landing.derived[{empty[0]!r}] is empty. Use an SQL expression.")
         if isinstance(self.changes, Debezium) and self.null_value is not None:
             raise Refused(
                 f"Landing.null_value is {self.null_value!r} with changes=Debezium(), whose JSON has"
@@ -248,7 +246,7 @@ class Landing:
 
     @property
     def max_batch_bytes(self) -> int:
-        """The most bytes in a batch of several files; four times as many after decompression."""
+        """The most bytes in a batch of several files, as they landed."""
         return 2 * self.max_file_bytes
 
     @property
@@ -258,14 +256,16 @@ class Landing:
 
     @property
     def keeps_empty_texts(self) -> bool:
-        """Whether an empty field is an empty string. DMS writes nulls as `null_value` instead."""
+        """Whether empty CSV fields are empty strings. In DMS files, only `null_value` is null."""
         return self.records_are_csv and isinstance(self.changes, Dms) and bool(self.null_value)
 
     @property
     def column_names(self) -> tuple[str, ...]:
         """The schema's fields, then the derived columns, without the lake's own columns."""
         names = field_names(self.schema)
-        return (*(names if self.changes is None else self.changes.row_fields(names)), *self.derived)
+        if self.changes is not None:
+            names = self.changes.row_fields(names)
+        return (*names, *self.derived)
 
     @property
     def change_data(self) -> ChangeSource:
@@ -294,6 +294,7 @@ def is_retried(name: str) -> bool:
     return name.startswith(_RETRIED)
 
 
-def _near_prefix(prefix: str) -> str:
-    parts = (re.sub(r"[^A-Za-z0-9_.=-]+", "-", part).lstrip("._=-") for part in prefix.split("/"))
+def _valid_prefix_like(prefix: str) -> str:
+    plain = re.sub(r"[^/A-Za-z0-9_.=-]+", "-", prefix)
+    parts = [part.lstrip("._=-") for part in plain.split("/")]
     return "/".join([part for part in parts if part] or ["landing"]) + "/"

@@ -89,11 +89,11 @@ def _value(knob: Field[Any], text: str) -> Any:
 
 
 def _named(name: str, text: str, known: Mapping[str, Callable[[str], Any]]) -> Any:
-    kind, _, more = text.partition(":")
+    kind, _, argument = text.partition(":")
     if kind.strip() not in known:
         raise Refused(f"policy {name} is {text!r}. Use {either([*known])}.")
     try:
-        return known[kind.strip()](more.strip())
+        return known[kind.strip()](argument.strip())
     except ValueError as error:
         raise Refused(f"policy {name} is {text!r}. Use a number after the colon.") from error
 
@@ -116,4 +116,5 @@ def _number(knob: Field[Any], text: str) -> int | float:
         raise Refused(f"policy {knob.name} is {text!r}. Use {expected}.")
     number = float(match[1]) if "." in match[1] else int(match[1])
     value = number * _UNITS[unit]
-    return value if knob.type is float or value != int(value) else int(value)
+    is_whole = value == int(value)
+    return int(value) if is_whole and knob.type is not float else value

@@ -1,8 +1,7 @@
-"""The properties and the clustering to set or remove for a table's strategy and data layout.
+"""Decides which properties and clustering to set or remove for a table's strategy and data layout.
 
-The commit that sets properties also lists them in another property, the mark. Only marked
-properties are removed again. So a property that a person sets by hand is kept, even if the strategy
-would set another value.
+The commit that sets properties also lists them in another property, the mark. Only properties in
+the mark are changed or removed later, so a property that a person sets by hand is kept.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,8 @@ MARKS = (STRATEGY_MARK, CLUSTERING_MARK)
 class PropertyChanges:
     """Properties to set and to unset.
 
-    `left` has the properties that a person set to other values, which are kept.
+    `left` contains the properties that a person set to another value than the strategy's. They are
+    kept.
     """
 
     set: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -34,8 +34,11 @@ class PropertyChanges:
 
 def desired_properties(strategy: Strategy) -> dict[str, str]:
     """The properties that the strategy sets."""
-    names: Mapping[type, str] = {OptimizedWrite: OPTIMIZE_WRITE, AutoCompaction: AUTO_COMPACT}
-    return {names[type(strategy)]: "true"} if type(strategy) in names else {}
+    if isinstance(strategy, OptimizedWrite):
+        return {OPTIMIZE_WRITE: "true"}
+    if isinstance(strategy, AutoCompaction):
+        return {AUTO_COMPACT: "true"}
+    return {}
 
 
 def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> PropertyChanges:
@@ -45,23 +48,26 @@ def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> 
     """
     pairs = [pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split()]
     marked = {name: value for name, _, value in pairs}
-    # This program sets only these two properties, so any other name in the mark is not from it.
-    ours = [
+    # This program sets only these two properties, so it ignores other names in the mark. A marked
+    # property with another value than in the mark was changed by a person.
+    own_names = [
         name
         for name in (OPTIMIZE_WRITE, AUTO_COMPACT)
         if name in marked and current.get(name) == marked[name]
     ]
-    keep = {name: value for name, value in desired.items() if name in ours or name not in current}
-    left = {
-        name: current[name]
-        for name, value in desired.items()
-        if name not in keep and current[name] != value
-    }
-    mark = " ".join(f"{name}={value}" for name, value in sorted(keep.items()))
-    wanted = {**keep, STRATEGY_MARK: mark} if mark else keep
-    changed = {name: value for name, value in wanted.items() if current.get(name) != value}
-    gone = {*ours, *current.keys() & {STRATEGY_MARK}} - wanted.keys()
-    return PropertyChanges(set=changed, unset=tuple(sorted(gone)), left=left)
+    target = dict[str, str]()
+    left = dict[str, str]()
+    for name, value in desired.items():
+        if name in own_names or name not in current:
+            target[name] = value
+        elif current[name] != value:
+            left[name] = current[name]
+    if target:
+        target[STRATEGY_MARK] = " ".join(f"{name}={target[name]}" for name in sorted(target))
+    changed = {name: value for name, value in target.items() if current.get(name) != value}
+    removable = [name for name in (*own_names, STRATEGY_MARK) if name in current]
+    unset = sorted(name for name in removable if name not in target)
+    return PropertyChanges(set=changed, unset=tuple(unset), left=left)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +93,13 @@ def clustering_change(snapshot: Snapshot, data_layout: DataLayout) -> Clustering
         is_ours = bool(current) and mark is not None and mark.casefold() == current
         return ClusteringChange(columns=() if is_ours else None, mark=None)
     if snapshot.partition_columns:
-        by = ", ".join(snapshot.partition_columns)
+        names = ", ".join(snapshot.partition_columns)
         raise Refused(
-            f"{snapshot.table}: LiquidClustering is declared, but the table is partitioned by {by}."
-            " Use ZOrder, or a table without partitions."
+            f"{snapshot.table}: LiquidClustering is declared, but the table is partitioned by"
+            f" {names}. Use ZOrder, or a table without partitions."
         )
-    wanted = ",".join(data_layout.columns)
-    if current == wanted.casefold() or (current and mark is None):
+    desired = ",".join(data_layout.columns)
+    is_set_by_hand = bool(current) and mark is None
+    if current == desired.casefold() or is_set_by_hand:
         return ClusteringChange(columns=None, mark=mark)
-    return ClusteringChange(columns=data_layout.columns, mark=wanted)
+    return ClusteringChange(columns=data_layout.columns, mark=desired)

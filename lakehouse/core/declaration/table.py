@@ -1,4 +1,4 @@
-"""The declaration of a table. Creating one with an invalid value is refused."""
+"""The declaration of a table. An invalid value is refused when the declaration is created."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -46,10 +46,11 @@ class Table:
     first input, and all rows of the others. `transform` takes one DataFrame per input, by its name.
 
     `evolution` decides which changes of the declaration the next write applies to the table: safe
-    ones (`"ask"`), also renamed columns and wider types (`"automatic"`), or none (`"refuse"`).
-    `renamed` maps earlier column names to present ones; `formerly` is an earlier key.
+    changes (`"ask"`), also renamed columns and wider types (`"automatic"`), or no changes
+    (`"refuse"`). `renamed` maps earlier column names to present names. `formerly` is the earlier
+    key of a table that moved to another key.
 
-    `owner` pays for the table. Its budget for a month is `budget_usd_per_month`.
+    `owner` pays for the table. `budget_usd_per_month` is the table's budget.
     """
 
     key: str
@@ -98,7 +99,8 @@ class Table:
         self._check_upkeep()
 
     def _check_evolution(self) -> None:
-        if self.evolution not in (words := ("automatic", "ask", "refuse")):
+        words = ("automatic", "ask", "refuse")
+        if self.evolution not in words:
             raise self._refused(f"evolution is {self.evolution!r}. Use one of {words}.")
         if self.formerly == self.key:
             raise self._refused("formerly is its key. Use the earlier key, or leave it out.")
@@ -107,26 +109,27 @@ class Table:
 
     def _check_upkeep(self) -> None:
         check_layout(
-            f"Table {self.key}: ",
+            f"Table {self.key}",
             self.compaction.data_layout,
             partition_by=self.write.partition_by if isinstance(self.write, Append) else (),
             columns=None if self.source is None else self.source.known_columns,
         )
-        declared: dict[str, str | None] | None = None
+        types: dict[str, str | None] | None = None
         if self.source is not None:
-            types = dict(field_types(self.source.schema))
-            declared = {**dict.fromkeys(self.source.derived), **types}
+            types = {**dict.fromkeys(self.source.derived), **dict(field_types(self.source.schema))}
         if self.ttl is not None:
-            known = declared if self.source is not None and self.source.schema else None
-            check_ttl(f"Table {self.key}: ttl", self.ttl, self.write, known)
+            # Without a schema, only the derived columns are declared.
+            ttl_types = types if self.source is not None and self.source.schema else None
+            check_ttl(f"Table {self.key}: ttl", self.ttl, self.write, ttl_types)
         if self.archive is not None:
-            check_archive(f"Table {self.key}: archive", self.archive, self.write, declared)
+            check_archive(f"Table {self.key}: archive", self.archive, self.write, types)
         self._check_properties()
 
     def _check_properties(self) -> None:
-        if own := sorted(set(self.properties) & set(MARKS)):
+        marks = sorted(set(self.properties) & set(MARKS))
+        if marks:
             raise self._refused(
-                f"properties holds {own[0]!r}, which the lake sets itself. Leave it out."
+                f"properties holds {marks[0]!r}, which the lake sets itself. Leave it out."
             )
         for name in self.properties:
             if name.lower() == TRANSACTION_RETENTION.lower():
@@ -135,12 +138,12 @@ class Table:
                     " batches, so that they are loaded again. Leave it out."
                 )
         strategy = self.compaction.strategy
-        of_vacuum = self.vacuum.retention_properties(self.properties)
-        for setter, wanted in (
-            ("Vacuum.retention_hours", of_vacuum),
+        retention_properties = self.vacuum.retention_properties(self.properties)
+        for setter, properties in (
+            ("Vacuum.retention_hours", retention_properties),
             (type(strategy).__name__, desired_properties(strategy)),
         ):
-            for name, value in wanted.items():
+            for name, value in properties.items():
                 if self.properties.get(name, value) != value:
                     raise self._refused(
                         f"properties sets {name} to {self.properties[name]!r}, but {setter} to"
@@ -148,17 +151,17 @@ class Table:
                     )
 
     def _check_adopted(self) -> None:
-        given: dict[str, object] = {
-            name: getattr(self, name)
-            for name in ("source", "inputs", "transform", "properties", "renamed", "formerly")
-        }
-        given["Vacuum.retention_hours"] = self.vacuum.retention_hours
-        if found := [name for name, value in given.items() if value]:
+        names = ("source", "inputs", "transform", "properties", "renamed", "formerly")
+        options: dict[str, object] = {name: getattr(self, name) for name in names}
+        options["Vacuum.retention_hours"] = self.vacuum.retention_hours
+        not_empty = [name for name, value in options.items() if value]
+        if not_empty:
             raise self._refused(
-                f"{found[0]} is set, but other programs write the rows and properties of an Adopted"
-                " table. Leave it out."
+                f"{not_empty[0]} is set, but other programs write the rows and properties of an"
+                " Adopted table. Leave it out."
             )
-        if not isinstance(strategy := self.compaction.strategy, BySensor | Scheduled):
+        strategy = self.compaction.strategy
+        if not isinstance(strategy, BySensor | Scheduled):
             raise self._refused(
                 f"{type(strategy).__name__} is a strategy of the writer, but other programs write"
                 " this table. Use BySensor or Scheduled."
@@ -166,11 +169,8 @@ class Table:
 
     def _check_landed(self, source: Landing) -> None:
         columns = source.known_columns
-        check_columns(
-            f"Table {self.key}: column_descriptions",
-            [*self.column_descriptions],
-            among=columns,
-        )
+        described_columns = [*self.column_descriptions]
+        check_columns(f"Table {self.key}: column_descriptions", described_columns, among=columns)
         if self.inputs:
             raise self._refused(
                 "inputs= is set, but with source= there is no transform to read them. Leave it out."
@@ -205,13 +205,10 @@ class Table:
             f"Table {self.key}: {type(self.write).__name__}.keys", self.write.keys, among=fields
         )
         if isinstance(self.write, History):
-            if taken := sorted(
-                {name.lower() for name in source.column_names} & set(HISTORY_COLUMNS)
-            ):
-                raise self._refused(
-                    f"the column {taken[0]!r} has the name of one that History adds. Use another"
-                    " name."
-                )
+            names = {name.lower() for name in source.column_names}
+            conflicts = sorted(names & set(HISTORY_COLUMNS))
+            if conflicts:
+                raise self._refused(f"History adds a column {conflicts[0]!r}. Use another name.")
             if isinstance(changes, Dms) and changes.committed_at is None:
                 raise self._refused(
                     "History needs the time of each change. Use Dms(committed_at=…) with the column"
@@ -236,18 +233,20 @@ class Table:
         if not self.inputs:
             raise self._refused("inputs is empty. Use the tables that the transform reads.")
         names = [source.name for source in self.inputs]
-        if twice := [name for name in names if names.count(name) > 1]:
+        duplicates = [name for name in names if names.count(name) > 1]
+        if duplicates:
             raise self._refused(
-                f"inputs holds two tables named {twice[0]!r}, but the transform takes its inputs by"
-                " name. Use tables with different names."
+                f"inputs holds two tables named {duplicates[0]!r}, but the transform takes its"
+                " inputs by name. Use tables with different names."
             )
         assert self.transform is not None
         try:
             signature(self.transform).bind(**dict.fromkeys(names))
         except TypeError as error:
-            found = f"{getattr(self.transform, '__name__', 'transform')}{signature(self.transform)}"
+            name = getattr(self.transform, "__name__", "transform")
             raise self._refused(
-                f"its transform is {found}. Use one that takes {', '.join(names)} ({error})."
+                f"its transform is {name}{signature(self.transform)}. Use one that takes"
+                f" {', '.join(names)} ({error})."
             ) from error
 
     def _refused(self, why: str) -> Refused:

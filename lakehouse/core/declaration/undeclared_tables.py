@@ -1,4 +1,4 @@
-"""Tables in the lake's layers that are not declared, and what to do about these tables."""
+"""Finds tables in the lake's layers that are not declared, and says what to do about them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,14 +10,14 @@ _NAMED = 10
 
 
 def undeclared_among(keys: Iterable[str], declared: Iterable[Table]) -> tuple[str, ...]:
-    """Those of the keys, sorted, that are in a layer but not the `key` or `formerly` of a table."""
+    """The keys in a layer that are neither the `key` nor the `formerly` of a table, sorted."""
     known = {key for table in declared for key in (table.key, table.formerly)}
     unknown = {key for key in keys if key not in known}
     return tuple(sorted(key for key in unknown if _is_in_layer(key)))
 
 
 def undeclared_sentence(keys: Sequence[str]) -> str:
-    """A sentence about these undeclared tables, with what to do; empty without tables."""
+    """A sentence that names the undeclared tables and what to do. Empty if there are no tables."""
     if not keys:
         return ""
     if len(keys) == 1:

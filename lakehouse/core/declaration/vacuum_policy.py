@@ -19,14 +19,14 @@ from lakehouse.core.delta.protocol import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.units import HOUR_MS
 
-# Source: Delta's default, DeltaLog.tombstoneRetentionMillis. Delta's VACUUM refuses a shorter one
-# unless its check is switched off.
+# Delta's default retention. Its VACUUM refuses a shorter retention unless that check is disabled.
+# Source: delta-io/delta, DeltaLog.tombstoneRetentionMillis.
 SAFE_RETENTION_HOURS = 168
-# The property is set in whole minutes.
+# One minute is the shortest retention, because the property is set in whole minutes.
 _LEAST_HOURS = 1 / 60
 # A declaration with a shorter retention must include this sentence.
 SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
-_NO_RISK_OR_THIS = Accepts(
+_EMPTY_OR_RISK = Accepts(
     repr(SHORT_RETENTION_RISK), lambda value: value in ("", SHORT_RETENTION_RISK)
 )
 _READER = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
@@ -59,15 +59,15 @@ class Vacuum:
     retention_hours: float = knob(
         0,
         AMOUNT,
-        "how long removed files are kept, at least a minute: sets"
-        " `delta.deletedFileRetentionDuration`, and raises a shorter retention of the log. 0: the"
-        " table's own property",
+        "how many hours removed files are kept, at least a minute. Sets"
+        " `delta.deletedFileRetentionDuration`, and raises `delta.logRetentionDuration` if it is"
+        " shorter. 0: the table's own property",
     )
     accepts_short_retention: str = knob(
         "",
-        _NO_RISK_OR_THIS,
-        "accepts a retention under a week, if set to the sentence that the refusal of such a"
-        " retention names",
+        _EMPTY_OR_RISK,
+        "permits a retention under a week. Must be exactly the sentence that the refusal of such a"
+        " retention shows",
     )
     after_compaction: bool = knob(
         False, YES_OR_NO, "a vacuum also follows each compaction of the table"
@@ -76,7 +76,7 @@ class Vacuum:
         (), _VERSIONS, "versions whose files a vacuum keeps, whatever their age"
     )
     readers: tuple[str, ...] = knob(
-        (), _READERS, "readers that may pin a version with `lakehouse pin`, until a time"
+        (), _READERS, "readers that may pin a version with `lakehouse pin`, for a limited time"
     )
 
     def __post_init__(self) -> None:
@@ -94,13 +94,14 @@ class Vacuum:
             )
 
     def retention_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The properties to set for the retention on a table that now has these `properties`.
+        """The properties to set for the retention on a table that has these `properties` now.
 
-        They include the log's retention if the table's current one is shorter or unknown.
+        They include the log's retention if the table's log retention is shorter or unknown.
         """
         if not self.retention_hours:
             return {}
         span = f"interval {round(self.retention_hours * 60)} minutes"
         log_ms = span_ms_of(properties.get(LOG_RETENTION, DEFAULT_LOG_RETENTION))
-        is_shorter = log_ms is None or log_ms < self.retention_hours * HOUR_MS
-        return {RETENTION: span, **({LOG_RETENTION: span} if is_shorter else {})}
+        if log_ms is None or log_ms < self.retention_hours * HOUR_MS:
+            return {RETENTION: span, LOG_RETENTION: span}
+        return {RETENTION: span}

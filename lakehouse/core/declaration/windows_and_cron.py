@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
+from itertools import product
 
 from lakehouse.core.errors import Refused
 
@@ -17,9 +18,9 @@ _PART = re.compile(r"(\d{1,2})|(?:\*|(\d{1,2})-(\d{1,2}))(?:/(0[1-9]|[1-9]\d?))?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The time from `start` to `end` (`HH:MM`, UTC). The window starts on each of these `days`.
+    """The time from `start` to `end` (`HH:MM`, UTC), on each of the `days`.
 
-    If `end` is not after `start`, the window ends on the following day.
+    If `end` is not after `start`, the window starts on one of the `days` and ends on the next day.
     """
 
     start: str
@@ -61,23 +62,21 @@ def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
         Refused: the expression is not valid.
     """
     minutes, hours, days, months, weekdays = read_cron(cron)
-    _, _, of_days, _, of_weekdays = cron.split()
+    _, _, day_field, _, weekday_field = cron.split()
+    # In cron, if both the day of the month and the day of the week are given, either is enough.
+    needs_both = "*" in (day_field, weekday_field)
     day = datetime.fromtimestamp(after_ms / 1000, tz=UTC).replace(
         hour=0, minute=0, second=0, microsecond=0
     )
     while (start := int(day.timestamp() * 1000)) < until_ms:
         fits_day = day.day in days
         fits_weekday = not weekdays.isdisjoint((day.isoweekday() % 7, day.isoweekday()))
-        # In cron, if both the day of the month and the day of the week are given, either is enough.
-        needs_both = "*" in (of_days, of_weekdays)
-        fits = fits_day and fits_weekday if needs_both else fits_day or fits_weekday
+        fits = all((fits_day, fits_weekday)) if needs_both else any((fits_day, fits_weekday))
         if day.month in months and fits:
-            times = (
-                start + (hour * 60 + minute) * 60_000
-                for hour in sorted(hours)
-                for minute in sorted(minutes)
-            )
-            yield from (time for time in times if after_ms < time < until_ms)
+            for hour, minute in product(sorted(hours), sorted(minutes)):
+                time_ms = start + (hour * 60 + minute) * 60_000
+                if after_ms < time_ms < until_ms:
+                    yield time_ms
         day += timedelta(days=1)
 
 
@@ -102,21 +101,21 @@ def _openings(windows: Sequence[Window], now_ms: int) -> Iterator[tuple[int, int
     yesterday = datetime.fromtimestamp(now_ms / 1000, tz=UTC).date() - timedelta(days=1)
     for day in (yesterday + timedelta(days=ahead) for ahead in range(9)):
         for window in windows:
-            if DAYS[day.weekday()] in window.days:
-                start, end = (
-                    datetime.combine(day, time.fromisoformat(each), tzinfo=UTC)
-                    for each in (window.start, window.end)
-                )
-                if start >= end:
-                    end += timedelta(days=1)
-                yield int(start.timestamp() * 1000), int(end.timestamp() * 1000)
+            if DAYS[day.weekday()] not in window.days:
+                continue
+            start = datetime.combine(day, time.fromisoformat(window.start), tzinfo=UTC)
+            end = datetime.combine(day, time.fromisoformat(window.end), tzinfo=UTC)
+            if start >= end:
+                end += timedelta(days=1)
+            yield int(start.timestamp() * 1000), int(end.timestamp() * 1000)
 
 
 def _numbers(word: str, low: int, high: int) -> set[int]:
     """The numbers of one field; empty if it is not valid."""
     numbers: set[int] = set()
     for part in word.split(","):
-        if (match := _PART.fullmatch(part)) is None:
+        match = _PART.fullmatch(part)
+        if match is None:
             return set()
         single, first, last, step = match.groups()
         start = int(single or first or low)

@@ -20,9 +20,10 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """Keeps one row per value of `keys`. A row with greater `order_by` columns replaces it.
+    """Keeps one row per combination of `keys`. A row with greater `order_by` values replaces it.
 
-    Change data is ordered by its source instead, and its deletions are applied as `deletes` says.
+    Change data has no `order_by`: its source defines the order. `deletes` is the effect of a
+    deletion in change data.
     """
 
     keys: tuple[str, ...]
@@ -30,7 +31,7 @@ class Merge:
     deletes: str = knob(
         "hard",
         one_of("hard", "soft"),
-        "a deletion removes the row, or marks it in the column `_deleted`",
+        '`"hard"`: a deletion removes the row. `"soft"`: it marks the row in the column `_deleted`',
     )
 
     def __post_init__(self) -> None:
@@ -39,10 +40,11 @@ class Merge:
             raise Refused("Merge.keys is empty. Use at least one column that identifies a row.")
         check_columns("Merge.keys", self.keys)
         check_columns("Merge.order_by", self.order_by)
-        if both := sorted(set(self.keys) & set(self.order_by)):
+        shared = sorted(set(self.keys) & set(self.order_by))
+        if shared:
             raise Refused(
-                f"Merge.order_by holds the key {both[0]!r}, which is equal in all rows of one key."
-                " Use other columns."
+                f"Merge.order_by holds the key {shared[0]!r}, which cannot order rows with equal"
+                " keys. Use other columns."
             )
 
 
@@ -53,10 +55,10 @@ class Overwrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Every version of each row, from landed change data (slowly changing dimension, type 2).
+    """Keeps every version of each row of landed change data (slowly changing dimension, type 2).
 
     A version is valid from `valid_from` until `valid_to`, which is null if `is_current`. A deletion
-    is a version of zero duration.
+    is recorded as a version whose `valid_to` equals its `valid_from`.
     """
 
     keys: tuple[str, ...]

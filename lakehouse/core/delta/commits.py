@@ -13,8 +13,8 @@ _REPORTED_ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
 # Source: delta-io/delta v4.4.0, RestoreTableCommand.scala, CloneTableBase.scala
 _BRING_FILES_BACK = ("RESTORE", "CLONE")
 _OWN_TRANSACTIONS = "lakehouse/"
-# In the userMetadata of our overwrites: by the key of each input, the input's identity, version and
-# (usually) commit time.
+# In the userMetadata of our overwrites: maps the key of each input to the input's identity, version
+# and (usually) commit time.
 INPUTS = "inputs"
 # The prefix of transaction ids that record which version of an input a commit consumed.
 CONSUME = "lakehouse/consume/"
@@ -55,7 +55,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The plan of our compaction, as the compaction's commit records it."""
+    """The plan of our compaction, as the compaction's commits record it.
+
+    `mark` is the id of the compaction, which all its commits contain.
+    """
 
     mark: str
     reason: str
@@ -82,7 +85,7 @@ class LoggedCompaction:
     bytes_removed: int
     bytes_added: int
     predicted: Prediction | None = None
-    # From just before OPTIMIZE was sent to the timestamp of the last commit; `None` if unknown.
+    # The time from sending OPTIMIZE to the last commit; `None` if unknown.
     seconds: float | None = None
     engine: str = "spark"  # or "deltalake"
 
@@ -122,32 +125,33 @@ class Commits:
 
     def undone(self) -> frozenset[int]:
         """The versions that our RESTOREs undid, including versions by other writers."""
-        restores = [
-            (version, commit.version)
-            for commit in self.commits
-            if (version := brought_back_by(commit)) is not None
-        ]
-        return frozenset(
-            number for version, restore in restores for number in range(version + 1, restore)
-        )
+        undone = set[int]()
+        for commit in self.commits:
+            restored = brought_back_by(commit)
+            if restored is not None:
+                undone.update(range(restored + 1, commit.version))
+        return frozenset(undone)
 
     def missing_after(self, version: int) -> tuple[int, ...]:
         """The versions after `version` whose rows are gone because of our RESTOREs.
 
         A version that a later RESTORE brought back is not included.
         """
-        effective_at: dict[int, frozenset[int]] = {}
-        effective = frozenset[int]()
-        written = list[int]()
-        for commit in (each for each in self.commits if each.version > version):
+        # For each version: the versions after `version` whose rows the table then contained.
+        contents: dict[int, frozenset[int]] = {}
+        content = frozenset[int]()
+        written_versions = list[int]()
+        for commit in self.commits:
+            if commit.version <= version:
+                continue
             restored = brought_back_by(commit)
             if restored is None:
-                written.append(commit.version)
-                effective = effective | {commit.version}
+                written_versions.append(commit.version)
+                content = content | {commit.version}
             else:
-                effective = effective_at.get(restored, frozenset())
-            effective_at[commit.version] = effective
-        return tuple(number for number in written if number not in effective)
+                content = contents.get(restored, frozenset())
+            contents[commit.version] = content
+        return tuple(number for number in written_versions if number not in content)
 
     def data_changed_after(self, version: int) -> bool | None:
         """Whether rows changed after `version`; `None` if the history lacks some later commit."""
@@ -155,28 +159,25 @@ class Commits:
         return None if later is None else any(commit.changed_data for commit in later)
 
     def file_counts(self, newest: int) -> tuple[int, ...]:
-        """The number of files after each commit. `newest` is the number after the last commit."""
+        """The number of files after each commit; after the last commit, it is `newest`."""
         counts = list[int]()
         count = newest
         for commit in reversed(self.commits):
             counts.append(count)
-            # A commit that only adds files, without a data change, adds existing files again (for
-            # example, a backfill of row ids).
+            # A commit without a data change that removes no file adds existing files again, for
+            # example to assign row ids. It does not change the number of files.
             if commit.changed_data or commit.removed_paths:
                 count -= len(commit.added_paths) - len(commit.removed_paths)
         return tuple(reversed(counts))
 
     def compactions(self) -> tuple[LoggedCompaction, ...]:
         """The compactions by any program, oldest first."""
-        groups: dict[str, tuple[list[Commit], Prediction | None]] = {}
+        groups: dict[str, list[Commit]] = {}
         for commit in filter(is_compaction, self.commits):
             predicted = prediction_in(commit)
             mark = "" if predicted is None else predicted.mark
-            key = mark or f"version {commit.version}"
-            groups.setdefault(key, ([], predicted))[0].append(commit)
-        return tuple(
-            _logged_compaction(commits, predicted) for commits, predicted in groups.values()
-        )
+            groups.setdefault(mark or f"version {commit.version}", []).append(commit)
+        return tuple(map(_logged_compaction, groups.values()))
 
 
 def is_compaction(commit: Commit) -> bool:
@@ -201,7 +202,7 @@ def rebuilt_from(commit: Commit) -> int | None:
 
 
 def keeps_rows(commit: Commit) -> bool:
-    """Whether a rebuild rewrote the table's existing rows, under other columns or partitions."""
+    """Whether the commit is a rebuild that kept all rows and changed columns or partitions."""
     return rebuilt_from(commit) is not None and written_in(commit)[REBUILD].get("rows") == "same"
 
 
@@ -220,22 +221,23 @@ def may_repeat_rows(commit: Commit) -> bool:
     """Whether the change data feed may report rows as new that the table already had.
 
     A RESTORE by another program brings back files that were already read. An overwrite of a table,
-    or of a part, may write the same rows again, which cannot be distinguished from new ones.
-    Overwrites by this lake do not count, since their readers are declared to follow them. A rebuild
-    counts unless it kept the rows or recorded its inputs.
+    or of a part, may write the same rows again, which look like new rows. Overwrites by this lake
+    do not count. A rebuild counts unless it kept the rows or recorded its inputs.
     """
-    replaces = bool(commit.removed_paths) and commit.operation not in _REPORTED_ROW_BY_ROW
-    is_suspect = replaces or commit.operation in _BRING_FILES_BACK
-    if not (commit.changed_data and commit.added_paths and is_suspect) or moves_rows(commit):
+    adds_rows = commit.changed_data and bool(commit.added_paths)
+    replaces_files = bool(commit.removed_paths) and commit.operation not in _REPORTED_ROW_BY_ROW
+    if not adds_rows or not (replaces_files or commit.operation in _BRING_FILES_BACK):
+        return False
+    if moves_rows(commit) or INPUTS in written_in(commit):
         return False
     if rebuilt_from(commit) is not None:
-        return not (keeps_rows(commit) or INPUTS in written_in(commit))
-    is_loaded = any(name.startswith(_OWN_TRANSACTIONS) for name in commit.applications)
-    return not (is_loaded or brought_back_by(commit) is not None or INPUTS in written_in(commit))
+        return not keeps_rows(commit)
+    is_own_load = any(name.startswith(_OWN_TRANSACTIONS) for name in commit.applications)
+    return not is_own_load and brought_back_by(commit) is None
 
 
 def written_in(commit: Commit) -> dict[str, Any]:
-    """The metadata that we wrote into a commit; empty for other commits."""
+    """The commit's userMetadata, if it is a JSON object, as in our commits; otherwise empty."""
     try:
         written = json.loads(commit.user_metadata or "")
     except (ValueError, RecursionError):
@@ -244,7 +246,7 @@ def written_in(commit: Commit) -> dict[str, Any]:
 
 
 def moved_from(commit: Commit) -> str | None:
-    """The table's earlier key, if the commit records a move to the present key."""
+    """The table's earlier key, if the commit records that the table was moved."""
     key = written_in(commit).get(MOVED_FROM)
     return key if isinstance(key, str) else None
 
@@ -276,15 +278,14 @@ def _number(value: Any, kind: Any) -> Any:
     return None if value is None else kind(value)
 
 
-def _logged_compaction(commits: Sequence[Commit], predicted: Prediction | None) -> LoggedCompaction:
+def _logged_compaction(commits: Sequence[Commit]) -> LoggedCompaction:
     last = commits[-1]
+    predicted = prediction_in(commits[0])
     started_ms = None if predicted is None else predicted.started_ms
-    # If the clocks of two machines differ by more than the run took, the seconds are unknown.
-    seconds = (
-        None
-        if started_ms is None or last.committed_ms <= started_ms
-        else (last.committed_ms - started_ms) / 1000
-    )
+    seconds = None
+    # The commit time may come from another machine. If its clock is behind, the time is unknown.
+    if started_ms is not None and last.committed_ms > started_ms:
+        seconds = (last.committed_ms - started_ms) / 1000
     return LoggedCompaction(
         first_version=commits[0].version,
         version=last.version,

@@ -57,7 +57,7 @@ _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
 def typed_partition(partition: PartitionValues, columns: Mapping[str, Column]) -> TypedPartition:
-    """The partition as typed values; two are equal if no WHERE clause can distinguish them.
+    """The partition as typed values, which are equal if no WHERE clause can distinguish them.
 
     `columns` are the table's columns by name.
     """
@@ -72,15 +72,14 @@ def grouping_key(partition: PartitionValues, columns: Mapping[str, Column]) -> o
     Source: apache/spark v4.2.0, `literals.scala`, Literal.hashCode.
     """
     typed = typed_partition(partition, columns)
-    if any(
-        cast is None and text is not None for cast, (_, text) in zip(typed, partition, strict=True)
-    ):
-        return partition
+    for value, (_, text) in zip(typed, partition, strict=True):
+        if value is None and text is not None:
+            return partition
     return tuple(isinstance(value, float) and copysign(1.0, value) < 0 for value in typed)
 
 
 def is_changed_by_rewrite(partition: PartitionValues, columns: Mapping[str, Column]) -> bool:
-    """Whether OPTIMIZE would replace the value of a text column by null."""
+    """Whether OPTIMIZE would replace the value of a string or binary column with null."""
     return any(
         value in _WRITTEN_AS_NULL and _type_of(name, columns) in _TEXT_TYPES
         for name, value in partition
@@ -88,7 +87,7 @@ def is_changed_by_rewrite(partition: PartitionValues, columns: Mapping[str, Colu
 
 
 def is_plain(value: str | None, type_: str) -> bool:
-    """Whether all engines read the value alike, and write it again with the same spelling."""
+    """Whether all engines read the value in the same way, and write it with the same spelling."""
     if value is None:
         return True
     if type_ == "string":
@@ -114,8 +113,10 @@ def as_spark_spells(value: str | None, type_: str) -> str | None:
             return None
         case bool() as flag:
             return str(flag).lower()
-        case int() | Decimal() as number:
-            return f"{number:f}" if isinstance(number, Decimal) else str(number)
+        case int() as number:
+            return str(number)
+        case Decimal() as number:
+            return f"{number:f}"
         case float() as number if isnan(number):
             return "NaN"
         case float() as number if isinf(number):
@@ -211,7 +212,9 @@ def _timestamp(text: str, _: str) -> datetime:
     """The time in UTC. Text without a zone uses the session's zone, which is always UTC here."""
     match = _matched_timestamp(text)
     offset = timedelta(hours=int(match["zone_hours"] or 0), minutes=int(match["zone_minutes"] or 0))
-    return _wall_clock(match) - (-offset if match["sign"] == "-" else offset)
+    if match["sign"] == "-":
+        offset = -offset
+    return _wall_clock(match) - offset
 
 
 def _matched_timestamp(text: str) -> re.Match[str]:

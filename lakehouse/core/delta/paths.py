@@ -10,14 +10,17 @@ from lakehouse.core.errors import Broken, Refused
 
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 _SCHEME = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/]*)?/?")
+# Matches an empty part, `.` or `..` in a path.
 _NO_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 # Source: https://rfc.zeromq.org/spec/32/
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-# A character that is only in Base85 becomes a blank, which is in neither alphabet.
+# Maps Z85 to Python's Base85, so that `b85decode` can read it. A character that is only in Base85
+# becomes a blank, which `b85decode` rejects.
 _AS_BASE85 = {ord(character): " " for character in _BASE85} | str.maketrans(_Z85, _BASE85)
 _VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@\d*)?", re.DOTALL)
 _UUID_LENGTH = 20
+# The id of a deletion vector in the table's folder: an optional folder, and an encoded UUID.
 _IN_TABLE = re.compile(rf"u.*[{re.escape(_Z85)}]{{{_UUID_LENGTH}}}", re.DOTALL)
 
 
@@ -35,9 +38,9 @@ def bare_uri(uri: str) -> str:
 
 
 def plain_path(path: str) -> str:
-    """The relative path with empty parts, `.` and `..` resolved.
+    """The relative path, without empty parts and `.`, and with each `..` resolved.
 
-    Leading `..` are kept if the path leads out of its base folder.
+    If the path leads out of its base folder, the `..` at its beginning are kept.
 
     Source: java.net.URI.normalize, which Hadoop's Path calls for every path of a log.
     """
@@ -56,7 +59,7 @@ def name_in_table(path: str) -> str | None:
 
 
 def name_below(uri: str, root: str) -> str | None:
-    """The path of a decoded `uri` below `root`, compared as text; `None` if it is elsewhere."""
+    """The path of a decoded `uri` relative to `root`, or `None` if it is not below `root`."""
     bare = bare_uri(uri)
     base = f"{bare_uri(root)}/"
     return bare.removeprefix(base) if bare.startswith(base) else None
@@ -69,7 +72,7 @@ def split_bucket(address: str) -> tuple[str, str]:
 
 
 def is_vector(vector: str) -> bool:
-    """Whether the protocol allows this id of a deletion vector. `vector` has no offset."""
+    """Whether the protocol allows the unique id `vector` (without an offset)."""
     return not vector.startswith("u") or _IN_TABLE.fullmatch(vector) is not None
 
 

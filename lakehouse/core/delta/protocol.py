@@ -1,4 +1,4 @@
-"""Delta's table features and the retention property."""
+"""Delta's table features, and the table properties for retention and checkpoints."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,23 +7,23 @@ from math import ceil
 
 from lakehouse.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 
-# With one of these features, a catalog or a coordinator has the newest commits, and decides which
-# files are rewritten and deleted.
+# In a table with one of these features, a catalog or a coordinator holds the newest commits and
+# decides which files are rewritten and deleted.
 # Source: delta-io/delta v4.4.0, TableFeature.scala
 CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
-# Reader features of Delta 4.4.0 that do not change how files are counted.
+# Reader features of Delta 4.4.0 with which this program can count a table's files.
 # Source: delta-io/delta v4.4.0, TableFeature.scala
 _COUNTABLE = """columnMapping deletionVectors geospatial timestampNtz typeWidening
     typeWidening-preview v2Checkpoint vacuumProtocolCheck variantShredding
     variantShredding-preview variantType variantType-preview"""
-# Features that Delta 4.4.0 can write. Unfinished features are omitted, and so are features that
-# leave commits or files to other systems (catalogs, coordinators, redirects).
+# Features that Delta 4.4.0 can write. This list omits unfinished features, and features that leave
+# commits or files to other systems (catalogs, coordinators, redirects).
 # Source: delta-io/delta v4.4.0, TableFeature.scala, allSupportedFeaturesMap
 _WRITABLE = """allowColumnDefaults appendOnly changeDataFeed checkConstraints checkpointProtection
     clustering domainMetadata generatedColumns icebergCompatV1 icebergCompatV2 icebergCompatV3
     identityColumns inCommitTimestamp invariants materializePartitionColumns rowTracking"""
 COUNTABLE = frozenset(_COUNTABLE.split())
-# A table may have these features only because of its protocol version, so they are not reported.
+# These features are not reported, because an older protocol version implies them.
 _USUAL = frozenset(
     {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
 )
@@ -38,16 +38,16 @@ _UNITS_MS = {
 }
 _SPAN = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
 _INTERVAL = re.compile(r"(?:interval\s+)?(?:\d+\s+[a-z]+(?:\s+|$))+")
-# The table property that sets how long removed files are kept. Source: PROTOCOL.md, and Delta's
-# default.
+# The table property that sets how long removed files are kept. Source: PROTOCOL.md; the default is
+# from DeltaConfigs.scala.
 RETENTION = "delta.deletedFileRetentionDuration"
 _DEFAULT_RETENTION = "interval 1 week"
-# The default of `delta.checkpointInterval` (DeltaConfigs.scala); PROTOCOL.md sets none.
+# The default of `delta.checkpointInterval` in DeltaConfigs.scala. PROTOCOL.md sets no default.
 _CHECKPOINT_INTERVAL = 10
 
 
 def unknown_features(features: Iterable[str]) -> list[str]:
-    """The features under which a rewrite or a deletion has an effect unknown to this program."""
+    """The features for which this program does not know the effect of a rewrite or a deletion."""
     return sorted(set(features) - COUNTABLE - {*_WRITABLE.split()})
 
 
@@ -77,9 +77,10 @@ def span_ms_of(interval: str) -> int | None:
     text = interval.strip().lower()
     if not _INTERVAL.fullmatch(text):
         return None
-    spans = [(int(count), _UNITS_MS.get(unit)) for count, unit in _SPAN.findall(text)]
-    return (
-        None
-        if not spans or any(ms is None for _, ms in spans)
-        else ceil(sum(count * (ms or 0) for count, ms in spans))
-    )
+    total_ms = Fraction(0)
+    for count, unit in _SPAN.findall(text):
+        unit_ms = _UNITS_MS.get(unit)
+        if unit_ms is None:
+            return None
+        total_ms += int(count) * unit_ms
+    return ceil(total_ms)

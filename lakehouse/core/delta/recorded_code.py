@@ -3,8 +3,7 @@
 Each commit that derives rows records the hash of the transform (`CODE`). If the table keeps rows of
 other code, the commit also records the newest version with such rows (`EARLIER_CODE`). A commit
 that computes all rows again records only the hash. Therefore, the newest of these commits is
-sufficient, however long the log is. Commits without either record, such as compactions, are
-skipped.
+sufficient, however long the log is. Commits that derive no rows, such as compactions, are skipped.
 """
 
 from collections.abc import Iterable
@@ -33,7 +32,7 @@ class RecordedCode:
 
 
 def recorded_code(commits: Iterable[Commit]) -> RecordedCode | None:
-    """The newest record in `commits`, which come newest first; `None` if there is no record."""
+    """The newest record in `commits` (newest first), or `None` if there is no record."""
     for commit in commits:
         written = written_in(commit)
         is_increment = any(app_id.startswith(CONSUME) for app_id in commit.applications)
@@ -50,7 +49,7 @@ def recorded_code(commits: Iterable[Commit]) -> RecordedCode | None:
 
 
 def code_changed_since(recorded: RecordedCode | None, code: str | None) -> int | None:
-    """The newest version with rows of other code than `code`; `None` if none are known.
+    """The newest version with rows of other code than `code`; `None` if no such rows are known.
 
     Unknown code (`None`, or hashed in another way by another release) does not count as a change.
     """
@@ -72,7 +71,7 @@ def code_record(code: str | None, earlier: int | None = None) -> dict[str, Any]:
 
 
 def changed_code_sentence(table_key: str, since: int) -> str:
-    """A sentence about the rows of earlier code, and what to do about them."""
+    """States that rows of earlier code exist, and how to compute them again."""
     return (
         f"its code has changed since version {since}, and existing rows were made by the earlier "
         f"code. Use lakehouse rebuild {table_key} to compute them again"

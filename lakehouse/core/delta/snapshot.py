@@ -29,8 +29,8 @@ _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path
 class LogTail:
     """The commits after the newest checkpoint, or all commits if there is no checkpoint.
 
-    `checkpoint_version` is `None` if there is no checkpoint. `unreadable` has the reason for each
-    newer checkpoint file that cannot be read. Older files were read instead of these.
+    `checkpoint_version` is `None` if there is no checkpoint. `unreadable` maps each newer
+    checkpoint file that cannot be read to the reason. Older files were read instead.
     """
 
     checkpoint_version: int | None
@@ -63,11 +63,12 @@ class Snapshot:
     """A table at one version, reconstructed from its log.
 
     - `committed_ms`: the time of the newest commit.
-    - `files`: in descending order of their commits; the files of the checkpoint come last.
+    - `files`: newest commit first; the files of the checkpoint come last.
     - `table_id`: changes if the table is deleted and created again.
-    - `clustering_columns`: the columns of liquid clustering. If these columns are removed,
-      `features` still contains the feature.
-    - `physical_names`: the names of columns in data files, under column mapping. Otherwise empty.
+    - `clustering_columns`: the columns of liquid clustering. If clustering is removed, `features`
+      still contains `clustering`.
+    - `physical_names`: under column mapping, maps columns to their names in data files. Otherwise
+      empty.
     - `physical_fields`: the same for fields inside structs, by path. In a path, `element`, `key`
       and `value` stand for the parts of arrays and maps.
     - `cold_files`: decoded names of files in a colder storage class, each with the USD for reading
@@ -128,7 +129,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFile:
-    """The log file of a version, as storage listed it; `name` is relative to the lake."""
+    """The log file of a version, as storage lists it. `name` is relative to the lake."""
 
     version: int
     name: str
@@ -227,8 +228,9 @@ def files_with_vectors(files: Sequence[DataFile]) -> Sequence[DataFile]:
     if columns is None:
         return [file for file in files if file.deletion_vector is not None]
     vectors = columns.vectors
-    places = [place for place in places_of(files) if place in vectors] if vectors else []
-    return Rows(columns, places)
+    if not vectors:
+        return Rows(columns, [])
+    return Rows(columns, [place for place in places_of(files) if place in vectors])
 
 
 def uncompacted(files: Sequence[DataFile]) -> Sequence[DataFile]:
@@ -252,11 +254,9 @@ def tombstone_sizes(stones: Sequence[Tombstone]) -> Iterable[int | None]:
 
 def live_bytes(file: DataFile) -> float:
     """The bytes that a file's live rows take; the whole file if its row count is unknown."""
-    return (
-        file.size_bytes * (1 - file.deleted_row_count / file.row_count)
-        if file.row_count
-        else file.size_bytes
-    )
+    if not file.row_count:
+        return file.size_bytes
+    return file.size_bytes * (1 - file.deleted_row_count / file.row_count)
 
 
 def last_removals(
@@ -264,15 +264,16 @@ def last_removals(
 ) -> dict[str, int | None]:
     """The time of the last removal of each path or vector. Empty names are dropped.
 
-    A file may be removed several times. If one of these times is unknown, the result is `None`.
+    A file may be removed several times. If one of these times is unknown, its time is `None`.
     """
     times = [*times_ms]
-    once = dict(zip(names, times, strict=True))
-    if len(once) == len(names) and all(names):  # the usual case, fast for many names
-        return cast("dict[str, int | None]", once)
+    time_by_name = dict(zip(names, times, strict=True))
+    if len(time_by_name) == len(names) and all(names):  # the usual case, fast for many names
+        return cast("dict[str, int | None]", time_by_name)
     last: dict[str, int | None] = {}
     for name, ms in zip(names, times, strict=True):
-        if name:
-            before = last.get(name, 0)
-            last[name] = None if ms is None or before is None else max(before, ms)
+        if not name:
+            continue
+        earlier_ms = last.get(name, 0)
+        last[name] = None if ms is None or earlier_ms is None else max(earlier_ms, ms)
     return last

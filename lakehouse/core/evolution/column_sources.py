@@ -1,4 +1,4 @@
-"""Maps each declared column of a table to the present column that has its values."""
+"""Maps each declared column of a table to the existing column that supplies its values."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ _DECIMALS = ("decimal", "dec", "numeric")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSource:
-    """A column of the rebuilt table, and the present column that has its values.
+    """A column of the rebuilt table, and the existing column that supplies its values.
 
     `source` is `None` for a new column, which is null in all rows.
     """
@@ -50,29 +50,32 @@ class ColumnSource:
 def declared_sources(
     table: Table, columns: Sequence[Column], snapshot: Snapshot
 ) -> tuple[ColumnSource, ...]:
-    """The declared columns with their sources, then present columns that are no longer declared.
+    """The declared columns with their sources, then existing columns that are not declared.
 
-    If the declared type is empty (unknown), the present type is kept. A declared name may differ
-    from the present one in case.
+    If the declared type is empty (unknown), the existing type is kept. A declared name also matches
+    an existing name that differs only in upper and lower case.
     """
     existing = {column.name: column for column in snapshot.columns}
     spellings = {name.lower(): name for name in existing}
-    changes = compare(table, columns, snapshot).changes
-    renamed = {
-        change.column.name: change.before
-        for change in changes
-        if change.column is not None and change.before in existing
-    }
+    source_names = dict[str, str]()
+    for change in compare(table, columns, snapshot).changes:
+        # A column with a changed type or comment maps to its own name.
+        if change.column is not None and change.before in existing:
+            source_names[change.column.name] = change.before
     sources = list[ColumnSource]()
-    for column in columns:
-        source = renamed.get(column.name) or spellings.get(column.name.lower(), "")
-        present = existing.get(source)
-        if present is not None:
-            comment = column.comment or present.comment
-            column = replace(column, type=column.type or present.type, comment=comment)
-        sources.append(ColumnSource(column=column, source=source if present else None))
-    used = {each.source for each in sources}
-    return (*sources, *[each for each in present_columns(snapshot) if each.source not in used])
+    for declared in columns:
+        name = source_names.get(declared.name) or spellings.get(declared.name.lower())
+        if name is None:
+            sources.append(ColumnSource(column=declared, source=None))
+            continue
+        present = existing[name]
+        type_ = declared.type or present.type
+        comment = declared.comment or present.comment
+        column = replace(declared, type=type_, comment=comment)
+        sources.append(ColumnSource(column=column, source=name))
+    used_names = {each.source for each in sources}
+    unused = [each for each in present_columns(snapshot) if each.source not in used_names]
+    return (*sources, *unused)
 
 
 def columns_without_spark(
@@ -80,46 +83,51 @@ def columns_without_spark(
 ) -> tuple[Column, ...] | None:
     """The declared columns of a landed table; `None` for a table whose schema is not declared.
 
-    The type of a derived or nested column is empty, since it is unknown without Spark. Columns of
-    the lake itself, and columns `added` for undeclared fields, are returned as the table has them.
+    The type of a derived or nested column is empty, since it is unknown without Spark. Columns that
+    the lake adds (names that begin with `_`, and those of `History`) and columns `added` for
+    undeclared fields are taken unchanged from the table.
     """
     if table.source is None or table.source.schema is None:
         return None
     types = {name: simple_type(text) for name, text in field_types(table.source.schema)}
     names = table.source.column_names
-    history = HISTORY_COLUMNS if isinstance(table.write, History) else ()
-    others = {*added, *history}
-    own = [
-        column
-        for column in snapshot.columns
-        if column.name not in names and (column.name.startswith("_") or column.name in others)
+    kept_names = {*added}
+    if isinstance(table.write, History):
+        kept_names.update(HISTORY_COLUMNS)
+    declared = [Column(name=name, type=types.get(name, "")) for name in names]
+    undeclared = [column for column in snapshot.columns if column.name not in names]
+    kept = [
+        column for column in undeclared if column.name.startswith("_") or column.name in kept_names
     ]
-    return (*[Column(name=name, type=types.get(name, "")) for name in names], *own)
+    return (*declared, *kept)
 
 
 def simple_type(ddl: str) -> str:
     """Spark's simple string of a type in DDL; empty if the type is nested or unknown."""
-    match = _TYPE.match(ddl.strip())
-    if match is None or ddl.strip()[match.end() : match.end() + 1] == "<":
+    text = ddl.strip()
+    match = _TYPE.match(text)
+    if match is None or text.startswith("<", match.end()):
         return ""
     word = match[1].lower()
     if word in _DECIMALS:
         return f"decimal({match[2] or 10},{match[3] or 0})"
+    # Of the types that are known here, only decimals have parameters.
     return "" if match[2] else _SIMPLE.get(word, "")
 
 
 def present_columns(snapshot: Snapshot) -> tuple[ColumnSource, ...]:
-    """The table's present columns, each with itself as the source."""
+    """The table's existing columns, each with itself as the source."""
     return tuple(ColumnSource(column=each, source=each.name) for each in snapshot.columns)
 
 
-def is_other_schema(columns: Sequence[ColumnSource], snapshot: Snapshot) -> bool:
-    """Whether the change data feed of earlier versions cannot be read under these columns.
+def breaks_change_feed(columns: Sequence[ColumnSource], snapshot: Snapshot) -> bool:
+    """Whether these columns make the change data feed of earlier versions unreadable.
 
-    Source: delta-io/delta v4.4.0, SchemaUtils.isReadCompatible: only columns may be added.
+    The feed stays readable only if no existing column is dropped, renamed or given another type.
+    Source: delta-io/delta v4.4.0, SchemaUtils.isReadCompatible.
     """
-    after = {each.column.name: each.column.type for each in columns}
-    return any(after.get(each.name) != each.type for each in snapshot.columns)
+    types = {each.column.name: each.column.type for each in columns}
+    return any(types.get(each.name) != each.type for each in snapshot.columns)
 
 
 def is_cast(each: ColumnSource, snapshot: Snapshot) -> bool:
@@ -128,20 +136,20 @@ def is_cast(each: ColumnSource, snapshot: Snapshot) -> bool:
     return each.source is not None and types[each.source] != each.column.type
 
 
-def described(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[str]:
-    """A text for each change of the columns."""
+def change_texts(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[str]:
+    """A phrase for each new, renamed, retyped or dropped column."""
     types = {column.name: column.type for column in snapshot.columns}
     changes = list[str]()
     for each in columns:
         name = each.column.name
         type_ = each.column.type
         if each.source is None:
-            changes.append(f"{name} ({type_}) is new, and null")
+            changes.append(f"{name} ({type_}) is added, with null in all rows")
             continue
         if each.source != name:
-            changes.append(f"{each.source} becomes {name}")
+            changes.append(f"{each.source} is renamed to {name}")
         if types[each.source] != type_:
-            changes.append(f"{name} becomes {type_} (now {types[each.source]})")
+            changes.append(f"the type of {name} changes from {types[each.source]} to {type_}")
     kept = {each.source for each in columns}
     changes += [f"{name} is dropped" for name in types if name not in kept]
     return changes

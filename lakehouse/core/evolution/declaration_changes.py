@@ -2,13 +2,14 @@
 
 **Safety properties** (tests in `test_declaration_changes.py`)
 - No column is removed, renamed or given another type, unless the same commit replaces all rows, or
-  a person asked for Delta's column mapping or type widening.
-- Every difference in columns, types and partitioning becomes a change; none is overlooked.
+  the table uses Delta's column mapping or type widening, or a person asked for it.
+- Every difference in columns, types and partitioning becomes a change.
 """
 
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS
 from lakehouse.core.declaration.table import Table
@@ -18,15 +19,16 @@ from lakehouse.core.evolution.plan import Change, EvolutionPlan, Kind, NewColumn
 from lakehouse.core.text import count_of
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
-# Decimal digits that hold every value of a whole type.
+# The number of digits that a decimal needs before its point to hold every value of a whole type.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _UNKNOWN = WrittenRows()
-# The property that holds the keys by which landed change data was merged.
+# The table property that records the keys by which landed change data was merged.
 CHANGE_KEYS = "lakehouse.changeKeys"
 # Columns of tables with change data.
 _DELETED = "_deleted"
 _POSITION = "_position"
+_NULL_IN_NEW_ROWS = ": new rows have null there"
 
 
 def compare(
@@ -37,8 +39,8 @@ def compare(
 ) -> EvolutionPlan:
     """Compares a declaration with its table.
 
-    `columns` are the declared columns, or `None` if they are unknown. A column with an empty type
-    has an unknown type, which is not compared.
+    `columns` are the declared columns, or `None` if they are unknown. An empty type is unknown, and
+    is not compared. `written` is what the log records about the table's rows.
     """
     changes = _column_changes(table, columns, snapshot) if columns is not None else []
     if partitioning := _partitioning(table, snapshot):
@@ -48,19 +50,19 @@ def compare(
     if table.source is not None:
         changes += _landed_write_changes(table, snapshot)
     elif written.way is not None and written.way != written.declared_way:
-        what = f"its rows are to be {written.declared_way}, and were {written.way}"
-        changes.append(Change(kind=Kind.WRITE_CHANGED, sentence=what))
+        sentence = f"its rows are to be {written.declared_way}, and were {written.way}"
+        changes.append(Change(kind=Kind.WRITE_CHANGED, sentence=sentence))
     if written.code_since is not None:
-        what = (
+        sentence = (
             f"its code has changed since version {written.code_since}, and existing rows were made"
             " by the earlier code"
         )
-        changes.append(Change(kind=Kind.CODE_CHANGED, sentence=what))
+        changes.append(Change(kind=Kind.CODE_CHANGED, sentence=sentence))
     for name, count in written.missing.items():
         if count != 0:
             rows = "an unknown number of rows" if count is None else count_of(count, "row")
-            what = f"without a value of {name}, now required: {rows}; existing rows stay"
-            changes.append(Change(kind=Kind.REQUIRED_ADDED, sentence=what))
+            sentence = f"{name} is now required, but has no value in {rows}; existing rows stay"
+            changes.append(Change(kind=Kind.REQUIRED_ADDED, sentence=sentence))
     return EvolutionPlan(
         table=table.key,
         version=snapshot.version,
@@ -71,7 +73,7 @@ def compare(
 
 
 def change_keys_text(table: Table) -> str | None:
-    """The declared value of the property `CHANGE_KEYS`; `None` without change data."""
+    """The declared value of `CHANGE_KEYS`; `None` if no change data is merged by keys."""
     is_change_data = table.source is not None and table.source.changes is not None
     if not is_change_data or not isinstance(table.write, Merge | History):
         return None
@@ -81,8 +83,8 @@ def change_keys_text(table: Table) -> str | None:
 def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
     """The change between appending, merging and keeping a history of landed rows, if any.
 
-    The table's property and columns show how its rows were written. A merge does not keep the
-    earlier rows of a key, so its rows cannot become those of another write mode.
+    The property `CHANGE_KEYS` and the table's columns show how its rows were written. Existing rows
+    cannot be converted. For example, a merge does not keep the earlier rows of a key.
     """
     keys = _present_keys(table, snapshot)
     names = {column.name for column in snapshot.columns}
@@ -90,27 +92,30 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
     is_unknown = keys is None and (not snapshot.files or _POSITION in names)
     if is_unknown or isinstance(table.write, Overwrite):
         return []
-    before = "appended"
+    existing_way = "appended"
     if keys is not None and names.issuperset(HISTORY_COLUMNS):
-        before = f"kept as a history by {keys}"
+        existing_way = f"kept as a history by {keys}"
     elif keys is not None:
-        before = _merged_by(keys, is_soft=_DELETED in names)
-    declared = "appended"
+        existing_way = _merged_by(keys, is_soft=_DELETED in names)
+    declared_way = "appended"
     if (declared_keys := change_keys_text(table)) is not None:
         is_soft = isinstance(table.write, Merge) and table.write.deletes == "soft"
-        declared = _merged_by(declared_keys, is_soft=is_soft)
+        declared_way = _merged_by(declared_keys, is_soft=is_soft)
         if isinstance(table.write, History):
-            declared = f"kept as a history by {declared_keys}"
-    if before == declared:
+            declared_way = f"kept as a history by {declared_keys}"
+    if existing_way == declared_way:
         return []
-    what = f"its rows are to be {declared}, and were {before}: earlier rows of a key are gone"
-    return [Change(kind=Kind.LANDED_WRITE_CHANGED, sentence=what)]
+    sentence = (
+        f"its rows are to be {declared_way}, and were {existing_way}: existing rows cannot be"
+        " converted"
+    )
+    return [Change(kind=Kind.LANDED_WRITE_CHANGED, sentence=sentence)]
 
 
 def _present_keys(table: Table, snapshot: Snapshot) -> str | None:
-    """The recorded keys of change data under their present names; `None` if they are unknown.
+    """The recorded keys of change data under their declared names; `None` if they are unknown.
 
-    They are unknown if a recorded key is not a column, because it was renamed afterwards.
+    They are unknown if a recorded key is not a column any more, for example after a rename.
     """
     text = snapshot.properties.get(CHANGE_KEYS)
     keys: list[str] = [] if text is None else json.loads(text)
@@ -121,7 +126,8 @@ def _present_keys(table: Table, snapshot: Snapshot) -> str | None:
 
 
 def _merged_by(keys: str, *, is_soft: bool) -> str:
-    return f"merged by {keys}{', with deleted rows marked' if is_soft else ''}"
+    marking = ", with deleted rows marked" if is_soft else ""
+    return f"merged by {keys}{marking}"
 
 
 def differences(table: Table, columns: Sequence[Column], snapshot: Snapshot) -> tuple[str, ...]:
@@ -134,99 +140,94 @@ def _column_changes(table: Table, columns: Sequence[Column], snapshot: Snapshot)
     existing = {column.name: column for column in snapshot.columns}
     spellings = {name.lower(): name for name in existing}
     names = {column.name for column in columns}
-    earlier = {
-        new: old
-        for old, new in _renamed_for(table).items()
-        if new in names and old in existing and old not in names and new not in existing
-    }
+    earlier_names = dict[str, str]()
+    for old, new in _renamed_for(table).items():
+        is_left = old in existing and old not in names
+        is_new = new in names and new not in existing
+        if is_left and is_new:
+            earlier_names[new] = old
     changes = list[Change]()
     after: str | None = None
     for column in columns:
-        before = earlier.get(column.name, column.name)
-        known = existing.get(before)
-        if known is not None:
-            changes += _changes_of(column, known)
+        present = existing.get(earlier_names.get(column.name, column.name))
+        if present is not None:
+            changes += _changes_of(column, present)
         elif column.name.lower() in spellings:
             spelling = spellings[column.name.lower()]
-            what = f"{column.name} is declared, but spelled {spelling} in the table"
-            changes.append(Change(kind=Kind.SPELLING_CHANGED, sentence=what, column=column))
+            sentence = f"{column.name} is declared, but spelled {spelling} in the table"
+            changes.append(Change(kind=Kind.SPELLING_CHANGED, sentence=sentence, column=column))
         else:
-            what = f"{column.name} ({column.type}) is declared and absent in the table"
+            sentence = f"{column.name} ({column.type}) is declared, but not in the table"
             added = NewColumn(column=column, after=after)
             changes.append(
-                Change(kind=Kind.COLUMN_ADDED, sentence=what, column=column, added=added)
+                Change(kind=Kind.COLUMN_ADDED, sentence=sentence, column=column, added=added)
             )
         after = column.name
     lowered = {name.lower() for name in names}
-    undeclared = [
-        name
-        for name in existing
-        if name.lower() not in lowered
-        and name not in earlier.values()
-        and name not in snapshot.partition_columns
-    ]
-    for name in undeclared:
-        what = f"{name} ({existing[name].type}) is no longer declared: new rows have null there"
-        changes.append(Change(kind=Kind.COLUMN_LEFT, sentence=what, before=name))
+    # Renamed columns and partition columns are reported as other kinds of changes.
+    reported_names = {*earlier_names.values(), *snapshot.partition_columns}
+    for name, present in existing.items():
+        if name.lower() not in lowered and name not in reported_names:
+            sentence = f"{name} ({present.type}) is no longer declared{_NULL_IN_NEW_ROWS}"
+            changes.append(Change(kind=Kind.COLUMN_LEFT, sentence=sentence, before=name))
     return changes
 
 
-def _changes_of(column: Column, known: Column) -> list[Change]:
+def _changes_of(column: Column, present: Column) -> list[Change]:
     """The changes of one declared column. The table's column may have an earlier name."""
+    before = present.name
     changes = list[Change]()
-    if column.name != known.name:
-        what = f"{known.name} is declared as {column.name} now"
+    if column.name != before:
+        sentence = f"{before} is renamed to {column.name} in the declaration"
         changes.append(
-            Change(kind=Kind.COLUMN_RENAMED, sentence=what, column=column, before=known.name)
+            Change(kind=Kind.COLUMN_RENAMED, sentence=sentence, column=column, before=before)
         )
-    if column.type and column.type != known.type:
-        kind = Kind.TYPE_WIDENED if is_wider(known.type, column.type) else Kind.TYPE_CHANGED
-        what = f"{column.name} is declared as {column.type}, but is {known.type} in the table"
-        changes.append(Change(kind=kind, sentence=what, column=column, before=known.name))
+    if column.type and column.type != present.type:
+        kind = Kind.TYPE_WIDENED if is_wider(present.type, column.type) else Kind.TYPE_CHANGED
+        sentence = f"{column.name} is declared as {column.type}, but is {present.type} in the table"
+        changes.append(Change(kind=kind, sentence=sentence, column=column, before=before))
     # If the declaration has no description, the table's description stays.
-    if column.comment and column.comment != known.comment:
-        what = f"the description of {column.name} has changed"
+    if column.comment and column.comment != present.comment:
+        sentence = f"the description of {column.name} has changed"
         changes.append(
-            Change(kind=Kind.COMMENT_CHANGED, sentence=what, column=column, before=known.name)
+            Change(kind=Kind.COMMENT_CHANGED, sentence=sentence, column=column, before=before)
         )
     return changes
 
 
 def _renamed_for(table: Table) -> dict[str, str]:
-    """The present name of each renamed column of the table or of its inputs, by earlier name.
+    """The new name of each renamed column of the table or of its inputs, by earlier name.
 
-    If a function passes on a renamed column of an input, the result has the new name, too.
+    A transform may pass on a renamed column of an input. The column of its result is then renamed,
+    too.
     """
     of_inputs = {old: new for source in table.inputs for old, new in source.renamed.items()}
     return {**of_inputs, **table.renamed}
 
 
 def _partitioning(table: Table, snapshot: Snapshot) -> str:
-    declared = table.write.partition_by if isinstance(table.write, Append) else ()
-    wanted = tuple(declared)
+    """The difference between the declared and the existing partitioning; empty if they agree."""
+    declared = tuple(table.write.partition_by) if isinstance(table.write, Append) else ()
     renamed = _renamed_for(table)
     existing = tuple(renamed.get(name, name) for name in snapshot.partition_columns)
-    if wanted in (existing, snapshot.partition_columns):
+    if declared in (existing, snapshot.partition_columns):
         return ""
     return (
-        f"the declared partitioning is by {_names(wanted)}, that of the table by"
+        f"the declaration partitions by {_names(declared)}, but the table is partitioned by"
         f" {_names(snapshot.partition_columns)}"
     )
 
 
 def _with_next_write(changes: Sequence[Change]) -> list[Change]:
     """The changes of a table whose next write replaces its schema together with its rows."""
-    return [
-        change
-        if change.kind is Kind.COMMENT_CHANGED
-        else Change(
-            kind=Kind.REPLACED,
-            sentence=change.sentence.replace(": new rows have null there", ""),
-            column=change.column,
-            before=change.before,
-        )
-        for change in changes
-    ]
+    next_changes = list[Change]()
+    for change in changes:
+        if change.kind is Kind.COMMENT_CHANGED:
+            next_changes.append(change)
+            continue
+        sentence = change.sentence.removesuffix(_NULL_IN_NEW_ROWS)
+        next_changes.append(replace(change, kind=Kind.REPLACED, sentence=sentence, added=None))
+    return next_changes
 
 
 def _names(columns: Sequence[str]) -> str:
@@ -254,6 +255,6 @@ def is_wider(before: str, after: str) -> bool:
     source = _DECIMAL.fullmatch(before)
     if source is None:
         return False
-    is_same = before == after
-    digits_before = int(source[1]) - int(source[2])
-    return not is_same and scale >= int(source[2]) and precision - scale >= digits_before
+    source_scale = int(source[2])
+    has_digits = precision - scale >= int(source[1]) - source_scale
+    return before != after and scale >= source_scale and has_digits

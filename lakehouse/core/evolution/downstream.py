@@ -10,7 +10,7 @@ from lakehouse.core.errors import Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownstreamReader:
-    """A table that reads the rebuilt table. With `waits`, it has yet to read some changes."""
+    """A table that reads the rebuilt table. `waits`: it has not read all changes yet."""
 
     table: Table
     waits: bool = False
@@ -28,14 +28,16 @@ class RebuildEffect:
         """What the next run of this reader will do."""
         key = reader.table.key
         write = reader.table.write
-        is_first = reader.table.inputs[0].key == self.table.key
+        # A reader follows the changes of its first input.
+        is_followed = reader.table.inputs[0].key == self.table.key
         if self.has_same_rows:
-            if self.has_other_columns and reader.waits and isinstance(write, Merge) and is_first:
+            is_interrupted = self.has_other_columns and reader.waits and is_followed
+            if is_interrupted and isinstance(write, Merge):
                 return f"{key} (Merge) reads all of {self.table.key} once, under its new columns"
             return f"{key} ({type(write).__name__}) skips the rebuild, since the rows are the same"
         if isinstance(write, Overwrite):
             return f"{key} (Overwrite) computes all its rows again"
-        if not is_first:
+        if not is_followed:
             return (
                 f"{key} ({type(write).__name__}) uses the new rows in its later runs; its present"
                 " rows stay"
@@ -53,14 +55,15 @@ class RebuildEffect:
 
 
 def refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
-    """Refuses a change of columns while an `Append` has yet to read rows under the present ones."""
-    waiting = [
-        each.table.key
-        for each in readers
-        if each.waits
-        and isinstance(each.table.write, Append)
-        and each.table.inputs[0].key == table.key
-    ]
+    """Refuses a change of columns while an `Append` has not read all rows.
+
+    It could not read them under the new columns.
+    """
+    waiting = list[str]()
+    for reader in readers:
+        is_append = isinstance(reader.table.write, Append)
+        if reader.waits and is_append and reader.table.inputs[0].key == table.key:
+            waiting.append(reader.table.key)
     if waiting:
         raise Refused(
             f"rebuild of {table.key}: not all its rows have been read by {', '.join(waiting)} "

@@ -1,7 +1,7 @@
 """Changes columns by metadata alone, with Delta's column mapping and type widening.
 
-Both features raise the table's protocol forever, and older readers refuse such a table. So they are
-used only if the table already has them, or a person asks for it (`lakehouse evolve apply
+Both features raise the table's protocol, and older readers refuse such a table. Therefore, they are
+used only if the table already has them, or if a person asks for it (`lakehouse evolve apply
 --in-place`).
 """
 
@@ -28,8 +28,8 @@ _WIDENING_LOSES = (
 class InPlace:
     """The changes of a plan that need only new metadata.
 
-    `properties` must be set first, to switch on the features. `loses` has a sentence for each
-    feature about the readers that it excludes.
+    `properties` are table properties that must be set first, because they switch on the features.
+    `loses` states for each feature which readers it excludes.
     """
 
     renamed: tuple[tuple[str, str], ...] = ()
@@ -59,7 +59,7 @@ class InPlace:
 def in_place_changes(
     plan: EvolutionPlan, snapshot: Snapshot, *, drop: Sequence[str] = (), is_asked: bool = False
 ) -> InPlace:
-    """The changes to make in place, and the features that they switch on.
+    """The changes to make in place, and the features to switch on for them.
 
     Without `is_asked`, only features that the table already has are used.
     """

@@ -33,7 +33,7 @@ _SECONDS_TO_COMMIT = 5.0
 _S3_FILES_PER_COMMIT = 3
 _DISK_FILES_PER_COMMIT = 6
 _KINDS_WITH_COMMIT = ("landed batches", "quarantine")
-# Both folders are listed before the copies, after them, and before the deletion.
+# The number of listings: both folders, before the copies, after them, and before the deletion.
 _LISTINGS = 6
 
 
@@ -42,7 +42,7 @@ class MovePlan:
     """The move of a table from `old_key` to `new_key`, or why it is refused.
 
     - `added_count`: the greatest number of objects that the commits of the move itself will add.
-    - `only_kept`: why the old folder cannot be deleted, although the table can be moved.
+    - `only_kept`: why the old folder has to be kept although the table can be moved; or empty.
     - `is_begun`: an earlier run began this move, and this run finishes it.
     """
 
@@ -89,7 +89,7 @@ class MovePlan:
         """The same plan, if it can be run.
 
         Raises:
-            Refused: the move is refused, or possible only with `keep_old`, which is not set.
+            Refused: the move is refused, or the old folder has to be kept without `keep_old`.
         """
         if self.refusal:
             raise Refused(self.refusal)
@@ -136,11 +136,9 @@ class MoveOutcome:
     @property
     def sentence(self) -> str:
         """What this run copied and deleted."""
-        old = (
-            f"{self.plan.old_key} stays as it is; no run writes it any more"
-            if self.kept_old
-            else f"{count_of(self.deleted, 'old object')} deleted"
-        )
+        old = f"{count_of(self.deleted, 'old object')} deleted"
+        if self.kept_old:
+            old = f"the folder of {self.plan.old_key} was kept, but no run writes it any more"
         return (
             f"{self.plan.old_key} is now {self.plan.new_key}: {count_of(self.count, 'object')}"
             f" copied ({size_text(self.size_bytes)}) in {self.seconds:.1f} s; {old}"
@@ -175,7 +173,10 @@ def plan_of_move(facts: MoveFacts, prices: Prices = DEFAULT_PRICES) -> MovePlan 
     files_per_commit = _S3_FILES_PER_COMMIT if facts.on_s3 else _DISK_FILES_PER_COMMIT
     added_count = 0 if has_begun else files_per_commit * len(commits)
     copies = count + added_count
-    requests = copies + (_LISTINGS + 1) * ceil(copies / PAGE_KEYS) if facts.on_s3 else 0
+    requests = 0
+    if facts.on_s3:
+        # A request lists, or deletes, one page of keys.
+        requests = copies + (_LISTINGS + 1) * ceil(copies / PAGE_KEYS)
     seconds = _seconds(facts, count, size_bytes)
     return MovePlan(
         old_key=facts.old_key,

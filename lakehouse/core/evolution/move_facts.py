@@ -12,8 +12,9 @@ _RESTORE = "Use a copy of the lake to restore it"
 class MoveRecord:
     """A move that has begun, as the journal stores it.
 
-    With `is_copied`, the new key has a copy of everything, and the old log may be incomplete. With
-    `is_finished`, the move is finished and the old folder was kept.
+    - `is_copied`: everything has been copied to the new key. The deletion of the old objects may
+      have begun, so the old log may be incomplete.
+    - `is_finished`: the move is finished, and the old folder was kept.
     """
 
     old_key: str
@@ -38,7 +39,7 @@ class MovedFiles:
 class MoveFacts:
     """The state of both keys before a move.
 
-    - `problem`: why the old table cannot be moved, as far as its log shows; empty if it can.
+    - `problem`: why the old table cannot be moved, according to its log; empty if it can be moved.
     - `old_table`, `new_table`: table id and version at each key; `None` if there is no table, or if
       its log is incomplete.
     - `new_count`: the number of objects at the new key.
@@ -155,7 +156,7 @@ def _too_large(facts: MoveFacts) -> str:
     if facts.limit_bytes is None or facts.largest_bytes <= facts.limit_bytes:
         return ""
     return (
-        f"a file has {size_text(facts.largest_bytes)}, but S3 copies files of at most"
+        f"the largest file has {size_text(facts.largest_bytes)}, but S3 copies files of at most"
         f" {size_text(facts.limit_bytes)}. Use the earlier key again, without formerly="
     )
 

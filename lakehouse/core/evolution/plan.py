@@ -1,8 +1,9 @@
 """The plan of changes between a declaration and its table: how each is applied, and when.
 
-The next run that writes the table applies safe changes. Other changes wait for `lakehouse evolve
-apply` or `lakehouse rebuild`; until then, the table is not written. A change that leaves existing
-rows as they are, for example a column that is no longer declared, does not stop writes.
+The next run that writes the table applies safe changes, and with `evolution="automatic"` also
+renames and wider types. Other changes (with `evolution="refuse"`, all changes) wait for `lakehouse
+evolve apply` or `lakehouse rebuild`; until then, the table is not written. A change that leaves
+existing rows as they are, for example a column that is no longer declared, does not stop writes.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
 
-# The end of messages about a table that cannot be written as declared.
+# The last alternative in messages about a table that cannot be changed as declared.
 NEW_KEY = "declare the table under a new key, which leaves this one as it is"
 
 
@@ -37,7 +38,7 @@ class Consent(Enum):
 
 
 class Kind(Enum):
-    """The kinds of changes, each with the way to apply it, and who decides that it is applied."""
+    """A kind of change: its title, the way to apply it, and who decides that it is applied."""
 
     COLUMN_ADDED = ("column added", Way.METADATA, Consent.BY_ITSELF)
     COMMENT_CHANGED = ("description changed", Way.METADATA, Consent.BY_ITSELF)
@@ -59,7 +60,7 @@ class Kind(Enum):
         self.consent = consent
 
 
-# These changes do not affect how new rows are written, so writes may continue.
+# While these changes wait, new rows can still be written as declared, so they do not stop writes.
 _STOP_NOTHING = (Kind.COLUMN_LEFT, Kind.CODE_CHANGED, Kind.REQUIRED_ADDED)
 
 
@@ -75,8 +76,8 @@ class NewColumn:
 class Change:
     """One difference between a declaration and its table.
 
-    `column` is the declared column, and `before` its name in the table. `added` is set for a new
-    column.
+    `column` is the declared column, if any, and `before` its name in the table. `added` is set for
+    a new column.
     """
 
     kind: Kind
@@ -90,8 +91,8 @@ class Change:
 class WrittenRows:
     """What the log records about the rows of a table. `None` means that a value is unknown.
 
-    - `way`: how the rows were written, if it differs from the declaration.
-    - `declared_way`: how the declaration writes rows.
+    - `way`: how the rows were written, if this differs from `declared_way`.
+    - `declared_way`: how rows are written according to the declaration.
     - `code_since`: the newest version with rows that earlier code computed.
     - `missing`: the number of rows without a value in a required column, by column name.
     """
@@ -127,13 +128,12 @@ class EvolutionPlan:
 
     @property
     def blocking(self) -> tuple[Change, ...]:
-        """The changes without which the table cannot be written as declared."""
-        applied = () if self.policy == "refuse" else (Consent.BY_ITSELF,)
-        return tuple(
-            change
-            for change in self.changes
-            if change.kind not in _STOP_NOTHING and change.kind.consent not in applied
-        )
+        """The changes that have to be applied before the table can be written as declared."""
+        stopping = [change for change in self.changes if change.kind not in _STOP_NOTHING]
+        if self.policy == "refuse":
+            return tuple(stopping)
+        # The next write applies the other changes itself.
+        return tuple(each for each in stopping if each.kind.consent is not Consent.BY_ITSELF)
 
     @property
     def by_policy(self) -> tuple[Change, ...]:
@@ -142,9 +142,11 @@ class EvolutionPlan:
 
     @property
     def rebuild_from(self) -> Way | None:
-        """The source of the rebuild that the blocking changes need; `None` if they need none."""
+        """The kind of rebuild that applies the blocking changes; `None` if no rebuild is needed."""
         ways = {change.kind.way for change in self.blocking}
-        return next((way for way in (Way.INPUTS, Way.OWN_ROWS) if way in ways), None)
+        if Way.INPUTS in ways:
+            return Way.INPUTS
+        return Way.OWN_ROWS if Way.OWN_ROWS in ways else None
 
     @property
     def impossible(self) -> tuple[Change, ...]:
@@ -154,14 +156,14 @@ class EvolutionPlan:
     @property
     def sentence(self) -> str:
         """All changes in one sentence."""
-        if not self.changes:
-            known = "the declaration and the table agree"
-            unknown = (
-                "the declaration and the table agree, as far as can be seen without Spark; the"
-                " next write compares the columns"
-            )
-            return known if self.columns_known else unknown
-        return "; ".join(change.sentence for change in self.changes)
+        if self.changes:
+            return "; ".join(change.sentence for change in self.changes)
+        if self.columns_known:
+            return "the declaration and the table agree"
+        return (
+            "the declaration and the table agree, as far as can be seen without Spark; the next"
+            " write compares the columns"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The documented shape, for `lakehouse evolve --json`."""
@@ -185,7 +187,7 @@ class EvolutionPlan:
 
     @property
     def advice(self) -> str:
-        """What to do about the blocking changes; empty if there are none."""
+        """What to do about the blocking changes; empty if nothing blocks."""
         if not self.blocking:
             return ""
         if self.impossible:
@@ -197,16 +199,16 @@ class EvolutionPlan:
 
 
 def checked(plan: EvolutionPlan) -> EvolutionPlan:
-    """The same plan, if the table can be written after its safe changes.
+    """The same plan, if the table can be written once the safe changes are applied.
 
     Raises:
         Refused: the table needs a change that a write must not make.
     """
     if plan.blocking:
-        what = "; ".join(change.sentence for change in plan.blocking)
+        changes = "; ".join(change.sentence for change in plan.blocking)
         policy = ' (its evolution is "refuse")' if plan.policy == "refuse" else ""
         raise Refused(
-            f"write of {plan.table}: its declaration has changed: {what}{policy}. Nothing was"
+            f"write of {plan.table}: its declaration has changed: {changes}{policy}. Nothing was"
             f" written. {plan.advice}"
         )
     return plan

@@ -19,7 +19,7 @@ class Proposal:
     - `rebuild`: the rebuild that the changes need.
     - `why_no_rebuild`: why that rebuild is refused.
     - `in_place`: the changes that can be made by metadata alone, if a person asks for it.
-    - `move`: the move of the table from its earlier key. Its changes are planned after the move.
+    - `move`: the move of the table from its earlier key. The changes are planned after the move.
     """
 
     table: str
@@ -38,7 +38,7 @@ class Proposal:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the rebuild and its cost, other ways, and the command to use."""
+        """Sentences about the rebuild and its cost, about alternatives, and the command to use."""
         sentences = list[str]()
         if self.rebuild is not None:
             sentences.append(f"rebuild: {self.rebuild.sentence}")
@@ -50,10 +50,11 @@ class Proposal:
             sentences.append(f"with --in-place, columns change by metadata alone; {loses}")
         if self.plan is not None and self.plan.of(Kind.CODE_CHANGED):
             sentences.append(f"Use `lakehouse rebuild {self.table}` to compute its rows again.")
-        is_waiting = self.move is not None and not self.move.refusal
         if self.plan is not None:
-            is_waiting = bool(self.plan.advice) and not self.why_no_rebuild
-        if is_waiting:
+            has_command = bool(self.plan.advice) and not self.why_no_rebuild
+        else:
+            has_command = self.move is not None and not self.move.refusal
+        if has_command:
             sentences.append(self.advice)
         return tuple(sentences)
 
@@ -84,7 +85,7 @@ class Proposal:
 class EvolutionOutcome:
     """The outcome of `lakehouse evolve apply`.
 
-    `sentences` report what was applied. `left` are the differences that remain.
+    `sentences` report what was applied. `left` contains the differences that remain.
     """
 
     table: str

@@ -8,11 +8,11 @@ again. These rows are new to readers downstream.
 - A cast that would change or lose the value of any row is refused.
 - A rebuild from own rows is refused if these rows cannot become what the declaration requires. For
   example, a landed `Merge` cannot get other keys, because earlier rows of a key are gone.
-- A table that other programs write is not rebuilt. Nor is a table whose columns would change before
-  an `Append` downstream has read all its rows.
+- A table that other programs write is not rebuilt.
+- Columns do not change before every `Append` downstream has read all rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -24,8 +24,8 @@ from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.column_sources import (
     ColumnSource,
-    described,
-    is_other_schema,
+    breaks_change_feed,
+    change_texts,
     present_columns,
 )
 from lakehouse.core.evolution.downstream import (
@@ -35,8 +35,8 @@ from lakehouse.core.evolution.downstream import (
 )
 from lakehouse.core.text import count_of, size_text
 
-# Rows are written twice: next to the table, and then into it. In between they are read for a
-# comparison. Own rows are also read before, to count the values that a cast would change.
+# The number of passes over all rows. Each pass reads, writes and compares them: the rows are
+# written next to the table, and then into it.
 _PASSES = 2
 # The time of all statements without any rows: to count, stage, compare and replace the rows, and to
 # set properties. Measured on two cores.
@@ -49,8 +49,8 @@ RebuildSource = Literal["rows", "inputs"]
 class RebuildRequest:
     """What a rebuild of a table reads, and which columns the table gets.
 
-    For a rebuild from own rows, `columns` are all columns of the rebuilt table; by default, they
-    are the present columns. For a rebuild from inputs, the transform gives the columns.
+    For a rebuild from own rows, `columns` are all columns of the rebuilt table; by default, the
+    existing columns. For a rebuild from inputs, the transform determines the columns.
     """
 
     table: Table
@@ -62,7 +62,7 @@ class RebuildRequest:
 class RebuildFacts:
     """The facts for the plan of a rebuild.
 
-    - `inexact`: the number of rows with a value that the cast would change, by source column.
+    - `inexact`: for each source column, the number of rows with a value that the cast would change.
     - `input_bytes`: for a rebuild from inputs, the size of the inputs' live files.
     """
 
@@ -107,9 +107,9 @@ class RebuildPlan:
         origin = "its own rows"
         if self.source == "inputs":
             origin = "its inputs, without rows and columns that the inputs no longer give"
-        what = f": {'; '.join(self.changes)}" if self.changes else ""
+        changes = f": {'; '.join(self.changes)}" if self.changes else ""
         cost = f"about {self.seconds:.1f} s and {self.usd:.6f} USD, by {self.basis}"
-        return f"version {self.version} ({size}) is written again from {origin}{what}; {cost}"
+        return f"version {self.version} ({size}) is written again from {origin}{changes}; {cost}"
 
     def as_json(self) -> dict[str, Any]:
         """The documented shape, for `lakehouse rebuild --json`."""
@@ -167,27 +167,15 @@ def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
     """
     table = request.table
     snapshot = facts.table.snapshot
-    asked = f"rebuild of {table.key}"
     columns = request.columns or present_columns(snapshot)
-    if failing := {name: count for name, count in facts.inexact.items() if count}:
-        types = {each.source: each.column.type for each in columns}
-        listed = "; ".join(
-            f"{types[name]} does not hold exactly the values of {name} in {count_of(count, 'row')}"
-            for name, count in failing.items()
-        )
-        instead = (
-            "another type"
-            if table.source is not None
-            else f"another type, or `lakehouse rebuild {table.key} --from inputs`"
-        )
-        raise Refused(f"{asked}: {listed}. Nothing was written. Use {instead}")
+    _refuse_inexact_casts(table, columns, facts.inexact)
     partition_by = table.write.partition_by if isinstance(table.write, Append) else ()
-    changes = described(columns, snapshot) if request.source == "rows" else []
+    changes = change_texts(columns, snapshot) if request.source == "rows" else []
     if partition_by != snapshot.partition_columns:
         changes.append(f"partitioned by {', '.join(partition_by) or 'nothing'}")
-    has_other_columns = request.source == "rows" and is_other_schema(columns, snapshot)
+    has_other_columns = request.source == "rows" and breaks_change_feed(columns, snapshot)
     if has_other_columns:
-        refuse_waiting_readers(request.table, facts.readers)
+        refuse_waiting_readers(table, facts.readers)
     work = _work(facts)
     figures = _estimate(facts, work, table)
     effect = RebuildEffect(
@@ -212,10 +200,29 @@ def rebuild_plan(request: RebuildRequest, facts: RebuildFacts) -> RebuildPlan:
     )
 
 
+def _refuse_inexact_casts(
+    table: Table, columns: Sequence[ColumnSource], inexact: Mapping[str, int]
+) -> None:
+    types = {each.source: each.column.type for each in columns}
+    reasons = [
+        f"{types[name]} cannot exactly hold the values of {name} in {count_of(count, 'row')}"
+        for name, count in inexact.items()
+        if count
+    ]
+    if not reasons:
+        return
+    instead = "another type"
+    if table.source is None:
+        instead = f"another type, or `lakehouse rebuild {table.key} --from inputs`"
+    raise Refused(
+        f"rebuild of {table.key}: {'; '.join(reasons)}. Nothing was written. Use {instead}"
+    )
+
+
 def _work(facts: RebuildFacts) -> MergeWork:
     """The work of writing all rows again, as one file per partition.
 
-    The bytes to read are those of the table, or those of the inputs if these are more.
+    The bytes to read are the bytes of the table or of the inputs, whichever are more.
     """
     snapshot = facts.table.snapshot
     bytes_read = max(snapshot.size_bytes, facts.input_bytes)

@@ -19,18 +19,18 @@ _MEMBER = re.compile(r"([^<>,:\s]+):")
 def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
     """Raises `Refused` if the rebuild cannot be exact, as far as the log and declaration show."""
     table = request.table
-    asked = f"rebuild of {table.key}"
+    rebuild = f"rebuild of {table.key}"
     if isinstance(table.write, Adopted):
-        raise Refused(f"{asked}: other programs write it, at {table.write.uri}. Use their tools")
+        raise Refused(f"{rebuild}: other programs write it, at {table.write.uri}. Use their tools")
     if request.source == "inputs":
         if table.source is not None:
             raise Refused(
-                f"{asked}: it is loaded from landed files, and not computed from inputs. Use "
+                f"{rebuild}: it is loaded from landed files, and not computed from inputs. Use "
                 f"`lakehouse rebuild {table.key}`, which writes its own rows again"
             )
         return
     for change in compare(table, None, snapshot).of(Kind.LANDED_WRITE_CHANGED):
-        raise Refused(f"{asked}: {change.sentence}. Either restore the declaration, or {NEW_KEY}")
+        raise Refused(f"{rebuild}: {change.sentence}. Either restore the declaration, or {NEW_KEY}")
     _refuse_other_keys(request, snapshot)
     _refuse_unusable_columns(request, snapshot)
 
@@ -45,38 +45,38 @@ def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
         if is_key and (each.source is None or is_cast(each, snapshot)):
             raise Refused(
                 f"rebuild of {request.table.key}: {each.column.name} is a key of its change data, "
-                "and deletions are remembered by its present type. Either restore the declaration, "
-                f"or {NEW_KEY}"
+                "and deleted keys are stored under its existing type. Either restore the "
+                f"declaration, or {NEW_KEY}"
             )
 
 
 def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> None:
     """Refuses columns that the table lacks, and casts that match members of structs by position."""
-    asked = f"rebuild of {request.table.key}"
+    rebuild = f"rebuild of {request.table.key}"
     types = {column.name: column.type for column in snapshot.columns}
     for each in request.columns:
         if each.source is None:
             continue
-        before = types.get(each.source)
-        after = each.column.type
-        if before is None:
+        old_type = types.get(each.source)
+        new_type = each.column.type
+        if old_type is None:
             names = first_names([*types], most=20)
-            raise Refused(f"{asked}: the table has no column {each.source}. Use one of {names}")
-        is_nested = before.startswith(_NESTED) or after.startswith(_NESTED)
-        if is_nested and before != after and _MEMBER.findall(before) != _MEMBER.findall(after):
+            raise Refused(f"{rebuild}: the table has no column {each.source}. Use one of {names}")
+        is_nested = old_type.startswith(_NESTED) or new_type.startswith(_NESTED)
+        has_same_members = _MEMBER.findall(old_type) == _MEMBER.findall(new_type)
+        if is_nested and old_type != new_type and not has_same_members:
             raise Refused(
-                f"{asked}: {each.source} is {before} and would become {after}, but a cast would "
-                "mix up their members. Either restore its type, or add a column of the new type"
+                f"{rebuild}: {each.source} is {old_type} and would become {new_type}, but a cast "
+                "would mix up their members. Either restore its type, or add a column of the new "
+                "type"
             )
-    names = {each.column.name for each in request.columns}
     write = request.table.write
-    missing = (
-        [name for name in write.partition_by if name not in names]
-        if isinstance(write, Append) and request.columns
-        else []
-    )
-    if missing:
-        raise Refused(
-            f"{asked}: the table is to be partitioned by {missing[0]}, which is not one of its "
-            "columns. Use a column of the table"
-        )
+    if not isinstance(write, Append) or not request.columns:
+        return
+    names = {each.column.name for each in request.columns}
+    for name in write.partition_by:
+        if name not in names:
+            raise Refused(
+                f"{rebuild}: the table is to be partitioned by {name}, which is not one of its "
+                "columns. Use a column of the table"
+            )

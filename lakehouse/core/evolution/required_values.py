@@ -16,8 +16,8 @@ def required_missing(
 ) -> dict[str, int | None]:
     """The number of rows without a value, for each required column; `None` if unknown.
 
-    `null_counts` are the nulls of each column, by file path and column name. A file or column
-    without statistics has no entry. If the table lacks a column, all its rows count.
+    `null_counts` maps file path and column name to the number of nulls. A file or column without
+    statistics has no entry. If the table lacks a column, all rows of the table count.
     """
     return {name: _missing(snapshot, name, null_counts) for name in required}
 
@@ -25,7 +25,7 @@ def required_missing(
 def needs_statistics(snapshot: Snapshot, required: Iterable[str]) -> bool:
     """Whether `required_missing` needs null counts.
 
-    With column mapping, it does not use them, because files may have other names for the columns.
+    Under column mapping, it does not use them: the statistics may name the columns differently.
     """
     columns = {column.name for column in snapshot.columns} - {*snapshot.partition_columns}
     return not _is_mapped(snapshot) and any(name in columns for name in required)
@@ -34,18 +34,21 @@ def needs_statistics(snapshot: Snapshot, required: Iterable[str]) -> bool:
 def _missing(snapshot: Snapshot, name: str, null_counts: NullCounts) -> int | None:
     if name not in {column.name for column in snapshot.columns}:
         return snapshot.row_count
-    if name in snapshot.partition_columns:
-        counts = [
-            _live_rows(file) for file in snapshot.files if dict(file.partition).get(name) is None
-        ]
-    elif _is_mapped(snapshot):
-        counts = [None]
-    else:
-        counts = [
-            _nulls_in(file, null_counts.get(file.path, {}).get(name)) for file in snapshot.files
-        ]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    is_partition_column = name in snapshot.partition_columns
+    if not is_partition_column and _is_mapped(snapshot):
+        return None
+    total = 0
+    for file in snapshot.files:
+        if not is_partition_column:
+            count = _nulls_in(file, null_counts.get(file.path, {}).get(name))
+        elif dict(file.partition).get(name) is None:
+            count = _live_rows(file)
+        else:
+            count = 0
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 def _live_rows(file: DataFile) -> int | None:

@@ -1,9 +1,9 @@
 """Values for landed files, for batches of landed files, and for a table's ledger of batches.
 
 The ledger of a table is a sequence of batch manifests, numbered from 1. Each manifest is written
-before the batch's rows. The table's own log records which batches reached the table. A batch that
-did not reach it is repeated with exactly the same records; a batch that did is never repeated. If
-the table's folder was deleted, no batch counts as loaded, and all batches are repeated in order.
+before the batch's rows. The table's own log records which batches were loaded. A loaded batch is
+never repeated. Any other batch is repeated with exactly the same records. If the table's folder was
+deleted, no batch counts as loaded, and all batches are repeated in order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,8 @@ from hashlib import sha256
 from lakehouse.core.ingest.records import TextMark
 from lakehouse.core.ingest.undeclared import AddedColumn
 
-# The chance that a new name shares its fingerprint with one of ten million names is one in 10^12.
+# The length of the fingerprint that is kept of a forgotten path. The chance that a new path shares
+# its fingerprint with one of ten million paths is one in 10^12.
 FINGERPRINT_BYTES = 8
 # In a manifest, the reason for setting a file of another format aside begins with these words.
 FOREIGN = "its name ends in none of "
@@ -65,8 +66,8 @@ class Batch:
 
     `record_count` records are staged in `part_count` files, according to the declaration with the
     digest `shape`. `refused_count` of these records could not become rows. The batch adds `columns`
-    to the table. `isolated` are the names of files that were removed because their rows could not
-    be written, with one tuple per removal.
+    to the table. `isolated` names the files that were removed from the batch because their rows
+    could not be written, with one tuple per removal.
     """
 
     number: int
@@ -88,7 +89,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """A file as described by the newest manifest that names it.
+    """A file, as the newest manifest that names it describes it.
 
     - `is_taken`: the batch of that manifest, or an older one, loads the file's rows.
     - `is_foreign`: the file was set aside because of the ending of its name.
@@ -123,9 +124,9 @@ class KnownFile:
 class KnownFiles:
     """The known files and columns of a table when a new batch is staged.
 
-    `loaded` are the loaded files by name. If a file begins with its loaded content, only the
-    records after this content are staged; with `reads_whole`, all records are staged. `columns`
-    were added to the table. `table_types` are the types of the table's columns, by name.
+    `loaded` maps names to loaded files. If a file begins with its loaded content, only the records
+    after this content are staged; with `reads_whole`, all records are staged. `columns` were added
+    to the table. `table_types` maps the table's columns to their types.
     """
 
     loaded: Mapping[str, KnownFile]
@@ -136,10 +137,12 @@ class KnownFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The earlier batches of `table`: the newest batch, and each file of any batch by its path.
+    """What is known about the earlier batches of `table`.
 
-    `last_taken` is the greatest path of a taken file, or empty. `forgotten` are the fingerprints of
-    loaded files of which nothing else is kept. `columns` were added to the table, in this order.
+    - `seen`: the files of all batches, by path.
+    - `last_taken`: the greatest path of a loaded file in the order of strings, or empty.
+    - `forgotten`: the fingerprints of loaded files that are no longer in `seen`.
+    - `columns`: the columns that batches added to the table, in this order.
     """
 
     newest: Batch | None
@@ -175,7 +178,7 @@ def ingest_app_id(table_key: str) -> str:
 
 
 def set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
-    """The file as set aside for a reason."""
+    """The record that the file is set aside, with the reason."""
     return SetAside(
         name=file.name,
         size_bytes=file.size_bytes,

@@ -40,13 +40,13 @@ def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     columns = field_names(landing.schema)
     header = next(records, None)
     if header is None:
-        wanted = landing.csv.delimiter.join(columns)
-        raise Unreadable(f"it has no header; land it again with the header {wanted}")
+        expected = landing.csv.delimiter.join(columns)
+        raise Unreadable(f"it has no header; land it again with the header {expected}")
     names = csv_names(header.content, landing)
     if names == [*columns]:
         return records
     _check_header(header, names, columns, landing, needed=landing.required)
-    return _declared_alone(records, names, columns, landing)
+    return _reduced_to(columns, records, names, landing)
 
 
 def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -83,7 +83,7 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
 
 
 def csv_names(header: bytes, landing: Landing) -> list[str]:
-    """The names in a header, without quotes and blanks, and with present names for earlier ones."""
+    """The names in a header, without quotes and blanks. Renamed columns get their present names."""
     quote = landing.csv.quote
     present = earlier_names(landing)
     texts = [field.decode("utf-8", "replace") for field in _fields(header, landing)]
@@ -100,8 +100,10 @@ def others_in_header(
     """
     others = {place: name for place, name in enumerate(names) if name not in fields}
     declared = [name for name in names if name in fields]
+    if others and are_refused:
+        return None
     is_valid = declared == [*fields] and len({*names}) == len(names) and "" not in names
-    return others if is_valid and not (others and are_refused) else None
+    return others if is_valid else None
 
 
 def _dms_records(records: Iterator[Record], landing: Landing) -> Iterator[Record]:
@@ -124,7 +126,7 @@ def _dms_records(records: Iterator[Record], landing: Landing) -> Iterator[Record
         _check_header(first, names, columns, landing, needed={*landing.required, *images})
         lacks_operation = operation not in names
         if names != columns:
-            records = _declared_alone(records, names, columns, landing)
+            records = _reduced_to(columns, records, names, landing)
     else:
         lacks_operation = len(names) == len(row)
         _check_first_record(names, declared, landing)
@@ -132,21 +134,20 @@ def _dms_records(records: Iterator[Record], landing: Landing) -> Iterator[Record
     for record in records:
         if lacks_operation:
             content = landing.csv.delimiter.encode() + record.content
-            yield record._replace(content=content)
-        else:
-            yield record
+            record = record._replace(content=content)
+        yield record
 
 
 def _check_first_record(names: Sequence[str], declared: Sequence[str], landing: Landing) -> None:
     """Raises `Unreadable` unless the first record of a file without a header can be a row."""
     finding = f"its first record has {count_of(len(names), 'field')}"
-    wanted = f"{len(declared)} are declared: {landing.csv.delimiter.join(declared)}"
+    expected = f"{len(declared)} are declared: {landing.csv.delimiter.join(declared)}"
     if len(names) not in (len(declared), len(declared) - 1):
-        raise Unreadable(f"{finding}, {wanted}")
+        raise Unreadable(f"{finding}, {expected}")
     if len(names) == len(declared) - 1 and names[0] in landing.change_data.operations:
         raise Unreadable(
             f"{finding} and begins with {names[0]!r}, an operation or a value of {declared[1]}; "
-            f"{wanted}; land the file with a header, or with all fields"
+            f"{expected}; land the file with a header, or with all fields"
         )
 
 
@@ -165,20 +166,20 @@ def _check_header(
     *,
     needed: Iterable[str],
 ) -> None:
-    """Raises `Unreadable` unless the header has all `columns` and others, or lacks only some."""
+    """Raises `Unreadable` unless the header has all `columns`, or only lacks some of them."""
     others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse")
-    if others is not None or _lacks_columns_alone(names, columns, needed):
+    if others is not None or _only_lacks_columns(names, columns, needed):
         return
     shown = header.content[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-    wanted = landing.csv.delimiter.join(field_names(landing.schema))
+    expected = landing.csv.delimiter.join(field_names(landing.schema))
     advice = _header_advice(names, columns, landing)
-    raise Unreadable(f"its header is {shown!r} and not {wanted}{advice}")
+    raise Unreadable(f"its header is {shown!r} and not {expected}{advice}")
 
 
-def _lacks_columns_alone(
+def _only_lacks_columns(
     names: Sequence[str], columns: Sequence[str], needed: Iterable[str]
 ) -> bool:
-    """Whether a header differs from the `columns` only by absent ones, which are null in its file.
+    """Whether a header only lacks some `columns`. These columns are null in all its records.
 
     The header must have all `needed` columns, and at least half of all columns: a file with fewer
     may belong to another table. A header that lacks a column and has an unknown name is not
@@ -201,31 +202,32 @@ def _header_advice(names: Sequence[str], columns: Sequence[str], landing: Landin
             "Table(renamed=…)"
         )
     renamed = {*earlier_names(landing).values()}
-    if twice := [name for name in columns if name in renamed and names.count(name) > 1]:
-        return f"; it has two names of {twice[0]}. Land the file with one of them"
+    for name in columns:
+        if name in renamed and names.count(name) > 1:
+            return f"; it has two names for {name}. Land the file with one of them"
     missing = [name for name in absent if name in landing.required]
     return f"; it lacks the required {', '.join(missing)}" if missing else ""
 
 
-def _declared_alone(
-    records: Iterator[Record], names: Sequence[str], columns: Sequence[str], landing: Landing
+def _reduced_to(
+    columns: Sequence[str], records: Iterator[Record], names: Sequence[str], landing: Landing
 ) -> Iterator[Record]:
-    """The records below a header, reduced to the `columns`. A column that it lacks is null."""
+    """The `records` below a header, reduced to `columns`. A column that it lacks is null."""
     places = {name: place for place, name in enumerate(names)}
     others = {name: place for name, place in places.items() if name not in columns}
-    null = (landing.null_value or "") if landing.keeps_empty_texts else ""
+    null = (landing.null_value or "").encode() if landing.keeps_empty_texts else b""
+    separator = landing.csv.delimiter.encode()
     for record in records:
         fields = _fields(record.content, landing)
         if len(fields) != len(names):
-            count = count_of(len(fields), "field")
-            problem = f"it has {count}, but the header of its file has {len(names)}"
+            field_count = count_of(len(fields), "field")
+            problem = f"it has {field_count}, but the header of its file has {len(names)}"
             yield record._replace(problem=problem)
             continue
-        kept = landing.csv.delimiter.encode().join(
-            fields[places[name]] if name in places else null.encode() for name in columns
-        )
+        kept = [fields[places[name]] if name in places else null for name in columns]
         values = {name: _value(fields[place], landing) for name, place in others.items()}
-        yield record._replace(content=kept, undeclared=others_in_row(values, {}))
+        undeclared = others_in_row(values, {})
+        yield record._replace(content=separator.join(kept), undeclared=undeclared)
 
 
 def _value(field: bytes, landing: Landing) -> str | None:
@@ -246,24 +248,23 @@ def _why_endless(content: bytes, line: int, landing: Landing) -> str:
     start = 0
     while match := _field(landing.csv.delimiter, landing.csv.quote).match(content, start):
         start = match.end()
-    last = re.compile(_field_pattern(landing.csv.delimiter, landing.csv.quote)).match(
-        content, start
-    )
+    last_pattern = _field_pattern(landing.csv.delimiter, landing.csv.quote)
+    last = re.compile(last_pattern).match(content, start)
     end = last.end() if last else start
     is_too_long = end == len(content) or content.startswith((b"\r", b"\n"), end)
     if is_too_long or not content.startswith(quote, start):
         return f"the record that begins in line {line} has more than {limit} bytes, the limit"
-    opened_line = line + len(_LINE_BREAK.findall(content, 0, start))
-    opened = f"the quote that opens in line {opened_line}"
+    first_line = line + len(_LINE_BREAK.findall(content, 0, start))
+    subject = f"the quote that opens in line {first_line}"
     if end > start:
-        closed_line = line + len(_LINE_BREAK.findall(content, 0, end))
+        last_line = line + len(_LINE_BREAK.findall(content, 0, end))
         return (
-            f"{opened} is closed in line {closed_line} before other text, and a quote inside "
-            "quotes is doubled"
+            f"{subject} is closed in line {last_line} before other text, but a quote inside quotes "
+            "must be doubled"
         )
     if len(content) > limit:
-        return f"{opened} is not closed within {limit} bytes, the limit of a record"
-    return f"{opened} is never closed"
+        return f"{subject} is not closed within {limit} bytes, the limit of a record"
+    return f"{subject} is never closed"
 
 
 def _fields(record: bytes, landing: Landing) -> list[bytes]:
@@ -274,17 +275,16 @@ def _fields(record: bytes, landing: Landing) -> list[bytes]:
 
 @cache
 def _record_pattern(delimiter: str, quote: str) -> re.Pattern[bytes]:
-    """The pattern of one record and its end."""
-    sign = re.escape(delimiter).encode()
+    separator = re.escape(delimiter).encode()
     field = _field_pattern(delimiter, quote)
-    return re.compile(rb"(%b(?:%b%b)*+)(\r\n|\n|\r|\Z)" % (field, sign, field))
+    return re.compile(rb"(%b(?:%b%b)*+)(\r\n|\n|\r|\Z)" % (field, separator, field))
 
 
 @cache
 def _field(delimiter: str, quote: str) -> re.Pattern[bytes]:
     """The pattern of a field and the delimiter after it."""
-    sign = re.escape(delimiter).encode()
-    return re.compile(rb"(%b)%b" % (_field_pattern(delimiter, quote), sign))
+    separator = re.escape(delimiter).encode()
+    return re.compile(rb"(%b)%b" % (_field_pattern(delimiter, quote), separator))
 
 
 def _field_pattern(delimiter: str, quote: str) -> bytes:
@@ -292,8 +292,8 @@ def _field_pattern(delimiter: str, quote: str) -> bytes:
 
     A field that does not begin with a quote may contain quotes. Source: RFC 4180, section 2
     """
-    sign = re.escape(delimiter).encode()
+    separator = re.escape(delimiter).encode()
     mark = re.escape(quote).encode()
     blanks = " \t".replace(delimiter, "").encode()
     quoted = rb"%b(?:[^%b]++|%b%b)*+%b[%b]*+" % (mark, mark, mark, mark, mark, blanks)
-    return rb"(?:%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quoted, mark, sign, sign)
+    return rb"(?:%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quoted, mark, separator, separator)

@@ -11,7 +11,7 @@ recorded version is never ahead of the rows (`docs/internals/decisions/0005-incr
   append cannot follow it.
 - Commits that move rows to an archive or back, or let rows expire, are skipped.
 - A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys
-  ignores repeated rows. An append would duplicate them, so it cannot continue by changes.
+  ignores repeated rows. An append would duplicate them, so it cannot follow the changes.
 """
 
 import json
@@ -40,11 +40,11 @@ from lakehouse.core.reasons import Explained, Reason
 if TYPE_CHECKING:
     from lakehouse.core.archive.contents import ArchivedPartition
 
-# Member of a commit's userMetadata: when each consumed version was committed, by transaction id.
+# In a commit's userMetadata: when each consumed version was committed, by transaction id.
 READ_MS = "read_ms"
-# Member of a commit's userMetadata: the keys by which rows were merged; `None` for appended rows.
+# In a commit's userMetadata: the keys by which rows were merged; `None` for appended rows.
 KEYS = "keys"
-# Reasons to read an input whole.
+# Reasons to read all rows of an input.
 FIRST_READ = "it is read for the first time"
 CREATED_AGAIN = "it was created again since it was last read"
 
@@ -71,9 +71,13 @@ class ReadChanges(Explained):
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
         """At least one range of versions to read, in order; first and last version are included."""
-        starts = (self.first, *(version + 1 for version in self.passed_over))
-        ends = (*(version - 1 for version in self.passed_over), self.upto)
-        return tuple((start, end) for start, end in zip(starts, ends, strict=True) if start <= end)
+        ranges = list[tuple[int, int]]()
+        start = self.first
+        for end in (*self.passed_over, self.upto + 1):
+            if start < end:
+                ranges.append((start, end - 1))
+            start = end + 1
+        return tuple(ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +101,7 @@ class Consumed(NamedTuple):
 class Reader:
     """How a derived table has used its input so far.
 
-    - `read_another`: it has read another table that had the same name before.
+    - `read_another`: it has read another table that had the input's key before.
     - `may_hold_all`: it may have read all rows of the input at the consumed version, not only the
       changes up to it.
     - `is_append`: it appends rows, so a row that is read twice would be duplicated.
@@ -137,18 +141,19 @@ def plan_increment(
     """
     table = history.table
 
-    def all_of_it(why: str) -> ReadAll:
+    def read_all(why: str) -> ReadAll:
         explanation = Reason.INPUT_READ_WHOLE.explain(table=table, version=input_version, why=why)
         return ReadAll(upto=input_version, explanation=explanation)
 
     if consumed is None:
-        return all_of_it(CREATED_AGAIN if reader.read_another else FIRST_READ)
+        return read_all(CREATED_AGAIN if reader.read_another else FIRST_READ)
     commits = history.between(consumed, input_version)
     if commits is None:
-        return all_of_it(changes_lost(consumed))
-    undone = [version for each in commits if (version := brought_back_by(each)) is not None]
-    if reader.may_hold_all and any(version < consumed for version in undone):
-        return all_of_it(f"version {consumed}, read before, is a compaction that was undone since")
+        return read_all(changes_lost(consumed))
+    restored = [brought_back_by(commit) for commit in commits]
+    is_undone = any(version is not None and version < consumed for version in restored)
+    if reader.may_hold_all and is_undone:
+        return read_all(f"version {consumed}, read last, is a compaction that was undone since")
     repeating = [commit for commit in commits if may_repeat_rows(commit)]
     if reader.is_append and repeating:
         first = repeating[0]
@@ -159,21 +164,17 @@ def plan_increment(
             table=table, version=input_version, replaced=first.version, operation=operation
         )
         return ReadAll(upto=input_version, explanation=explanation)
-    changed = [commit.version for commit in commits if is_news(commit)]
-    if not changed:
+    news = [commit.version for commit in commits if is_news(commit)]
+    if not news:
         explanation = Reason.INPUTS_UNCHANGED.explain(versions=f"{table} {consumed}")
         return NothingNew(upto=input_version, explanation=explanation)
+    versions = f"{table} {consumed} to {input_version}"
+    later = [each for each in commits if each.version > news[0] and each.changed_data]
     return ReadChanges(
-        first=changed[0],
+        first=news[0],
         upto=input_version,
-        explanation=Reason.INPUTS_CHANGED.explain(
-            versions=f"{table} {consumed} to {input_version}"
-        ),
-        passed_over=tuple(
-            commit.version
-            for commit in commits
-            if commit.version > changed[0] and commit.changed_data and not is_news(commit)
-        ),
+        explanation=Reason.INPUTS_CHANGED.explain(versions=versions),
+        passed_over=tuple(each.version for each in later if not is_news(each)),
     )
 
 
@@ -183,20 +184,20 @@ def changes_lost(consumed: int) -> str:
 
 
 def check_written_alike(table: Table, commits: Iterable[Commit]) -> None:
-    """Raises `Refused` if the declaration would write rows in another way than the newest ones."""
+    """Raises `Refused` if the declaration would not write rows like the newest rows."""
     if (other := other_way(table, commits)) is not None:
-        before, version = other
+        way, version = other
         raise Refused(
-            f"write of {table.key}: its rows are to be {declared_way(table)}, but those of version"
-            f" {version} were {before}, so some rows would be duplicated or missing. Nothing was"
-            f" written. Use `lakehouse rebuild {table.key}`, or restore the declaration"
+            f"write of {table.key}: its rows are to be {declared_way(table)}, but the rows of"
+            f" version {version} were {way}, so some rows would be duplicated or missing. Nothing"
+            f" was written. Use `lakehouse rebuild {table.key}`, or restore the declaration"
         )
 
 
 def other_way(table: Table, commits: Iterable[Commit]) -> tuple[str, int] | None:
     """How the newest derived rows were written, and their version; `None` if as declared.
 
-    `commits` are ordered newest first. Keys are compared under their present names.
+    `commits` are the table's commits, newest first. Keys are compared under their present names.
     """
     keys = merge_keys(table)
     for commit in commits:
@@ -234,7 +235,7 @@ def lost_by_rebuild(history: Commits) -> tuple[int, ...]:
     """The versions whose rows the newest rebuild replaced without reading them.
 
     Another writer committed them while the rebuild ran. The last number is the rebuild's own
-    version. Empty if there are none, if the rebuild was undone, or if it read only inputs.
+    version. Empty if no rows were lost, if the rebuild was undone, or if it read only inputs.
     """
     for commit in reversed(history.commits):
         started_from = rebuilt_from(commit)
@@ -274,17 +275,16 @@ def consumed_by_overwrite(
     Empty if a foreign commit wrote rows after the overwrite.
     """
     for commit in commits:
-        is_other = not commit.changed_data and commit.operation != "WRITE"
-        if is_other or keeps_rows(commit):
+        writes_no_rows = not commit.changed_data and commit.operation != "WRITE"
+        if writes_no_rows or keeps_rows(commit):
             continue
+        consumed = dict[tuple[str, str], tuple[int, int | None]]()
         try:
-            inputs = written_in(commit)[INPUTS]
-            return {
-                (str(key), str(table_id)): (int(version), next(iter(ms), None))
-                for key, (table_id, version, *ms) in inputs.items()
-            }
+            for key, (table_id, version, *ms) in written_in(commit)[INPUTS].items():
+                consumed[str(key), str(table_id)] = (int(version), ms[0] if ms else None)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             break  # the rows no longer come only from our inputs
+        return consumed
     return {}
 
 

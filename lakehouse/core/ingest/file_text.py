@@ -1,7 +1,8 @@
 """Unpacks and decodes the text of a landed file, splits it into records, and compares it.
 
 Kafka Connect's S3 sink may rewrite an object under the same name with more records
-(kafka-connect-storage-cloud#341). So the text of a longer file is compared with the loaded text.
+(kafka-connect-storage-cloud#341). Therefore, the beginning of a longer file is compared with the
+text that was loaded under its name.
 
 **Safety properties** (tests in `core/ingest/test_file_text.py`)
 - Every byte of a readable file belongs to a record, a line break, a blank line, or a CSV header.
@@ -105,13 +106,17 @@ def read_records(
     elif landing.encoding.lower() not in _UTF_8:
         for _ in content():
             pass
-    yield from (csv_records if landing.records_are_csv else json_records)(content(), landing)
+    split_records = csv_records if landing.records_are_csv else json_records
+    yield from split_records(content(), landing)
 
 
 def detect_format(content: bytes) -> str | None:
     """The name of the binary format of a file's content; `None` if the content may be text."""
     head = content[:_SIGNATURE_BYTES]
-    return next((name for name, pattern in _PATTERNS.items() if pattern.match(head)), None)
+    for name, pattern in _PATTERNS.items():
+        if pattern.match(head):
+            return name
+    return None
 
 
 def text_chunks(data: bytes, compression: Compression | None) -> Iterator[bytes]:
@@ -187,10 +192,10 @@ def _text_only(
     first = _first_bytes(chunks, _SIGNATURE_BYTES)
     binary_format = detect_format(first)
     if binary_format is not None:
-        what = "its content" if compression is None else f"the content of its {compression.name}"
+        content = "its content" if compression is None else f"the content of its {compression.name}"
         raise Unreadable(
-            f"{what} is {binary_format} and not {landing.format.upper()}; land it again as text, "
-            "plain or packed once with gzip or zstd"
+            f"{content} is {binary_format} and not {landing.format.upper()}; land it again as "
+            "text, plain or packed once with gzip or zstd"
         )
     yield first
     yield from chunks

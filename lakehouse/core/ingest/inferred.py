@@ -7,8 +7,7 @@ same way as added columns. From then on, it is used like a declared schema.
 - A pinned schema is used as it was recorded. It is never inferred a second time.
 - Nothing is loaded if the declaration gives a pinned column another type, or if the declaration
   lacks the schema with which earlier files were loaded.
-- The manifest keeps a renamed column under its earlier name. The landing that loads files has the
-  present name.
+- The manifest keeps the earlier name of a renamed column. Files are loaded under its present name.
 - A text value of a file becomes text in the table, and all CSV fields become text. Text is not
   parsed as another type.
 """
@@ -65,27 +64,15 @@ def infer_columns(
 ) -> tuple[AddedColumn, ...]:
     """The columns of these files, by the rules of added columns; empty if no record has a field.
 
-    For CSV, the first usable header gives the columns: it has a record below it, names each column
-    once, and has at least one name that is valid for a column. A file of a format with recorded
-    types is used only if it has a record. A field whose name is not valid gives no column here;
-    `new_columns` decides what happens to it.
+    For CSV, the first usable header gives the columns. A usable header has a record below it, names
+    each column once, and has at least one name that is valid for a column. A file of a format with
+    recorded types is used only if it has a record. A field whose name is not valid gives no column
+    here; `new_columns` decides what happens to it.
     """
     new = NewColumns(landing=replace(landing, new_columns="add"), known=())
-    present = earlier_names(landing)
     for file in files:
         try:
-            if landing.records_are_csv:
-                is_known = bool(new.found.keys() - {RESCUED})
-                names = [] if is_known else _header(file.records, landing)
-                new.see_types(dict.fromkeys(names, "STRING"), file.path)
-            elif file.types is not None:
-                types = file.types if has_record(file.records, landing) else dict[str, str]()
-                for name, type_ in types.items():
-                    new.see_types({present.get(name, name): type_}, file.path)
-            else:
-                for record in file.records:
-                    if record.undeclared is not None and record.problem is None:
-                        new.see(record.undeclared, file.path)
+            _add_columns(new, file, landing)
         except Unreadable:
             continue  # when this file is staged, it is set aside with the reason
     return tuple(
@@ -93,16 +80,34 @@ def infer_columns(
     )
 
 
+def _add_columns(new: NewColumns, file: FirstFile, landing: Landing) -> None:
+    if landing.records_are_csv:
+        has_columns = bool(new.kinds.keys() - {RESCUED})
+        if not has_columns:
+            names = _header(file.records, landing)
+            new.see_types(dict.fromkeys(names, "STRING"), file.path)
+    elif file.types is not None:
+        present = earlier_names(landing)
+        if has_record(file.records, landing):
+            for name, type_ in file.types.items():
+                new.see_types({present.get(name, name): type_}, file.path)
+    else:
+        for record in file.records:
+            if record.undeclared is not None and record.problem is None:
+                new.see(record.undeclared, file.path)
+
+
 def has_record(records: Iterator[Record], landing: Landing) -> bool:
     """Whether a file that was read with `landing_to_infer` has a record, not counting a header."""
-    return len([*islice(records, 2)]) > landing.records_are_csv
+    needed_count = 2 if landing.records_are_csv else 1
+    return len([*islice(records, 2)]) >= needed_count
 
 
 def with_earlier_names(landing: Landing, renamed: Mapping[str, str]) -> Landing:
-    """The landing, prepared for files that may still have earlier names of these columns."""
+    """The landing for files that may still have the earlier names of the `renamed` columns."""
     if not renamed:
         return landing
-    # Files have no derived columns.
+    # Files have no derived columns, under any name.
     names = {old: new for old, new in renamed.items() if new not in landing.derived}
     if isinstance(landing.changes, Dms):
         # A renamed column's before-image has the new name, too.
@@ -117,21 +122,22 @@ def with_earlier_names(landing: Landing, renamed: Mapping[str, str]) -> Landing:
 def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
     """The landing with its inferred schema as the declared one; unchanged if none was inferred.
 
-    The schema has the present names of renamed columns, also of columns that were added for
-    undeclared fields.
+    The schema has renamed columns under their present names, including renamed columns that were
+    added for undeclared fields.
 
     Raises:
         Refused: the declaration and the pinned schema differ.
     """
     present = earlier_names(landing)
-    in_force = dict[str, AddedColumn]()
+    by_name = dict[str, AddedColumn]()  # by present name
     for column in columns:
         name = present.get(column.name, column.name)
-        if name == column.name or name not in in_force:
-            in_force[name] = column
-    pinned = {name: each for name, each in in_force.items() if each.policy == INFERRED}
+        # If both names were recorded, the column that has the present name is used.
+        if name == column.name or name not in by_name:
+            by_name[name] = column
+    pinned = {name: each for name, each in by_name.items() if each.policy == INFERRED}
     if landing.schema is None and pinned:
-        renamed = {name: each for name, each in in_force.items() if name in present.values()}
+        renamed = {name: each for name, each in by_name.items() if name in present.values()}
         ddl = ", ".join(
             f"{_quoted(name)} {column.type}" for name, column in {**pinned, **renamed}.items()
         )
@@ -144,11 +150,11 @@ def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
         name.lower(): (name, _plain_type(type_)) for name, type_ in field_types(landing.schema)
     }
     for present_name, column in pinned.items():
-        wanted = (present_name, column.type)
-        name, kind = declared.get(present_name.lower(), wanted)
-        if (name, kind) != wanted:
+        expected = (present_name, column.type)
+        name, type_ = declared.get(present_name.lower(), expected)
+        if (name, type_) != expected:
             raise Refused(
-                f"Landing.schema declares {name} {kind}; the schema that was inferred from "
+                f"Landing.schema declares {name} {type_}; the schema that was inferred from "
                 f"{column.file} and pinned has {column.name} {column.type}. Either declare "
                 f"{_quoted(present_name)} {column.type}, or remove schema="
             )
@@ -156,7 +162,7 @@ def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
 
 
 def pinned_table(table: Table, columns: Sequence[AddedColumn], *, is_loaded: bool = False) -> Table:
-    """The table with its `pinned_landing`, whose files may have earlier names of renamed columns.
+    """The table with its `pinned_landing`, which also accepts earlier names of renamed columns.
 
     Raises:
         Refused: the declaration and the pinned schema differ, or files were loaded with a schema

@@ -26,11 +26,11 @@ _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-def _no_constant(name: str) -> object:
+def _refuse_constant(name: str) -> object:
     raise ValueError(name)  # NaN and the infinities are not JSON
 
 
-_decoded = json.JSONDecoder(parse_constant=_no_constant).decode
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -52,7 +52,8 @@ def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
         if len(rest) > records.MAX_RECORD_BYTES:
             if not is_skipping:
                 yield json_record(number, rest, landing, fields)
-            # The bytes up to the next line break belong to the same record.
+            # The bytes up to the next line break belong to the same record. The last byte is kept,
+            # because it may be the first half of a line break.
             rest = rest[-1:]
             is_skipping = True
     if not is_skipping and rest.strip():
@@ -76,18 +77,18 @@ def json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str,
 
 def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
     text = line.decode()
-    found: object = _decoded(text)
+    value: object = _decode(text)
     # Half of a surrogate pair cannot be encoded. Spark would replace it with a question mark.
     has_escapes = _ESCAPED_SURROGATE.search(line) is not None
-    if has_escapes and _SURROGATE.search(json.dumps(found, ensure_ascii=False)):
+    if has_escapes and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         return Record(number, line, "a \\u escape is one half of a character")
     if isinstance(landing.changes, Debezium):
-        return _event_record(Record(number, line), found, landing, fields)
-    if not isinstance(found, dict):
+        return _event_record(Record(number, line), value, landing, fields)
+    if not isinstance(value, dict):
         return Record(number, line, NOT_JSON)
-    # The quarantine needs the content as it was sent. If it has earlier names of fields, a copy
-    # with the present names is parsed instead.
-    sent = cast("dict[str, Any]", found)
+    # The quarantine needs the content as it was sent. If it has earlier names of fields, Spark
+    # parses a copy with the present names (`event`).
+    sent = cast("dict[str, Any]", value)
     row, present_text, _, problem = with_present_names(sent, text, earlier_names(landing))
     if problem is None and has_misread_value(row, present_text, landing):
         problem = UNFIT
@@ -99,7 +100,7 @@ def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
 
 
 def _event_record(
-    record: Record, found: object, landing: Landing, fields: Mapping[str, str]
+    record: Record, value: object, landing: Landing, fields: Mapping[str, str]
 ) -> Record:
     """The record with its Debezium event, whose fields are decoded."""
     # Only change data needs this import.
@@ -107,7 +108,7 @@ def _event_record(
 
     assert isinstance(landing.changes, Debezium)
     text = record.content.decode()
-    event = canonical_event(found, text, landing.changes, fields, earlier_names(landing))
+    event = canonical_event(value, text, landing.changes, fields, earlier_names(landing))
     if event is None:
         return record._replace(problem=NOT_JSON)
     problem = event.problem

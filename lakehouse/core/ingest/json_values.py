@@ -39,6 +39,7 @@ _HUGE = re.compile(r"\s*[-+]?[\d.]+[eE][-+]?\d{4,}\s*")
 _MAY_BE_HUGE = re.compile(r"[eE][-+]?\d{4,}|\\u")
 # Digits in groups, as in English. `1,234` without a point does not match: it may be a fraction.
 _GROUPED = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+\.\d+\s*")
+# The texts that Spark loads as a different timestamp: times of day, and digits alone.
 _NO_TIMESTAMP = re.compile(r"\s*(?:T\d|\d{1,2}:|[-+]?\d+\s*\Z)")
 # A date, perhaps followed by midnight in UTC.
 _DAY = re.compile(
@@ -64,30 +65,30 @@ _exact = json.JSONDecoder(parse_float=_Digits).decode
 class _Checks:
     """For each checked column, a function that returns whether Spark loads a value unchanged.
 
-    `decimals` are the checks of columns with a DECIMAL in their type.
+    `decimals` are the checks of columns with a DECIMAL in their type, and `others` of the rest.
     """
 
     others: _ChecksByName
     decimals: _ChecksByName
 
 
-def has_misread_value(found: Mapping[str, Any], text: str, landing: Landing) -> bool:
+def has_misread_value(document: Mapping[str, Any], text: str, landing: Landing) -> bool:
     """Whether Spark would load a value of a JSON object as a different value.
 
-    `found` is the decoded `text`. For Debezium it is an event, whose rows are checked.
+    `document` is the decoded `text`. For Debezium it is an event, whose rows are checked.
     """
     checks = _checks(landing.schema)
-    if checks.others and _is_misread(checks.others, found, landing):
+    if checks.others and _is_misread(checks.others, document, landing):
         return True
     if not checks.decimals:
         return False
     # Python decodes a fraction as a float, which hides a huge exponent, so decode the text again.
-    as_written = _exact(text) if _MAY_BE_HUGE.search(text) else found
+    as_written = _exact(text) if _MAY_BE_HUGE.search(text) else document
     return _is_misread(checks.decimals, as_written, landing)
 
 
-def _is_misread(checks: _ChecksByName, found: Mapping[str, Any], landing: Landing) -> bool:
-    for row in _rows_of(found, landing):
+def _is_misread(checks: _ChecksByName, document: Mapping[str, Any], landing: Landing) -> bool:
+    for row in _rows_of(document, landing):
         for name, is_exact in checks.items():
             value = row.get(name)
             if value is not None and not is_exact(value):
@@ -95,12 +96,12 @@ def _is_misread(checks: _ChecksByName, found: Mapping[str, Any], landing: Landin
     return False
 
 
-def _rows_of(found: Mapping[str, Any], landing: Landing) -> Sequence[Mapping[str, Any]]:
+def _rows_of(document: Mapping[str, Any], landing: Landing) -> Sequence[Mapping[str, Any]]:
     """The rows of an event, before and after the change; any other object is the row itself."""
     changes = landing.changes
     if not isinstance(changes, Debezium) or changes.unwrapped:
-        return (found,)
-    images = (found.get("before"), found.get("after"))
+        return (document,)
+    images = (document.get("before"), document.get("after"))
     return [cast("Mapping[str, Any]", row) for row in images if isinstance(row, dict)]
 
 

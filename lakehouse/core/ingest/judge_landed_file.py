@@ -42,17 +42,17 @@ def judge_file(
         loaded_records=read.loaded_records,
     )
     if read.problem is not None:
-        return set_aside(as_read, read.problem, True)
+        return set_aside(as_read, read.problem, is_quarantined=True)
     if known is not None and known.is_taken and not read.continues:
         if known.as_loaded.digest == read.digest:
             why = "it was written again with content that was already read"
-            return set_aside(as_read, why, False)
-        return set_aside(as_read, describe_change(known, as_read), True)
-    if not read.record_count and read.continues:
-        return set_aside(as_read, "it was written again without new records", False)
-    if not read.record_count:
-        return set_aside(as_read, "it contains no record", is_overwrite)
-    return as_read
+            return set_aside(as_read, why, is_quarantined=False)
+        return set_aside(as_read, describe_change(known, as_read), is_quarantined=True)
+    if read.record_count:
+        return as_read
+    if read.continues:
+        return set_aside(as_read, "it was written again without new records", is_quarantined=False)
+    return set_aside(as_read, "it contains no record", is_quarantined=is_overwrite)
 
 
 def settle_batch(
@@ -68,11 +68,12 @@ def settle_batch(
     aside = tuple(each for each in judged if isinstance(each, SetAside))
     if is_overwrite and not row_count:
         why = "none of its records became a row; the table keeps its rows"
-        aside = (*aside, *(set_aside(file, why, True) for file in files))
+        aside = (*aside, *(set_aside(file, why, is_quarantined=True) for file in files))
         files = ()
     # If the newest file of an `Overwrite` became no row, the next batch reads the older files.
-    # Otherwise the newest file supersedes them.
-    superseded = plan.superseded if files or not plan.batch.files else ()
+    # Otherwise, the newest file supersedes them.
+    is_newest_unusable = bool(plan.batch.files) and not files
+    superseded = () if is_newest_unusable else plan.superseded
     return replace(
         plan.batch,
         files=files,

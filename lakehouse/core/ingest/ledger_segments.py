@@ -1,14 +1,14 @@
 """Folds manifests of landed batches into a segment, and forgets old files.
 
 A segment holds the manifests of batch 1 to batch `number`. Newer batches have manifests of their
-own. A file is forgotten when it is gone from the landing area and older than `FORGET_AFTER_MS`. Of
-a forgotten file that was loaded, a fingerprint of its path is kept.
+own. A file is forgotten when it is gone from the landing area and older than `FORGET_AFTER_MS`. If
+the file was loaded, a fingerprint of its path is kept.
 
 **Safety properties**
 - A file in the landing area is never forgotten. If the area is empty, no file is forgotten, since
   the area may be unreachable (`test_ledger_segments.py`).
-- A batch that did not reach the table, the newest batch, and the newest batch with files are kept
-  whole (`test_ledger_segments.py`).
+- A batch that was not loaded, the newest batch, and the newest batch with files are kept whole
+  (`test_ledger_segments.py`).
 - If a file lands under the name of a loaded and forgotten file, it is not loaded. The fingerprint
   shows that the name was used, and the file is set aside for a person (`test_ledger_segments.py`).
 - A batch with forgotten files is never repeated as if it were complete (`test_folding.py`).
@@ -22,17 +22,18 @@ from lakehouse.core.ingest.batches import FOREIGN, Batch, KnownFile, Ledger, Set
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
 
-# Within this time, a repeated file is recognised by its content. Any time would be safe, since
-# fingerprints are kept.
+# Until then, a file that lands again is recognised by its content; later, it is set aside. Any
+# value is safe, because the fingerprints are kept.
 FORGET_AFTER_MS = 30 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSegment:
-    """The batches up to `number` that still have a file that is not forgotten.
+    """The batches up to `number`, without their forgotten files.
 
-    `forgotten` are the fingerprints of forgotten files. `forgotten_batch` is the last batch with a
-    loaded file that is forgotten.
+    Batches without a remaining file are omitted, except the newest batch. `forgotten` contains the
+    fingerprints of loaded files that are forgotten. `forgotten_batch` is the last batch with such a
+    file. `last_taken` and `columns`: see `Ledger`.
     """
 
     number: int = 0
@@ -45,37 +46,38 @@ class LedgerSegment:
     @property
     def ledger(self) -> Ledger:
         """The ledger of these batches."""
-        before = Ledger(
+        empty = Ledger(
             newest=None,
             seen={},
             last_taken=self.last_taken,
             forgotten=self.forgotten,
             columns=self.columns,
         )
-        return extend_ledger(before, self.batches)
+        return extend_ledger(empty, self.batches)
 
 
-def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
+def extend_ledger(ledger: Ledger, batches: Iterable[Batch]) -> Ledger:
     """The ledger extended by more batches.
 
-    A file that was taken counts as taken, even if it was set aside later because it changed.
+    A loaded file keeps `is_taken`, even if a later batch sets a changed file of the same name
+    aside.
     """
-    seen = dict(before.seen)
-    newest = before.newest
-    last_taken = before.last_taken
-    columns = {column.name: column for column in before.columns}
+    seen = dict(ledger.seen)
+    newest = ledger.newest
+    last_taken = ledger.last_taken
+    columns = {column.name: column for column in ledger.columns}
     for batch in batches:
         for aside in batch.set_aside:
             path = f"{batch.prefix}{aside.name}"
-            seen[path] = _aside(
-                aside,
-                seen.get(path),
-                was_loaded=path not in seen and fingerprint(path) in before.forgotten,
-            )
+            was_loaded = path not in seen and fingerprint(path) in ledger.forgotten
+            seen[path] = _entry_set_aside(aside, seen.get(path), was_loaded=was_loaded)
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"
-            continued = seen.get(path) if file.loaded_records else None
-            earlier = continued.as_loaded if continued else None
+            earlier_digests: tuple[str, ...] = ()
+            previous = seen.get(path)
+            if file.loaded_records and previous is not None:
+                loaded = previous.as_loaded
+                earlier_digests = (loaded.digest, *loaded.earlier)
             seen[path] = KnownFile(
                 size_bytes=file.size_bytes,
                 modified_ms=file.modified_ms,
@@ -83,13 +85,14 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
                 etag=file.etag,
                 text_bytes=file.text_bytes,
                 text_digest=file.text_digest,
-                earlier=(earlier.digest, *earlier.earlier) if earlier else (),
+                earlier=earlier_digests,
             )
             last_taken = max(last_taken, path)
-        columns |= {column.name: column for column in batch.columns if column.name not in columns}
+        for column in batch.columns:
+            columns.setdefault(column.name, column)
         newest = batch
     return replace(
-        before,
+        ledger,
         newest=newest,
         seen=seen,
         last_taken=last_taken,
@@ -98,91 +101,97 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
 
 
 def find_unfinished(
-    ledger: Ledger, write: WriteMode, *, arrived: int, read: Callable[[int], Batch]
+    ledger: Ledger, write: WriteMode, *, last_loaded_batch: int, read: Callable[[int], Batch]
 ) -> Batch | None:
-    """The batch to repeat: the oldest batch with files after `arrived`; `None` if there is none.
+    """The batch to repeat, or `None`: the oldest batch with files that was not loaded.
 
-    `arrived` is the last batch in the table's log. For an `Overwrite`, the newest batch with files
-    is repeated, since it replaces all batches before it. `read` returns an older batch by its
+    For an `Overwrite`, it is the newest such batch, since it replaces all earlier ones.
+    `last_loaded_batch` is the number in the table's log. `read` returns an older batch by its
     number.
     """
     newest = ledger.newest
     if newest is None:
         return None
-    numbers = range(arrived + 1, newest.number + 1)
-    in_order = reversed(numbers) if isinstance(write, Overwrite) else numbers
-    batches = (newest if number == newest.number else read(number) for number in in_order)
-    return next((batch for batch in batches if batch.files), None)
+    numbers: Sequence[int] = range(last_loaded_batch + 1, newest.number + 1)
+    if isinstance(write, Overwrite):
+        numbers = numbers[::-1]
+    for number in numbers:
+        batch = newest if number == newest.number else read(number)
+        if batch.files:
+            return batch
+    return None
 
 
 def fold_batches(
-    before: LedgerSegment,
+    segment: LedgerSegment,
     newer: Sequence[Batch],
     *,
-    lying: Collection[str],
+    landed_paths: Collection[str],
     prefix: str,
-    arrived: int,
+    last_loaded_batch: int,
     now_ms: int,
 ) -> LedgerSegment:
     """The segment extended by newer batches, without the files that may be forgotten.
 
-    `lying` are the paths of all files that are now in the landing area, below `prefix`. These files
-    are kept. `arrived` is the last batch in the table.
+    `landed_paths` are the paths of all files in the landing area, below `prefix`; they are kept. If
+    it is empty, no file is forgotten. `last_loaded_batch` is the last batch in the table's log.
     """
-    batches = (*before.batches, *newer)
-    ledger = extend_ledger(before.ledger, newer)
-    whole = {batches[-1].number, max((batch.number for batch in batches if batch.files), default=0)}
-    kept = {
-        path
-        for batch in batches
-        if batch.number > arrived or batch.number in whole
-        for path in _paths(batch)
-    }
-    gone = {
-        path
-        for path, known in ledger.seen.items()
-        if lying and path not in lying and path not in kept and path.startswith(prefix)
-        if known.modified_ms is not None and now_ms - known.modified_ms > FORGET_AFTER_MS
-    }
-    reduced = (_without(batch, gone) for batch in batches)
+    batches = (*segment.batches, *newer)
+    ledger = extend_ledger(segment.ledger, newer)
+    newest_number = batches[-1].number
+    newest_with_files = max((batch.number for batch in batches if batch.files), default=0)
+    whole_numbers = {newest_number, newest_with_files}
+    kept_paths = set[str]()
+    for batch in batches:
+        if batch.number > last_loaded_batch or batch.number in whole_numbers:
+            kept_paths |= _paths(batch)
+    forgotten_paths = set[str]()
+    for path, file in ledger.seen.items():
+        may_be_forgotten = bool(landed_paths) and path.startswith(prefix)
+        is_gone = path not in landed_paths
+        is_old = file.modified_ms is not None and now_ms - file.modified_ms > FORGET_AFTER_MS
+        if may_be_forgotten and is_gone and is_old and path not in kept_paths:
+            forgotten_paths.add(path)
+    fingerprints = {fingerprint(path) for path in forgotten_paths if ledger.seen[path].is_taken}
+    forgotten_batch = segment.forgotten_batch
+    remaining = list[Batch]()
+    for batch in batches:
+        if not forgotten_paths.isdisjoint(_taken(batch)):
+            forgotten_batch = max(forgotten_batch, batch.number)
+        reduced = _without(batch, forgotten_paths)
+        if reduced.files or reduced.set_aside or batch.number in whole_numbers:
+            remaining.append(reduced)
     return LedgerSegment(
-        number=batches[-1].number,
-        batches=tuple(
-            batch for batch in reduced if batch.files or batch.set_aside or batch.number in whole
-        ),
+        number=newest_number,
+        batches=tuple(remaining),
         last_taken=ledger.last_taken,
         columns=ledger.columns,
-        forgotten=before.forgotten
-        | {fingerprint(path) for path in gone if ledger.seen[path].is_taken},
-        forgotten_batch=max(
-            [
-                before.forgotten_batch,
-                *(batch.number for batch in batches if not gone.isdisjoint(_taken(batch))),
-            ]
-        ),
+        forgotten=segment.forgotten | fingerprints,
+        forgotten_batch=forgotten_batch,
     )
 
 
-def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection[str]) -> list[str]:
-    """Files of `older` batches that are missing in `kept`, the segment that replaces these batches.
+def lost_files(
+    older: Iterable[Batch], segment: LedgerSegment, *, landed_paths: Collection[str]
+) -> list[str]:
+    """Files of `older` batches that are missing in the segment that replaces these batches.
 
     Files that were set aside and are no longer in the landing area do not count.
     """
-    seen = kept.ledger.seen
-    return sorted(
-        path
-        for batch in older
-        for path in _paths(batch)
-        if path not in seen
-        and fingerprint(path) not in kept.forgotten
-        and (path in lying or path in _taken(batch))
-    )
+    seen = segment.ledger.seen
+    lost = list[str]()
+    for batch in older:
+        for path in _paths(batch):
+            is_known = path in seen or fingerprint(path) in segment.forgotten
+            if not is_known and (path in landed_paths or path in _taken(batch)):
+                lost.append(path)
+    return sorted(lost)
 
 
-def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> KnownFile:
-    """The ledger's new entry for a file that is set aside; `before` is its previous entry.
+def _entry_set_aside(aside: SetAside, previous: KnownFile | None, *, was_loaded: bool) -> KnownFile:
+    """The ledger's new entry for a file that is set aside; `previous` is its previous entry.
 
-    If there is no previous entry, `was_loaded` is whether a file of this name was loaded and
+    `was_loaded` matters only without a previous entry: a file of this name was loaded, and then
     forgotten.
     """
     present = KnownFile(
@@ -191,14 +200,16 @@ def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> Kn
         digest=aside.digest,
         etag=aside.etag,
     )
-    if not (was_loaded if before is None else before.is_taken):
+    is_taken = was_loaded if previous is None else previous.is_taken
+    if not is_taken:
         return replace(present, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))
-    loaded = KnownFile(size_bytes=aside.size_bytes) if before is None else before.as_loaded
+    loaded = KnownFile(size_bytes=aside.size_bytes) if previous is None else previous.as_loaded
     has_loaded_content = bool(aside.digest) and aside.digest == loaded.digest
     return present if has_loaded_content else replace(present, loaded=loaded)
 
 
 def _taken(batch: Batch) -> set[str]:
+    """The paths of the files that the batch loads."""
     return {f"{batch.prefix}{file.name}" for file in batch.files}
 
 
@@ -206,13 +217,9 @@ def _paths(batch: Batch) -> set[str]:
     return _taken(batch) | {f"{batch.prefix}{aside.name}" for aside in batch.set_aside}
 
 
-def _without(batch: Batch, gone: Collection[str]) -> Batch:
+def _without(batch: Batch, paths: Collection[str]) -> Batch:
     """The batch without the files with these paths."""
-    files = tuple(file for file in batch.files if f"{batch.prefix}{file.name}" not in gone)
-    return replace(
-        batch,
-        files=files,
-        set_aside=tuple(
-            aside for aside in batch.set_aside if f"{batch.prefix}{aside.name}" not in gone
-        ),
-    )
+    prefix = batch.prefix
+    files = tuple(file for file in batch.files if f"{prefix}{file.name}" not in paths)
+    aside = tuple(each for each in batch.set_aside if f"{prefix}{each.name}" not in paths)
+    return replace(batch, files=files, set_aside=aside)

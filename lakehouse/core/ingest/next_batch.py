@@ -31,15 +31,16 @@ from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import names_in_parentheses, size_text
 from lakehouse.core.units import MINUTE_MS
 
-# A manifest names each file of its batch, and every listing reads the newest manifests.
+# The maximum number of files in a batch. It bounds the size of a manifest, which names each file of
+# its batch, because every load reads the newest manifests.
 MAX_BATCH_FILES = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan(Explained):
-    """The next batch. `batch` is `None` if there is none yet; the explanation gives the reason.
+    """The next batch, or `None` if no batch is due; the explanation gives the reason.
 
-    With `is_new`, the batch has no manifest yet. `left` is the number of files that wait for later
+    `is_new`: the batch has no manifest yet. `left` is the number of files that wait for later
     batches. The `superseded` files are set aside if a file of the batch is loaded.
     """
 
@@ -68,9 +69,9 @@ def choose_batch(
 ) -> BatchPlan:
     """The next batch of new files in `listing`.
 
-    Without `now_ms`, the files are released at once instead of waiting for more files. Private
-    names are ignored. A file is set aside if it has another format, is too large, or changed after
-    it was loaded. For an `Overwrite`, all files but the newest are set aside.
+    Without `now_ms`, the batch does not wait for more files. Private names are ignored. A file is
+    set aside if it has another format, is too large, or changed after it was loaded. For an
+    `Overwrite`, all files except the newest are set aside.
     """
     new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
     if not new:
@@ -87,42 +88,43 @@ def choose_batch(
     released = "" if now_ms is None else _released_by(waiting, landing, now_ms)
     if not isinstance(released, str):
         return BatchPlan(batch=None, is_new=False, explanation=released)
-    problems = {file.name: problem for file in new if (problem := _problem(file, ledger, landing))}
-    taken, superseded = _take(
-        [file for file in new if file.name not in problems], ledger, landing, write
-    )
+    readable = list[LandedFile]()
+    unreadable = list[SetAside]()
+    for file in new:
+        problem = _problem(file, ledger, landing)
+        if problem is None:
+            readable.append(file)
+        else:
+            why, is_quarantined = problem
+            unreadable.append(set_aside(file, why, is_quarantined=is_quarantined))
+    taken, superseded = _take(readable, ledger, landing, write)
     batch = Batch(
         number=1 if ledger.newest is None else ledger.newest.number + 1,
         files=tuple(taken),
-        set_aside=tuple(
-            set_aside(file, *problems[file.name]) for file in new if file.name in problems
-        ),
+        set_aside=tuple(unreadable),
         prefix=landing.prefix,
     )
-    left = len(new) - len(taken) - len(problems) - len(superseded)
-    return replace(
-        _plan(
-            batch,
-            is_new=True,
-            reason=Reason.BATCH_READY,
-            superseded=tuple(superseded),
-            more=released,
-        ),
-        left=left,
+    plan = _plan(
+        batch,
+        is_new=True,
+        reason=Reason.BATCH_READY,
+        superseded=tuple(superseded),
+        more=released,
     )
+    return replace(plan, left=len(readable) - len(taken) - len(superseded))
 
 
 def repeat_batch(unfinished: Batch) -> BatchPlan:
-    """The plan to repeat a batch that did not reach the table."""
+    """The plan to repeat a batch that was not loaded."""
     return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
 
 
 def files_that_wait(
     listing: Iterable[LandedFile], ledger: Ledger, landing: Landing
 ) -> list[LandedFile]:
-    """The files to load or set aside: no manifest names their present content.
+    """The files to load or set aside, because no manifest names them in their present state.
 
-    Ignored names are left out.
+    Files with ignored names are left out.
     """
     return [
         file
@@ -161,7 +163,7 @@ def _plan(
 
 
 def _released_by(waiting: _Waiting, landing: Landing, now_ms: int) -> str | Explanation:
-    """The condition that releases the waiting files, as the end of a sentence, or why they wait.
+    """Why the waiting files are released (the end of a sentence), or an explanation why they wait.
 
     The text is empty if the landing does not wait for more files.
     """
@@ -204,7 +206,8 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
 
 def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, bool] | None:
     """Why a file must not be read, and whether it goes to quarantine; `None` if it may be read."""
-    known = ledger.seen.get(path := f"{landing.prefix}{file.name}")
+    path = f"{landing.prefix}{file.name}"
+    known = ledger.seen.get(path)
     if "" in file.name.split("/"):
         return (
             "its name has an empty part between slashes, which no store can read. Use another name",
@@ -231,9 +234,9 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
 
 
 def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> bool:
-    """Whether the present file may equal or begin with the loaded content.
+    """Whether the present file may begin with the loaded content. Only reading it can confirm this.
 
-    Only reading the file shows whether it does.
+    The present file may also equal the loaded content.
     """
     if loaded.size_bytes == present.size_bytes:
         return True
@@ -244,40 +247,32 @@ def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> b
 
 def describe_change(known: KnownFile, present: LandedFile) -> str:
     """Why a loaded file that has changed is not loaded again, and what to do."""
-    before = known.as_loaded.size_bytes
-    what = f"has {present.size_bytes} now"
-    if before == present.size_bytes:
-        what = "its content differs now"
+    loaded_bytes = known.as_loaded.size_bytes
+    change = f"has {present.size_bytes} now"
+    if loaded_bytes == present.size_bytes:
+        change = "its content differs now"
     return (
-        f"it had {before} bytes when it was loaded and {what}; it may not begin with the loaded "
-        "content. The loaded records stay in the table. Land only the new records, under a new "
-        "name: the whole file would load the others twice"
+        f"it had {loaded_bytes} bytes when it was loaded and {change}; it may not begin with the "
+        "loaded content. The loaded records stay in the table. Land only the new records, under a "
+        "new name, because the whole file would load the other records twice"
     )
 
 
 def _take(
-    good: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: WriteMode
+    files: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: WriteMode
 ) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
     """The files of the next batch, and the files that an `Overwrite` sets aside as superseded."""
-    if not isinstance(write, Overwrite) or not good:
-        totals = accumulate(file.size_bytes for file in good[:MAX_BATCH_FILES])
+    if not isinstance(write, Overwrite) or not files:
+        totals = accumulate(file.size_bytes for file in files[:MAX_BATCH_FILES])
         count = sum(total_bytes <= landing.max_batch_bytes for total_bytes in totals)
-        return good[:count], []
-    before = (
-        ledger.last_taken,
-        *(path for path, known in ledger.seen.items() if known.is_taken and known.digest),
-    )
-    # Paths below another prefix, or of another format, are from an earlier declaration and are
-    # ignored.
-    ours = (
-        path.removeprefix(landing.prefix)
-        for path in before
-        if path.startswith(landing.prefix) and landing.takes(path)
-    )
-    newest = max((good[-1].name, *ours))
-    taken = [file for file in good if file.name == newest]
-    return taken, [
-        set_aside(file, f"{newest} is newer and replaces it", False)
-        for file in good
-        if file.name != newest
-    ]
+        return files[:count], []
+    loaded_paths = [path for path, known in ledger.seen.items() if known.is_taken and known.digest]
+    newest = files[-1].name
+    for path in (ledger.last_taken, *loaded_paths):
+        # Paths below another prefix, or of another format, are from an earlier declaration.
+        if path.startswith(landing.prefix) and landing.takes(path):
+            newest = max(newest, path.removeprefix(landing.prefix))
+    why = f"{newest} is newer and replaces it"
+    taken = [file for file in files if file.name == newest]
+    older = [file for file in files if file.name != newest]
+    return taken, [set_aside(file, why, is_quarantined=False) for file in older]

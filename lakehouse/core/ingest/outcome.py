@@ -51,9 +51,9 @@ def quarantine_sentence(table_key: str, *, lines: int, files: int = 0) -> str:
 
 
 def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
-    """How many files were set aside, and their first names; `None` if there are none.
+    """How many files were set aside, and the names of the first; `None` if no file was.
 
-    Files with the name of another format come first.
+    Files that were set aside because of the ending of their name come first.
     """
     aside = {path: known for path, known in ledger.seen.items() if not known.is_taken}
     foreign = [path for path, known in aside.items() if known.is_foreign]
@@ -86,11 +86,11 @@ class QuarantineAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineReview:
-    """The effect of a command on a quarantine, or with `dry_run` the effect it would have.
+    """The effect of a command on a quarantine. With `dry_run`, the effect that it would have.
 
-    `lines` and `files` count what leaves the quarantine, either because a person settled it
-    (`settled`), or to be loaded again. Lines are loaded again from the new file `landed`. `left`
-    counts the lines and files that stay in the quarantine, by reason.
+    `lines` and `files` are the numbers of lines and files that leave the quarantine, either because
+    a person settled them (`settled`), or because they are loaded again. Lines are loaded again from
+    the new file `landed`. `left` counts the lines and files that stay in the quarantine, by reason.
     """
 
     table: str

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from lakehouse.core.declaration.landing import Landing
 
 MIB = 1024 * 1024
-# Jackson, which parses JSON for Spark, accepts no text of more than 20,000,000 characters.
-# Source: jackson-core, StreamReadConstraints.DEFAULT_MAX_STRING_LEN
+# The maximum size of a record. Jackson, which parses JSON for Spark, accepts no text of more than
+# 20,000,000 characters. Source: jackson-core, StreamReadConstraints.DEFAULT_MAX_STRING_LEN
 MAX_RECORD_BYTES = 16 * MIB
-# Of a record above the limit, only its first bytes are kept, so that people can identify it.
+# Only this many bytes of a larger record are kept, so that people can identify the record.
 SHOWN_BYTES = 1_000
 
 NOT_JSON = "not JSON"
@@ -46,16 +46,16 @@ class Record(NamedTuple):
 class RenamedLanding(Landing):
     """A landing whose files may also have fields under their earlier names.
 
-    `earlier_names` maps each earlier name to the present one. The names come from `Table.renamed`,
-    so a user does not declare them at the landing. A field is renamed when its record is staged.
-    Later steps therefore see present names only, and Spark parses each record once.
+    `earlier_names` maps each earlier name to the present name, from `Table.renamed`. A field is
+    renamed when its record is staged. Therefore, later steps see only present names, and Spark
+    parses each record once.
     """
 
     earlier_names: Mapping[str, str]
 
 
 def earlier_names(landing: Landing) -> Mapping[str, str]:
-    """The present name of each field by its earlier name."""
+    """Maps the earlier name of each renamed field to its present name."""
     return landing.earlier_names if isinstance(landing, RenamedLanding) else {}
 
 

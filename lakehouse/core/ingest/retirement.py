@@ -27,7 +27,8 @@ from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_
 from lakehouse.core.text import count_of, size_text
 from lakehouse.core.units import DAY_MS
 
-# Largest expected difference between the clocks of the machine that lands and the one that commits.
+# The largest expected difference between the clocks of a machine that lands files and a machine
+# that commits batches.
 _CLOCKS_APART_MS = DAY_MS
 
 
@@ -57,9 +58,9 @@ class RetirementPlan:
 
 
 class JudgedBatch(NamedTuple):
-    """A batch, and the reason why each of its present files stays, by file name.
+    """A batch, and the reason why each of its files in the landing area stays, by file name.
 
-    The reasons do not depend on the table's log. With an empty reason, only the log decides.
+    The reasons do not depend on the table's log. If a reason is empty, the log decides.
     """
 
     batch: Batch
@@ -90,14 +91,18 @@ class Arrivals:
     """
 
     newest: int
-    found: tuple[Arrival, ...]
+    commits: tuple[Arrival, ...]
     first_version: int | None
     replaced_version: int | None
     is_partial: bool = False
 
+    def records(self, number: int) -> bool:
+        """Whether the table's log records that batch `number` was loaded."""
+        return self.newest >= number and self.first_version is not None
+
     def reaches(self, number: int) -> bool:
-        """Whether all commits since the one that loaded batch `number` were read."""
-        return self.first_version == 0 or bool(self.found and self.found[0].number <= number)
+        """Whether all commits were read, back to the commit that loaded batch `number`."""
+        return self.first_version == 0 or bool(self.commits and self.commits[0].number <= number)
 
     def settles(self, number: int) -> bool:
         """Whether unread older commits cannot change the decision for batch `number` or later."""
@@ -113,10 +118,10 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
     app_id = ingest_app_id(facts.snapshot.table)
     newest = facts.snapshot.transactions.get(app_id, 0)
     arrivals = list[Arrival]()
-    first: Commit | None = None
+    oldest_commit: Commit | None = None
     replaced_version: int | None = None
     for commit in commits:
-        first = commit
+        oldest_commit = commit
         earlier_key = moved_from(commit)
         if earlier_key is not None:
             app_id = ingest_app_id(earlier_key)
@@ -140,8 +145,8 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
             break
     return Arrivals(
         newest=newest,
-        found=tuple(reversed(arrivals)),
-        first_version=None if first is None else first.version,
+        commits=tuple(reversed(arrivals)),
+        first_version=None if oldest_commit is None else oldest_commit.version,
         replaced_version=replaced_version,
     )
 
@@ -193,21 +198,17 @@ def plan_retirement(
     # The greatest batch number up to each arrival: ascending, so that it can be searched.
     greatest = list[int]()
     if arrivals is not None:
-        greatest = [*accumulate((each.number for each in arrivals.found), max)]
+        greatest = [*accumulate((each.number for each in arrivals.commits), max)]
     for batch, why in judged:
         why_all = "the table's log has no record of their batch"
-        if (
-            not all(why.values())
-            and arrivals is not None
-            and arrivals.newest >= batch.number
-            and arrivals.first_version is not None
-        ):
+        if arrivals is not None and arrivals.records(batch.number):
             index = bisect_left(greatest, batch.number)
-            arrival = arrivals.found[index] if index < len(greatest) else None
+            arrival = arrivals.commits[index] if index < len(greatest) else None
             why_all = _why_all_kept(batch, landing, arrivals, arrival, now_ms)
             if not why_all and arrival is not None and batch.number not in quarantined:
                 why_all = _why_refused(batch, landing, arrival)
-        kept.update(reason for why_file in why.values() if (reason := why_file or why_all))
+        reasons = [why_file or why_all for why_file in why.values()]
+        kept.update(reason for reason in reasons if reason)
         files = tuple(file for file in batch.files if why.get(file.name) == "")
         if files and not why_all:
             to_delete.append(replace(batch, files=files))
@@ -225,8 +226,8 @@ def _why_all_kept(
 ) -> str:
     """Why all files of a batch stay; empty if they need not stay.
 
-    `arrival` is the arrival of the batch. If that is unknown, it is the arrival of the first later
-    batch, which was committed no earlier.
+    `arrival` is the arrival of the batch, or, if that is unknown, of the first later batch, which
+    was committed no earlier.
     """
     is_known = arrivals.reaches(batch.number)
     loaded_version = arrival.version if arrival is not None and is_known else 0
@@ -234,7 +235,8 @@ def _why_all_kept(
         return "the table was restored or replaced after their load, so their rows may be gone"
     if not is_known and arrivals.is_partial:
         return (
-            "their batch is older than the commits that were read; older ones are read once a day"
+            "their batch is older than the commits that were read; older commits are read once a"
+            " day"
         )
     if arrival is None or not is_known:
         return "the table's log no longer has all commits since their load: their rows may be gone"
@@ -246,7 +248,7 @@ def _why_all_kept(
 
 
 def _why_kept(file: LandedFile, present: LandedFile, batch: Batch, held: Collection[str]) -> str:
-    """Why a file stays, whatever the table's log shows; empty if it need not stay."""
+    """Why a file stays, regardless of the table's log; empty if it need not stay."""
     is_same = (
         file.size_bytes == present.size_bytes
         and file.modified_ms == present.modified_ms
@@ -261,9 +263,9 @@ def _why_kept(file: LandedFile, present: LandedFile, batch: Batch, held: Collect
 
 
 def _why_refused(batch: Batch, landing: Landing, arrival: Arrival) -> str:
-    """Why the files stay if records were refused but not quarantined; empty if none were refused.
+    """Why the files stay if records were refused but not quarantined; empty if no record was.
 
-    Refused records show as fewer committed rows than records, or as a count in the manifest.
+    Records were refused if fewer rows than records were committed, or if the manifest counts them.
     """
     row_count = arrival.row_count if arrival.number == batch.number else None
     if (
@@ -283,6 +285,7 @@ def may_take_rows(commit: Commit) -> bool:
 
     False for a DELETE.
     """
-    return may_repeat_rows(
-        commit if commit.added_paths else replace(commit, added_paths=commit.removed_paths)
-    )
+    # A commit that only removes files is judged as if it replaced them.
+    if not commit.added_paths:
+        commit = replace(commit, added_paths=commit.removed_paths)
+    return may_repeat_rows(commit)

@@ -1,7 +1,7 @@
 """Files of retried lines: JSON lines with the text and the origin of each quarantined line.
 
-`lakehouse quarantine retry` lands such a file, and it is loaded like any other landed file. It has
-this format whatever the format of the other landed files.
+`lakehouse quarantine retry` lands such a file, and it is loaded like any other landed file. The
+format of the table's other landed files does not matter.
 """
 
 import json
@@ -35,7 +35,7 @@ class RetriedLine:
 
 
 def encode_lines(lines: Sequence[RetriedLine]) -> bytes:
-    """The content of a file with these lines. It does not depend on the order of the lines."""
+    """The content of a file with these lines. It does not depend on the order of `lines`."""
     ordered = sorted(lines, key=lambda each: (each.source_file, each.line, each.digest))
     return "".join(f"{json.dumps(asdict(each))}\n" for each in ordered).encode()
 
@@ -90,11 +90,13 @@ def retried_records(data: bytes, landing: Landing) -> Iterator[Record]:
     """
     lines = decode_lines(data)
     declared = csv_fields_text(landing)
-    found = {each.fields for each in lines}
-    others = sorted(str(each) for each in found if present_fields_text(each, landing) != declared)
+    recorded = {each.fields for each in lines}
+    others = sorted(
+        str(fields) for fields in recorded if present_fields_text(fields, landing) != declared
+    )
     if others:
         raise Unreadable(
-            f"its records have the fields {others[0]}, and the declaration has {declared}. Restore "
+            f"its records have the fields {others[0]}, but the declaration has {declared}. Restore "
             "the declaration, then use `lakehouse quarantine retry`"
         )
     types = dict(field_types(landing.schema))

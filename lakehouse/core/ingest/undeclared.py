@@ -24,7 +24,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.records import earlier_names
 
 RESCUED = "_rescued"
-# Limit for declared and added columns. The log lists all columns, and their statistics slow writes.
+# The limit for declared and added columns: a log lists all columns, and statistics slow writes.
 MOST_COLUMNS = 1_000
 _LONGEST_NAME = 255
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
@@ -53,7 +53,7 @@ _WIDER: dict[frozenset[str], str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedColumn:
-    """A column that was added for an undeclared field of `file`, by the policy in force then."""
+    """A column that was added for an undeclared field of `file`, by the policy at that time."""
 
     name: str
     type: str
@@ -63,96 +63,92 @@ class AddedColumn:
 
 
 def others_in_object(
-    found: Mapping[str, Any], text: str, landing: Landing, fields: Mapping[str, str]
+    document: Mapping[str, Any], text: str, landing: Landing, fields: Mapping[str, str]
 ) -> str | None:
     """The undeclared fields of a JSON object, or of an event's row, with values as in its `text`.
 
     An undeclared member of a declared STRUCT is listed below the name of the STRUCT. If the policy
     is "refuse", it is listed by its path, such as `address.city`.
     """
-    *_, steps = _ways_to_rows(found, landing, fields)
-    row = {
-        name: value
-        for name, value in reduce(_object_in, steps, found).items()
-        if not _is_of_the_event(name, landing)
-    }
+    path = _paths_to_rows(document, landing, fields)[-1]  # the row after the change, if any
+    members = reduce(_object_in, path, document)
+    row = {name: members[name] for name in members if not _is_of_the_event(name, landing)}
     if not _has_others(row, fields):
         return None
-    for step in steps:
-        text = members_of(text)[step]
+    for name in path:
+        text = members_of(text)[name]
     return _joined(_others(row, text, fields, by_path=landing.new_columns == "refuse"))
 
 
 def _has_others(row: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
-    return any(
-        name not in fields
-        or ((types := struct_types(fields[name])) and _has_others(_object_in(row, name), types))
-        for name, value in row.items()
-        if value is not None
-    )
+    for name, value in row.items():
+        if value is None:
+            continue
+        if name not in fields:
+            return True
+        types = struct_types(fields[name])
+        if types and _has_others(_object_in(row, name), types):
+            return True
+    return False
 
 
 def _others(
     row: Mapping[str, Any], text: str, fields: Mapping[str, str], *, by_path: bool
 ) -> Iterator[tuple[str, str]]:
-    members = members_of(text)
+    """The undeclared members of a row, each with its JSON text."""
+    texts = members_of(text)
     for name, value in row.items():
         if name not in fields and value is not None:
-            yield name, members[name]
-        elif (
-            (types := struct_types(fields.get(name, "")))
-            and (inner := _object_in(row, name))
-            and _has_others(inner, types)
-        ):
-            found = [*_others(inner, members[name], types, by_path=by_path)]
-            yield from (
-                ((f"{name}.{member}", each) for member, each in found)
-                if by_path
-                else ((name, _joined(found) or ""),)
-            )
+            yield name, texts[name]
+        types = struct_types(fields.get(name, ""))
+        inner = _object_in(row, name)
+        if not types or not _has_others(inner, types):
+            continue
+        inner_others = [*_others(inner, texts[name], types, by_path=by_path)]
+        if by_path:
+            yield from ((f"{name}.{member}", each) for member, each in inner_others)
+        else:
+            yield name, _joined(inner_others) or ""
 
 
 def with_texts(
-    found: Mapping[str, Any], text: str, landing: Landing, types: Mapping[str, str]
+    document: Mapping[str, Any], text: str, landing: Landing, types: Mapping[str, str]
 ) -> str:
     """The text of an object or event, with values of declared STRING columns as JSON strings.
 
     If such a value is a number, Spark would otherwise read it as a DOUBLE and round it.
     """
-    for steps in _ways_to_rows(found, landing, types):
-        row = reduce(_object_in, steps, found)
-        if names := {
-            name
-            for name, value in row.items()
-            if isinstance(value, float | dict | list) and _is_text(types.get(name, ""))
-        }:
-            text = _with_texts_below(text, steps, names)
+    for path in _paths_to_rows(document, landing, types):
+        names = set[str]()
+        for name, value in reduce(_object_in, path, document).items():
+            if isinstance(value, float | dict | list) and _is_text(types.get(name, "")):
+                names.add(name)
+        if names:
+            text = _with_texts_below(text, path, names)
     return text
 
 
-def _with_texts_below(text: str, steps: Sequence[str], names: Set[str]) -> str:
-    """The text of an object, with the named members below the path `steps` as JSON strings."""
+def _with_texts_below(text: str, path: Sequence[str], names: Set[str]) -> str:
+    """The text of an object, with the named members of the object at `path` as JSON strings."""
     members = members_of(text)
-    if steps:
-        first, *rest = steps
+    if path:
+        first, *rest = path
         members[first] = _with_texts_below(members[first], rest, names)
     else:
-        members |= {
-            name: json.dumps(members[name], ensure_ascii=False) for name in members.keys() & names
-        }
+        for name in members.keys() & names:
+            members[name] = json.dumps(members[name], ensure_ascii=False)
     return _joined(members.items()) or text
 
 
-def _ways_to_rows(
-    found: Mapping[str, Any], landing: Landing, fields: Mapping[str, str]
+def _paths_to_rows(
+    document: Mapping[str, Any], landing: Landing, fields: Mapping[str, str]
 ) -> list[list[str]]:
     """The path to each row of a line: `before` and `after` of an event, or the line itself."""
     changes = landing.changes
     if not isinstance(changes, Debezium):
         return [[]]
-    is_wrapped = isinstance(found.get("payload"), dict) and not (
-        changes.unwrapped and "payload" in fields
-    )
+    is_column = changes.unwrapped and "payload" in fields
+    is_wrapped = isinstance(document.get("payload"), dict) and not is_column
     envelope = ["payload"] if is_wrapped else []
     return [envelope] if changes.unwrapped else [[*envelope, "before"], [*envelope, "after"]]
 
@@ -174,11 +170,8 @@ def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[
     """The added columns, each once, without columns that were declared or renamed afterwards."""
     added = {column.name: column for column in columns}
     earlier = earlier_names(landing)
-    return tuple(
-        column
-        for column in added.values()
-        if column.name.lower() not in _declared(landing) and column.name not in earlier
-    )
+    undeclared = [each for each in added.values() if each.name.lower() not in _declared(landing)]
+    return tuple(column for column in undeclared if column.name not in earlier)
 
 
 @dataclass(slots=True)
@@ -189,46 +182,50 @@ class NewColumns:
     becomes STRING, also a field with values of several kinds, or with numbers that a DOUBLE would
     round. A field goes to the column `_rescued` if its name is not valid for a column, or if the
     table (`table_types`) still has an undeclared column of this name with another type.
+
+    `kinds` maps columns to their type, or kind of number, and the first file with the field.
+    `_taken` maps lower-case names to the added column's spelling; `None`: none can be added.
     """
 
     landing: Landing
     known: Sequence[AddedColumn]
     table_types: Mapping[str, str] = field(default_factory=dict[str, str])
-    found: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    kinds: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     _taken: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     def __post_init__(self) -> None:
-        self._taken = dict.fromkeys(
-            {*_declared(self.landing), *(() if self.landing.schema is None else HISTORY_COLUMNS)}
-        )
+        self._taken = dict.fromkeys(_declared(self.landing))
+        if self.landing.schema is not None:
+            self._taken |= dict.fromkeys(HISTORY_COLUMNS)
         self._taken |= {column.name.lower(): column.name for column in self.known}
 
     def see(self, undeclared: str, file: str) -> None:
         """Collects the undeclared fields of one record."""
         if self.landing.new_columns == "refuse":
             return
-        values = (
-            json.loads(undeclared) if self.landing.new_columns == "add" else {RESCUED: undeclared}
-        )
+        values = {RESCUED: undeclared}
+        if self.landing.new_columns == "add":
+            values = json.loads(undeclared)
         self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
 
     def see_types(self, types: Mapping[str, str], file: str) -> None:
         """Collects fields with their types, or with the kinds of their JSON numbers."""
         for name, type_ in types.items():
             column, kind = (name, type_) if self._can_be_added(name) else (RESCUED, "STRING")
-            before, first = self.found.get(column, (kind, file))
-            self.found[column] = (
-                kind if before == kind else _WIDER.get(frozenset((before, kind)), "STRING"),
-                first,
-            )
+            earlier_kind, first_file = self.kinds.get(column, (kind, file))
+            if earlier_kind != kind:
+                kind = _WIDER.get(frozenset((earlier_kind, kind)), "STRING")
+            self.kinds[column] = (kind, first_file)
 
     def columns(self, at_ms: int) -> tuple[AddedColumn, ...]:
-        """The columns to add: those that are not `known` yet."""
+        """The columns to add, without the `known` columns."""
         types = dict[str, tuple[str, str]]()
-        for name, (kind, file) in self.found.items():
+        for name, (kind, file) in self.kinds.items():
             type_ = _TYPES.get(kind, kind)
-            column = (name, type_) if self._fits_table(name, type_) else (RESCUED, "STRING")
-            types.setdefault(column[0], (column[1], file))
+            if self._fits_table(name, type_):
+                types.setdefault(name, (type_, file))
+            else:
+                types.setdefault(RESCUED, ("STRING", file))
         known = {column.name for column in self.known}
         policy = self.landing.new_columns
         return tuple(
@@ -251,10 +248,9 @@ class NewColumns:
                 and not name.startswith("_")
                 and not _NO_NAME.search(name)
             )
-            count = sum(each is not None for each in self._taken.values()) + len(
-                self.landing.column_names
-            )
-            self._taken[name.lower()] = name if is_name and count < MOST_COLUMNS else None
+            added_count = sum(each is not None for each in self._taken.values())
+            has_room = added_count + len(self.landing.column_names) < MOST_COLUMNS
+            self._taken[name.lower()] = name if is_name and has_room else None
         return self._taken[name.lower()] == name
 
 
@@ -269,17 +265,17 @@ def _object_in(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _is_of_the_event(name: str, landing: Landing) -> bool:
-    """Whether an unwrapped Debezium row has this field from its event."""
+    """Whether this field of an unwrapped Debezium row comes from the event, not from the row."""
     changes = landing.changes
     if not name.startswith("__") or not isinstance(changes, Debezium) or not changes.unwrapped:
         return False
-    # A connector's own field that is not listed here must not refuse every line.
-    is_own = (
+    is_listed = (
         name[2:] in _EVENT_FIELD_NAMES
         or name.startswith(("__source", "__transaction"))
         or name[2:] in field_names(changes.position)
     )
-    return is_own or landing.new_columns == "refuse"
+    # A field that a connector adds and that is not listed here must not refuse every line.
+    return is_listed or landing.new_columns == "refuse"
 
 
 def _joined(members: Iterable[tuple[str, str]]) -> str | None:

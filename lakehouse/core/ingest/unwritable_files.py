@@ -16,26 +16,30 @@ from lakehouse.core.ingest.batches import Batch, LandedFile, fingerprint, set_as
 from lakehouse.core.text import count_of
 
 # Up to this many files are tried alone. If all of them fail, as many records are tried alone. If
-# these fail, too, the load stops.
+# these records fail, too, the load stops.
 PROBES = 8
-# The search stops after this many failing files, and the batch is saved without them. A killed run
-# then repeats only the search for the next ones.
+# The search stops after this many failing files, and the batch is saved without them. If the run is
+# killed later, the next run does not search for them again.
 AT_ONCE = 16
 
-_WhyNot = Callable[[tuple[LandedFile, ...]], str | None]
+# Makes a trial write of some files. Returns the problem, or `None` if the write succeeded.
+_TrialWrite = Callable[[tuple[LandedFile, ...]], str | None]
 
 
-def any_can_be_written(files: tuple[LandedFile, ...], why_not: _WhyNot) -> bool:
+def any_can_be_written(files: tuple[LandedFile, ...], trial_write: _TrialWrite) -> bool:
     """Whether at least one of up to `PROBES` files can be written alone.
 
-    The files are chosen by a hash of their names. `why_not` makes a trial write of some files, and
-    returns the problem, or `None` if the write succeeded.
+    The files are chosen by a hash of their names.
     """
     shuffled = sorted(files, key=lambda file: fingerprint(file.name))
-    return any(why_not((file,)) is None for file in shuffled[:PROBES])
+    for file in shuffled[:PROBES]:
+        problem = trial_write((file,))
+        if problem is None:
+            return True
+    return False
 
 
-def failing_files(files: tuple[LandedFile, ...], why_not: _WhyNot) -> dict[LandedFile, str]:
+def failing_files(files: tuple[LandedFile, ...], trial_write: _TrialWrite) -> dict[LandedFile, str]:
     """Up to `AT_ONCE` files that cannot be written alone, each with its problem.
 
     Groups that fail are split into halves until single files are found.
@@ -44,7 +48,7 @@ def failing_files(files: tuple[LandedFile, ...], why_not: _WhyNot) -> dict[Lande
     groups = [files]
     while groups and len(failing) < AT_ONCE:
         group = groups.pop()
-        problem = why_not(group)
+        problem = trial_write(group)
         if problem is None:
             continue
         half = len(group) // 2
@@ -86,7 +90,7 @@ def without_failing(
         )
     earlier = batch.set_aside if files or not is_overwrite else batch.quarantined
     newly_set_aside = [
-        set_aside(file, f"its rows cannot be written: {problem}", True)
+        set_aside(file, f"its rows cannot be written: {problem}", is_quarantined=True)
         for file, problem in failing.items()
     ]
     return replace(

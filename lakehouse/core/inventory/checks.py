@@ -16,9 +16,9 @@ CHECKS = {
     "fresh": "The report is no older than its schedule allows.",
     "plausible": "The bucket has not lost half of its objects or bytes since the previous report.",
     "missing": "Every file that a table's newest version reads is in storage.",
-    "readable": "No such file is in an archive, from which it would have to be restored first.",
+    "readable": "No file that a table's newest version reads is in an archive, where reads fail.",
 }
-# In a smaller bucket, a single deletion may remove half of the objects, for example a test table.
+# With fewer objects, a loss is not reported: deleting one test table may remove half of them.
 FEW_OBJECTS = 100
 _NAMED = 5
 
@@ -42,12 +42,15 @@ def loads_of(history: Commits) -> Iterator[Load]:
     for commit in reversed(history.commits):
         try:
             record = json.loads(commit.user_metadata or "{}")["inventory"]
-            numbers = {
-                name: int(record[name]) for name in ("created_ms", "object_count", "size_bytes")
-            }
-            yield Load(report=str(record["report"]), **numbers)
+            load = Load(
+                report=str(record["report"]),
+                created_ms=int(record["created_ms"]),
+                object_count=int(record["object_count"]),
+                size_bytes=int(record["size_bytes"]),
+            )
         except (ValueError, KeyError, TypeError):
             continue
+        yield load
 
 
 def assess_complete(load: Load, row_count: int | None) -> CheckResult:
@@ -78,43 +81,50 @@ def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> CheckResult:
     return CheckResult(name="fresh", ok=hours <= allowed, sentence=sentence, numbers=numbers)
 
 
-def assess_plausible(load: Load, before: Load | None) -> CheckResult:
-    """Whether a bucket has kept at least half of its objects and bytes since the last load."""
-    if before is None:
+def assess_plausible(load: Load, previous: Load | None) -> CheckResult:
+    """Whether a bucket has kept at least half of its objects and bytes since the previous load."""
+    if previous is None:
         return CheckResult(
             name="plausible",
             ok=True,
             sentence=f"report {load.report} is the first, so there is nothing to compare it with",
         )
-    objects = _share(load.object_count, before.object_count)
-    size = _share(load.size_bytes, before.size_bytes)
+    objects_kept = _share(load.object_count, previous.object_count)
+    bytes_kept = _share(load.size_bytes, previous.size_bytes)
     sentence = (
         f"{load.object_count:,} objects with {load.size_bytes:,} bytes; the previous report, "
-        f"{before.report}, had {before.object_count:,} objects with {before.size_bytes:,} bytes"
+        f"{previous.report}, had {previous.object_count:,} objects with {previous.size_bytes:,} "
+        "bytes"
     )
-    lost = before.object_count >= FEW_OBJECTS and min(objects, size) < 0.5
-    if lost:
+    has_lost_half = min(objects_kept, bytes_kept) < 0.5
+    is_implausible = has_lost_half and previous.object_count >= FEW_OBJECTS
+    if is_implausible:
         sentence += (
             "; more than half of the objects or bytes is gone. Check whether this was deleted on "
             "purpose, and whether the report covers the same prefix as before"
         )
-    numbers = {"objects_kept_share": round(objects, 4), "bytes_kept_share": round(size, 4)}
-    return CheckResult(name="plausible", ok=not lost, sentence=sentence, numbers=numbers)
+    numbers = {
+        "objects_kept_share": round(objects_kept, 4),
+        "bytes_kept_share": round(bytes_kept, 4),
+    }
+    return CheckResult(name="plausible", ok=not is_implausible, sentence=sentence, numbers=numbers)
 
 
-def assess_missing(found: Reconciliation) -> CheckResult:
+def assess_missing(reconciliation: Reconciliation) -> CheckResult:
     """Whether every live file is in the report.
 
     A table whose log cannot be read also fails this check.
     """
-    missing = [f"{table.table}/{name}" for table in found.tables for name in table.missing]
-    sentence = f"{count_of(len(found.tables), 'table')}: every live file is in storage"
+    tables = reconciliation.tables
+    missing = [f"{table.table}/{name}" for table in tables for name in table.missing]
+    sentence = f"{count_of(len(tables), 'table')}: every live file is in storage"
     if missing:
         sentence = (
             f"the report lacks {count_of(len(missing), 'live file')}: {_named(missing)}. Unless "
-            "the report covers another prefix, restore what is missing from a backup"
+            "the report covers another prefix, restore the missing files from a backup"
         )
-    if unread := [table.table for table in found.tables if table.problem]:
+    unread = [table.table for table in tables if table.problem]
+    if unread:
         sentence += f"; not checked, because the log cannot be read: {_named(unread)}"
     numbers = {"missing_files": len(missing), "unread_tables": len(unread)}
     return CheckResult(
@@ -126,13 +136,14 @@ def assess_missing(found: Reconciliation) -> CheckResult:
     )
 
 
-def assess_readable(found: Reconciliation, *, address: str) -> CheckResult:
+def assess_readable(reconciliation: Reconciliation, *, address: str) -> CheckResult:
     """Whether every live file in the report can be read without a restore.
 
     `address` is the lake's address, for example `s3://bucket/lake`.
     """
-    archived = [f"{table.table}/{name}" for table in found.tables for name in table.archived]
-    sentence = f"{count_of(len(found.tables), 'table')}: no live file is in an archive"
+    tables = reconciliation.tables
+    archived = [f"{table.table}/{name}" for table in tables for name in table.archived]
+    sentence = f"{count_of(len(tables), 'table')}: no live file is in an archive"
     if archived:
         sentence = (
             f"{count_of(len(archived), 'live file')} in an archive: {_named(archived)}. "
@@ -159,8 +170,8 @@ def restore_advice(address: str) -> str:
     )
 
 
-def _share(now: int, before: int) -> float:
-    return now / before if before else 1.0
+def _share(count: int, previous_count: int) -> float:
+    return count / previous_count if previous_count else 1.0
 
 
 def _named(names: Sequence[str]) -> str:

@@ -54,7 +54,7 @@ def archived_table(name: str) -> str | None:
 
 
 def archived_part(each: StoredObject) -> Part:
-    """The part of an object in a table's archive."""
+    """The `Part` to which an object in a table's archive belongs."""
     if each.is_delete_marker:
         return Part.DELETE_MARKERS
     return Part.ARCHIVED if is_current(each) else Part.NONCURRENT
@@ -91,7 +91,7 @@ class ObjectClassifier:
         self._hidden = re.compile(rf"metadata/|(?:^|.*/)(?!{listed})[._]", re.DOTALL)
 
     def part_of(self, name: str, each: StoredObject) -> Part:
-        """The part of an object; `name` is relative to the table."""
+        """The `Part` to which an object belongs; `name` is relative to the table."""
         if each.is_delete_marker:
             return Part.DELETE_MARKERS
         if not is_current(each):
@@ -101,8 +101,7 @@ class ObjectClassifier:
         if name in self._table_files.vectors:
             return Part.VECTORS_LIVE
         if name.startswith(_LOG):
-            parts = (part for rule, part in _LOG_PARTS if rule.fullmatch(name, len(_LOG)))
-            return next(parts, Part.LOG_OTHER)
+            return _log_part(name)
         if each.is_dir:
             return Part.FOLDERS
         lake_name = self._table_files.name_in_lake(name)
@@ -132,3 +131,10 @@ class ObjectClassifier:
     def _is_kept(self, ms: int | None) -> bool:
         """Whether a time is within the retention, or unknown."""
         return ms is None or ms >= self.horizon_ms
+
+
+def _log_part(name: str) -> Part:
+    for pattern, part in _LOG_PARTS:
+        if pattern.fullmatch(name, len(_LOG)):
+            return part
+    return Part.LOG_OTHER

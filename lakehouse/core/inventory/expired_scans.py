@@ -1,8 +1,8 @@
 """Selects the files of this program's old scans that may be deleted.
 
 **Safety properties** (tests in `core/inventory/test_checks.py`)
-- A file is selected only if it is in the folder of our own configuration, and only if our scans
-  use such a name. A report by AWS is never selected.
+- A file is selected only if it is in the folder of our own inventory configuration, and if its name
+  has the form that our scans use. A report by AWS is never selected.
 - A report is selected if its stamp is older than `KEPT_DAYS`. The newest complete report is never
   selected.
 - A data file, or the leftover of a killed write, is kept a day longer than a report of the same
@@ -41,23 +41,24 @@ def expired(
         return ()
     names: list[str] = []
     for name, modified_ms in files:
-        if match := _STAMP.fullmatch(name):
+        match = _STAMP.fullmatch(name)
+        if match is not None:
             began_ms = stamp_ms(match[1] or f"{match[2]}T{match[3]}Z")
-            if began_ms is not None and began_ms < reports_ms:
-                names.append(name)
-        elif (
-            _DATA.fullmatch(name) or UNFINISHED.fullmatch(name.rpartition("/")[2])
-        ) and modified_ms < data_ms:
+            is_expired = began_ms is not None and began_ms < reports_ms
+        else:
+            is_ours = _DATA.fullmatch(name) or UNFINISHED.fullmatch(name.rpartition("/")[2])
+            is_expired = is_ours is not None and modified_ms < data_ms
+        if is_expired:
             names.append(name)
-    # Readers ignore a report without a checksum. So they never use a partly deleted report.
+    # Readers ignore a report without a checksum. Because checksums are deleted first, no reader
+    # uses a partly deleted report.
     return tuple(sorted(names, key=lambda name: (not name.endswith("manifest.checksum"), name)))
 
 
 def stamp_ms(stamp: str) -> int | None:
     """The time at which the report with this stamp began; `None` if the stamp is invalid."""
     try:
-        return int(
-            datetime.strptime(stamp, "%Y-%m-%dT%H-%MZ").replace(tzinfo=UTC).timestamp() * 1_000
-        )
+        time = datetime.strptime(stamp, "%Y-%m-%dT%H-%MZ").replace(tzinfo=UTC)
     except ValueError:
         return None
+    return int(time.timestamp() * 1_000)

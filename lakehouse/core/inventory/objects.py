@@ -12,9 +12,11 @@ _FIRST_MS = 1_141_171_200_000
 
 # Objects in these storage classes must be restored before they can be read.
 # Source: Amazon S3 API reference, GetObject, InvalidObjectState.
-RESTORED_FIRST = frozenset({"GLACIER", "DEEP_ARCHIVE"})
-# Source: AWS, ListObjectsV2: the keys in one page of a listing.
+MUST_BE_RESTORED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+# The maximum number of keys in one page of a listing.
+# Source: Amazon S3 API reference, ListObjectsV2.
 PAGE_KEYS = 1_000
+# The end of the name of a folder marker that EMR or older Hadoop writes.
 FOLDER_SUFFIX = "_$folder$"
 # The temporary name of a file while a disk store writes it; a killed write leaves it behind.
 UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
@@ -47,7 +49,7 @@ class StoredObject:
 
     @property
     def is_cold(self) -> bool:
-        """Whether reading the object costs a retrieval fee, or moves it into a dearer tier."""
+        """Whether a read incurs a retrieval fee, or moves the object to a more expensive tier."""
         is_warm_tier = self.archive_tier == "FREQUENT"
         return self.storage_class not in (None, "STANDARD", "EXPRESS_ONEZONE") and not is_warm_tier
 
@@ -60,14 +62,14 @@ class StoredObject:
         """
         tier = self.archive_tier or ""
         is_in_tier = tier.startswith(("ARCHIVE", "DEEP_ARCHIVE")) and "INSTANT" not in tier
-        return self.storage_class in RESTORED_FIRST or is_in_tier
+        return self.storage_class in MUST_BE_RESTORED or is_in_tier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """Objects in storage, from a report, a listing or a table's log.
+class KnownObjects:
+    """The objects to classify, from an inventory report, a LIST of storage, or (mode LITE) a log.
 
-    A report or a listing must contain all live files that were written before `settled_ms`.
+    A live file that was written before `settled_ms` and that a report or a LIST lacks is missing.
     """
 
     objects: Iterable[StoredObject]
@@ -78,7 +80,7 @@ class Part(Enum):
     """The relation of an object to its table. The value is the text shown to people."""
 
     LIVE = "data files of the newest version"
-    LENT = "data files of another table (a shallow clone, or a table of a folder above)"
+    LENT = "files that another table reads (a shallow clone, or a table in a parent folder)"
     TOMBSTONED_KEPT = "removed from the table, kept by the retention"
     TOMBSTONED_PAST = "removed from the table, past the retention"
     ORPHANED_YOUNG = "in no version, younger than the retention: a running writer may need them"
@@ -93,7 +95,7 @@ class Part(Enum):
     LOG_SIDECARS = "log: sidecars of checkpoints"
     LOG_CHECKSUMS = "log: version checksums"
     LOG_OTHER = "log: anything else"
-    ARCHIVED = "archived files, and those that left the archive and are not deleted yet"
+    ARCHIVED = "archived files, including files that left the archive but are not deleted yet"
     LANDED = "landed files, in a folder from which a declared table loads"
     HIDDEN = "hidden files next to the data"
     FOLDERS = "folder markers"
@@ -107,7 +109,7 @@ RECLAIMABLE = frozenset(
     {Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST}
 )
 # Groups of parts, for summaries of the used space. Objects outside all tables are in no group.
-KINDS = {
+PART_GROUPS = {
     "live": (Part.LIVE, Part.LENT, Part.VECTORS_LIVE),
     "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),
     "old": tuple(sorted(RECLAIMABLE, key=lambda part: part.name)),
@@ -143,8 +145,6 @@ def plausible_ms(modified_ms: int | None, *, now_ms: int) -> int | None:
 
     A time before S3 existed, or more than a day in the future, is not plausible.
     """
-    return (
-        modified_ms
-        if modified_ms is not None and _FIRST_MS <= modified_ms <= now_ms + DAY_MS
-        else None
-    )
+    if modified_ms is None or not _FIRST_MS <= modified_ms <= now_ms + DAY_MS:
+        return None
+    return modified_ms

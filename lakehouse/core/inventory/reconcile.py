@@ -1,12 +1,13 @@
-"""Assigns every object of an inventory to one part of one table, or to no table.
+"""Assigns every object of an inventory to one `Part` of one table, or to no table.
 
-One pass over the objects suffices. The memory depends on the number of files in the tables' logs,
-but not on the number of objects.
+This takes one pass over the objects. The memory that it needs depends on the number of files in the
+tables' logs, but not on the number of objects.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from math import ceil
 
 from lakehouse.core.inventory.classify import (
     ObjectClassifier,
@@ -15,19 +16,29 @@ from lakehouse.core.inventory.classify import (
     archived_table,
     is_current,
 )
-from lakehouse.core.inventory.objects import PAGE_KEYS, Listing, Part, StoredObject
+from lakehouse.core.inventory.objects import PAGE_KEYS, KnownObjects, Part, StoredObject
 from lakehouse.core.inventory.table_files import Reference, TableFiles
 from lakehouse.core.inventory.table_roots import Owners
 
-# The limit for small files of a table whose log is not read: three quarters of 16 MiB, which is
-# small compared with the target size of every policy.
+# The limit for small files of a table whose log is not read: three quarters of 16 MiB, the smallest
+# target size that is chosen automatically.
 _SMALL_BYTES = 12 * 1024 * 1024
 # The name for objects outside the lake's folder.
 _OUTSIDE = "(outside the lake)"
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
 
-# Files, bytes, small files and bytes of padding, by folder, part and storage class.
-UsageCounts = defaultdict[tuple[str, Part | None, str | None], list[int]]
+# Folder, part and storage class.
+_UsageKey = tuple[str, Part | None, str | None]
+
+
+@dataclass(slots=True)
+class _Usage:
+    """Counts of the objects with one `_UsageKey`."""
+
+    file_count: int = 0
+    size_bytes: int = 0
+    small_count: int = 0
+    padding_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +115,12 @@ class Reconciliation:
 
     @property
     def list_request_count(self) -> int:
-        """LIST requests of a full listing of all tables' folders.
-
-        Source: AWS, ListObjectsV2: 1,000 keys per page.
-        """
-        in_folders = [
-            sum(share.file_count for share in table.shares if share.part is not Part.ARCHIVED)
-            for table in self.tables
-        ]
-        return sum(-(-count // PAGE_KEYS) for count in in_folders)
+        """The number of LIST requests that a listing of all tables' folders needs."""
+        request_count = 0
+        for table in self.tables:
+            in_folder = [share for share in table.shares if share.part is not Part.ARCHIVED]
+            request_count += ceil(sum(share.file_count for share in in_folder) / PAGE_KEYS)
+        return request_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +129,8 @@ class KnownTables:
 
     The lake's keys begin with `lake_prefix`, which is empty or ends in `/`. `unread` maps tables
     whose log cannot be read to the reason. Declared tables load from the prefixes in `landed`.
-    `least_billed_bytes` maps a storage class to the minimum size that S3 bills per object; it may
-    be empty if padding is not needed.
+    `least_billed_bytes` maps storage classes to the minimum size that S3 bills per object. If it is
+    empty, padding is not counted.
     """
 
     files: Sequence[TableFiles]
@@ -132,57 +140,59 @@ class KnownTables:
     least_billed_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-def reconcile(tables: KnownTables, listing: Listing, *, now_ms: int) -> Reconciliation:
-    """Assigns each object of an inventory to one part of one table, or to none.
+def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> Reconciliation:
+    """Assigns each object of an inventory to one `Part` of one table, or to no table.
 
-    The tables' logs must be read after the inventory was created. So for commits in the meantime,
-    removed files have a tombstone, and added files are not taken for orphans.
+    The tables' logs must be read after the inventory was created. Then files that were removed in
+    the meantime have a tombstone, and files that were added are not taken for orphans.
     """
     lake_prefix = tables.lake_prefix
-    settled_ms = listing.settled_ms
     least_billed_bytes = tables.least_billed_bytes
-    known = [*(each.table for each in tables.files), *tables.unread]
-    borrowed = {name for each in tables.files for name in each.borrowed(known)}
+    table_keys = [*(each.table for each in tables.files), *tables.unread]
+    borrowed = {name for each in tables.files for name in each.borrowed(table_keys)}
     unplaced = {last for each in tables.files for last in each.unplaced}
     uses = OtherUses(borrowed=borrowed, unplaced=unplaced, landed=tables.landed)
     by_key = {
         each.table: _Table(each, ObjectClassifier(each, uses, now_ms=now_ms))
         for each in tables.files
     }
-    owners = Owners(known)
-    seen = set[str]()
-    cells: UsageCounts = defaultdict(lambda: [0, 0, 0, 0])
-    for each in listing.objects:
+    owners = Owners(table_keys)
+    borrowed_in_storage = set[str]()
+    usages = defaultdict[_UsageKey, _Usage](_Usage)
+    for each in inventory.objects:
         name = each.key.removeprefix(lake_prefix) if each.key.startswith(lake_prefix) else None
         owner = None if name is None else owners.table_of(name)
         if name in borrowed and is_current(each):
-            seen.add(name)
+            borrowed_in_storage.add(name)
         archived_of = None if name is None or owner is not None else archived_table(name)
         if name is not None and owner in by_key:
-            cell = cells[owner, by_key[owner].take(name, each), each.storage_class]
+            usage = usages[owner, by_key[owner].take(name, each), each.storage_class]
         elif archived_of in by_key:
-            cell = cells[archived_of, archived_part(each), each.storage_class]
+            usage = usages[archived_of, archived_part(each), each.storage_class]
         else:
             folder = _OUTSIDE if name is None else owner or _top_folder(name)
-            cell = cells[folder, Part.UNREAD if owner else None, each.storage_class]
-            cell[2] += _is_small_data(each)
-        cell[0] += 1
-        cell[1] += each.size_bytes
+            usage = usages[folder, Part.UNREAD if owner else None, each.storage_class]
+            usage.small_count += _is_small_data(each)
+        usage.file_count += 1
+        usage.size_bytes += each.size_bytes
         least_bytes = least_billed_bytes.get(each.storage_class or "", 0)
-        cell[3] += max(0, least_bytes - each.size_bytes)
-    by_table: defaultdict[str, list[UsageShare]] = defaultdict(list)
-    unclaimed: list[UsageShare] = []
-    for share in _shares(cells):
-        (by_table[share.folder] if share.part else unclaimed).append(share)
+        usage.padding_bytes += max(0, least_bytes - each.size_bytes)
+    by_table = defaultdict[str, list[UsageShare]](list)
+    unclaimed = list[UsageShare]()
+    for share in _shares(usages):
+        if share.part is None:
+            unclaimed.append(share)
+        else:
+            by_table[share.folder].append(share)
     shares = [
-        table.shares(by_table[name], seen, settled_ms=settled_ms) for name, table in by_key.items()
+        table.shares(by_table[key], borrowed_in_storage, settled_ms=inventory.settled_ms)
+        for key, table in by_key.items()
     ]
-    shares += [
-        TableShares(
-            table=name, version=None, retention_ms=None, shares=tuple(by_table[name]), problem=why
+    for key, why in tables.unread.items():
+        unread = tuple(by_table[key])
+        shares.append(
+            TableShares(table=key, version=None, retention_ms=None, shares=unread, problem=why)
         )
-        for name, why in tables.unread.items()
-    ]
     return Reconciliation(
         tables=tuple(sorted(shares, key=lambda table: table.table)), unclaimed=tuple(unclaimed)
     )
@@ -210,28 +220,26 @@ class _Table:
             if each.storage_class is not None and each.is_cold:
                 self._cold[own] = each.storage_class
             live = self._table_files.live.get(own)
-            if (
-                live is not None
-                and live.size_bytes is not None
-                and live.size_bytes != each.size_bytes
-            ):
+            logged_bytes = None if live is None else live.size_bytes
+            if logged_bytes is not None and logged_bytes != each.size_bytes:
                 self._resized.append(own)
         return part
 
     def shares(
-        self, shares: Iterable[UsageShare], seen: Set[str], *, settled_ms: int
+        self, shares: Iterable[UsageShare], borrowed_in_storage: Set[str], *, settled_ms: int
     ) -> TableShares:
         """The table's shares, after all objects were taken.
 
-        `seen` are the borrowed files, of all tables, that the inventory contains.
+        `borrowed_in_storage` are the borrowed files, of all tables, that the inventory contains.
         """
         table_files = self._table_files
-        unseen = {
-            name: each
-            for name, each in self._unseen.items()
-            if f"{table_files.table}/{name}" not in seen
-        }
-        unseen |= {name: each for name, each in table_files.elsewhere.items() if name not in seen}
+        unseen = dict[str, Reference]()
+        for name, reference in self._unseen.items():
+            if f"{table_files.table}/{name}" not in borrowed_in_storage:
+                unseen[name] = reference
+        for name, reference in table_files.elsewhere.items():
+            if name not in borrowed_in_storage:
+                unseen[name] = reference
         written = {
             name: each.written_ms for name, each in unseen.items() if each.written_ms is not None
         }
@@ -250,26 +258,26 @@ class _Table:
         )
 
 
-def _shares(cells: UsageCounts) -> Iterable[UsageShare]:
+def _shares(usages: Mapping[_UsageKey, _Usage]) -> Iterable[UsageShare]:
     order = {part: index for index, part in enumerate([None, *Part])}
-    for folder, part, kind in sorted(
-        cells, key=lambda cell: (cell[0], order[cell[1]], cell[2] or "")
-    ):
-        count, size, small, padding = cells[folder, part, kind]
+    keys = sorted(usages, key=lambda key: (key[0], order[key[1]], key[2] or ""))
+    for folder, part, storage_class in keys:
+        usage = usages[folder, part, storage_class]
         yield UsageShare(
             part=part,
             folder=folder,
-            storage_class=kind,
-            file_count=count,
-            size_bytes=size,
-            small_count=small,
-            padding_bytes=padding,
+            storage_class=storage_class,
+            file_count=usage.file_count,
+            size_bytes=usage.size_bytes,
+            small_count=usage.small_count,
+            padding_bytes=usage.padding_bytes,
         )
 
 
 def _is_small_data(each: StoredObject) -> bool:
-    hidden = "/_" in f"/{each.key}" or "/." in each.key
-    return each.size_bytes < _SMALL_BYTES and not each.is_dir and not hidden and is_current(each)
+    is_hidden = "/_" in f"/{each.key}" or "/." in each.key
+    is_data = not each.is_dir and not is_hidden and is_current(each)
+    return is_data and each.size_bytes < _SMALL_BYTES
 
 
 def _top_folder(name: str) -> str:

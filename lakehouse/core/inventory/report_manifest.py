@@ -1,4 +1,4 @@
-"""Reads a report's manifest, and refuses reports that are too old or cannot be trusted.
+"""Reads the manifest of an inventory report, and refuses old, damaged or unsuitable reports.
 
 Source: Amazon S3 user guide, "Locating your inventory list" (manifest.json, manifest.checksum).
 """
@@ -17,15 +17,17 @@ from lakehouse.core.units import HOUR_MS
 
 _FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
-# The inventory runs once a day. Listing, queueing and loading may take two more hours.
+# The age limit for the reports of our own daily scans. It includes two hours for listing, queueing
+# and loading.
 MAX_REPORT_AGE_HOURS = 26.0
-# Source: Amazon S3 user guide, "Amazon S3 Inventory": reports are daily or weekly. We saw a daily
-# report that was complete only 23 hours after its listing began.
+# The time that AWS may take to deliver a report. We saw a daily report that was complete only 23
+# hours after its listing began. Source: Amazon S3 user guide, "Amazon S3 Inventory": reports are
+# daily or weekly.
 _AWS_DELIVERY_HOURS = 26.0
 _DAY_HOURS = 24.0
 _WEEK_HOURS = 168.0
-# Clocks that are synchronized with a time server differ only by seconds. A report with tomorrow's
-# date would count as fresh for a day too long.
+# A report from further in the future is refused, because it would count as fresh for too long.
+# Clocks that are synchronized with a time server differ only by seconds.
 _AHEAD_MS = 300_000
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -104,38 +106,39 @@ def parse_manifest(
             f"{actual}. Wait for the next report, or run lakehouse inventory scan"
         )
     try:
-        found = _report(cast("Mapping[str, Any]", json.loads(manifest)), name)
+        report = _report(cast("Mapping[str, Any]", json.loads(manifest)), name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused(
             f"{where}: manifest.json cannot be understood ({type(error).__name__}: {error}). Wait "
             "for the next report, or run lakehouse inventory scan"
         ) from error
-    if found.bucket != bucket:
+    if report.bucket != bucket:
         raise Refused(
-            f"{where}: the report lists bucket {found.bucket!r}. Use a report of bucket {bucket!r}"
+            f"{where}: the report lists bucket {report.bucket!r}. Use a report of bucket {bucket!r}"
         )
-    if plausible_ms(found.created_ms, now_ms=now_ms) is None:
+    if plausible_ms(report.created_ms, now_ms=now_ms) is None:
         raise Refused(
-            f"{where}: creationTimestamp {found.created_ms} is not a plausible time in "
+            f"{where}: creationTimestamp {report.created_ms} is not a plausible time in "
             f"milliseconds (the current time is {now_ms}), but may be in seconds or microseconds. "
             "Wait for the next report, or run lakehouse inventory scan"
         )
-    if found.created_ms > now_ms + _AHEAD_MS:
+    if report.created_ms > now_ms + _AHEAD_MS:
+        ahead_minutes = (report.created_ms - now_ms) / 60_000
         raise Refused(
-            f"{where}: the report's time is {(found.created_ms - now_ms) / 60_000:.0f} min ahead "
-            f"of this machine's clock (limit {_AHEAD_MS // 60_000} min). Synchronize this clock, "
-            "and the clock of the program that writes the reports, with a time server"
+            f"{where}: the report's time is {ahead_minutes:.0f} min ahead of this machine's clock "
+            f"(limit {_AHEAD_MS // 60_000} min). Synchronize this clock, and the clock of the "
+            "program that writes the reports, with a time server"
         )
-    _check_content(found, folder, where)
-    if max_age_hours is not None and found.age_hours(now_ms) > max_age_hours:
+    _check_content(report, folder, where)
+    if max_age_hours is not None and report.age_hours(now_ms) > max_age_hours:
         raise Refused(
-            f"{where}: the report is {found.age_hours(now_ms):.0f} h old (limit "
+            f"{where}: the report is {report.age_hours(now_ms):.0f} h old (limit "
             f"{max_age_hours:g} h). Wait for the next report, or run lakehouse inventory scan"
         )
-    return found
+    return report
 
 
-def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
+def allowed_hours(created_ms: int, previous_ms: int | None, *, own: bool) -> float:
     """The age in hours up to which a report is fresh.
 
     For our own scans (`own`), the limit is `MAX_REPORT_AGE_HOURS`. For a report from AWS, the limit
@@ -144,54 +147,53 @@ def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float
     """
     if own:
         return MAX_REPORT_AGE_HOURS
-    apart = _DAY_HOURS if before_ms is None else (created_ms - before_ms) / HOUR_MS
-    return min(max(apart, _DAY_HOURS), _WEEK_HOURS) + _AWS_DELIVERY_HOURS
+    interval_hours = _DAY_HOURS
+    if previous_ms is not None:
+        interval_hours = (created_ms - previous_ms) / HOUR_MS
+    return min(max(interval_hours, _DAY_HOURS), _WEEK_HOURS) + _AWS_DELIVERY_HOURS
 
 
 def _report(document: Mapping[str, Any], name: str) -> Report:
     file_format = str(document["fileFormat"])
-    files = cast("Sequence[Mapping[str, Any]]", document["files"])
+    files = list[DataPart]()
+    for file in cast("Sequence[Mapping[str, Any]]", document["files"]):
+        key = str(file["key"])
+        files.append(DataPart(key=key, size_bytes=int(file["size"]), md5=str(file["MD5checksum"])))
     return Report(
         name=name,
         bucket=str(document["sourceBucket"]),
         created_ms=int(document["creationTimestamp"]),
         file_format=file_format,
         columns=_columns(file_format, str(document["fileSchema"])),
-        files=tuple(
-            DataPart(
-                key=str(file["key"]), size_bytes=int(file["size"]), md5=str(file["MD5checksum"])
-            )
-            for file in files
-        ),
+        files=tuple(files),
     )
 
 
 def _columns(file_format: str, schema: str) -> tuple[str, ...]:
     if file_format == "CSV":
         return tuple(_WORD.sub("_", name.strip()).lower() for name in schema.split(","))
-    return tuple(
-        name.lower() for name in (_ORC if file_format == "ORC" else _PARQUET).findall(schema)
-    )
+    pattern = _ORC if file_format == "ORC" else _PARQUET
+    return tuple(name.lower() for name in pattern.findall(schema))
 
 
-def _check_content(found: Report, folder: str, where: str) -> None:
-    if found.file_format not in _FORMATS:
-        raise Refused(f"{where}: the format is {found.file_format!r}. Use {either(_FORMATS)}")
-    lacking = [name for name in NEEDED_COLUMNS if name not in found.columns]
+def _check_content(report: Report, folder: str, where: str) -> None:
+    if report.file_format not in _FORMATS:
+        raise Refused(f"{where}: the format is {report.file_format!r}. Use {either(_FORMATS)}")
+    lacking = [name for name in NEEDED_COLUMNS if name not in report.columns]
     if lacking:
         raise Refused(
             f"{where}: the report has no column {' and no '.join(lacking)}. Add Size and "
             "LastModifiedDate to the inventory configuration"
         )
-    if not found.files:
+    if not report.files:
         raise Refused(
             f"{where}: the manifest names no data files, although the bucket has objects. Wait for "
             "the next report, or run lakehouse inventory scan"
         )
-    for file in found.files:
-        if not file.key.startswith(f"{folder}/") or {"", ".", ".."} & set(
-            file.key.removeprefix(f"{folder}/").split("/")
-        ):
+    for file in report.files:
+        names = file.key.removeprefix(f"{folder}/").split("/")
+        is_below = file.key.startswith(f"{folder}/") and {"", ".", ".."}.isdisjoint(names)
+        if not is_below:
             raise Refused(
                 f"{where}: the data file {file.key!r} belongs to another report. Use keys below "
                 f"{folder}/"

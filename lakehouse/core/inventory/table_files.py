@@ -16,10 +16,10 @@ ResolvePath = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A file that a version refers to.
+    """A file that a version reads.
 
     `size_bytes` is `None` if the log lacks the size. `written_ms` is `None` for a file in a linked
-    folder, because no listing of the table shows such a file.
+    folder. Such a file never counts as missing, because no listing of the table shows it.
     """
 
     size_bytes: int | None
@@ -68,20 +68,21 @@ class TableFiles:
 
         `tables` are all tables of the lake; some may be nested in this table's folder.
         """
+        borrowed = {*self.elsewhere, *self.kept_elsewhere}
         inner = tuple(f"{table}/" for table in tables if table.startswith(f"{self.table}/"))
-        names = (
-            chain(
-                self.live,
-                self.vectors,
-                self.tombstones,
-                self.removed_vectors,
-                self.dropped_tombstones,
-            )
-            if inner
-            else ()
-        )
-        within = {name for own in names if (name := f"{self.table}/{own}").startswith(inner)}
-        return self.elsewhere.keys() | self.kept_elsewhere | within
+        if not inner:
+            return borrowed
+        for own_name in chain(
+            self.live,
+            self.vectors,
+            self.tombstones,
+            self.removed_vectors,
+            self.dropped_tombstones,
+        ):
+            name = f"{self.table}/{own_name}"
+            if name.startswith(inner):
+                borrowed.add(name)
+        return borrowed
 
 
 def fold_table_files(
@@ -97,25 +98,26 @@ def fold_table_files(
     retention_ms = retention_ms_of(snapshot.properties)
     since_ms = 0 if retention_ms is None else now_ms - retention_ms
     live: dict[str, Reference] = {}
+    vectors: dict[str, Reference] = {}
+    # No action records when a deletion vector was written. The newest commit is an upper bound.
+    vector_reference = Reference(size_bytes=None, written_ms=snapshot.committed_ms)
     for file in snapshot.files:
         reference = Reference(size_bytes=file.size_bytes, written_ms=file.modified_ms)
-        if name := names.own(file.path, reference):
+        name = names.own(file.path, reference)
+        if name:
             live[name] = replace(reference, written_ms=None) if name in names.linked else reference
-    # No action records when a deletion vector was written. The newest commit is an upper bound.
-    fresh = Reference(size_bytes=None, written_ms=snapshot.committed_ms)
-    vectors = {
-        name: fresh
-        for file in snapshot.files
-        if file.deletion_vector and (name := names.own_vector(file.deletion_vector, fresh))
-    }
+        if file.deletion_vector:
+            vector_name = names.own_vector(file.deletion_vector, vector_reference)
+            if vector_name:
+                vectors[vector_name] = vector_reference
     tombstones = {stone.path for stone in snapshot.tombstones}
-    dropped = (
-        path
-        for commit in commits
-        if commit.committed_ms >= since_ms
-        for path in commit.removed_paths
-        if path not in tombstones
-    )
+    dropped_tombstones = set[str]()
+    for commit in commits:
+        removed_paths = commit.removed_paths if commit.committed_ms >= since_ms else ()
+        for path in removed_paths:
+            name = None if path in tombstones else names.own(path)
+            if name:
+                dropped_tombstones.add(name)
     return TableFiles(
         table=snapshot.table,
         version=snapshot.version,
@@ -126,7 +128,7 @@ def fold_table_files(
             [names.own(stone.path) for stone in snapshot.tombstones],
             (stone.deleted_ms for stone in snapshot.tombstones),
         ),
-        dropped_tombstones=frozenset(name for path in dropped if (name := names.own(path))),
+        dropped_tombstones=frozenset(dropped_tombstones),
         removed_vectors=last_removals(
             [*map(names.own_vector, snapshot.removed_vectors)], snapshot.removed_vectors.values()
         ),
@@ -140,9 +142,9 @@ def fold_table_files(
 
 
 class _Names:
-    """Names the files inside a table's folder, and collects the files elsewhere.
+    """Names the files inside a table's folder, and collects the files in other places.
 
-    Files elsewhere occur in shallow clones, for example.
+    For example, a shallow clone reads files in other places.
     """
 
     def __init__(self, snapshot: Snapshot, resolve: ResolvePath) -> None:
@@ -157,9 +159,9 @@ class _Names:
         self.linked: set[str] = set()
 
     def own(self, path: str, reference: Reference | None = None) -> str | None:
-        """The name of `path` relative to the table, or `None` for a file elsewhere.
+        """The name of `path` relative to the table, or `None` for a file in another place.
 
-        A file elsewhere is recorded. `reference` is given if the newest version reads the file.
+        A file in another place is collected. `reference` is given if the newest version reads it.
         """
         name = name_in_table(path)
         if name is not None:
@@ -170,7 +172,7 @@ class _Names:
         table = self._table
         if lake_name is not None and table is not None and lake_name.startswith(f"{table}/"):
             return lake_name.removeprefix(f"{table}/")
-        self._remember(lake_name, decoded, reference)
+        self._collect(lake_name, decoded, reference)
         return None
 
     def own_vector(self, vector: str, reference: Reference | None = None) -> str | None:
@@ -191,9 +193,10 @@ class _Names:
         real_folder = self._folders[folder]
         if real_folder != f"{self._table}/{folder}":
             self.linked.add(name)
-            self._remember(real_folder and f"{real_folder}/{last}", name, reference)
+            lake_name = None if real_folder is None else f"{real_folder}/{last}"
+            self._collect(lake_name, name, reference)
 
-    def _remember(self, lake_name: str | None, name: str, reference: Reference | None) -> None:
+    def _collect(self, lake_name: str | None, name: str, reference: Reference | None) -> None:
         if lake_name is None:
             self.unplaced.add(name.rpartition("/")[2])
             if reference is not None:

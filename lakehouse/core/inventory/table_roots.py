@@ -12,11 +12,8 @@ def table_roots(names: Iterable[str]) -> set[str]:
 
     `names` are the names of objects, relative to the lake. Folder markers do not count as a log.
     """
-    return {
-        name.partition(_LOG)[0]
-        for name in names
-        if _LOG in name and not name.endswith(FOLDER_SUFFIX)
-    }
+    in_logs = (name for name in names if _LOG in name)
+    return {name.partition(_LOG)[0] for name in in_logs if not name.endswith(FOLDER_SUFFIX)}
 
 
 class Owners:
@@ -33,6 +30,7 @@ class Owners:
         """
         parts = name.split("/")
         for depth in self._depths:
-            if len(parts) > depth and (table := "/".join(parts[:depth])) in self._tables:
-                return table
+            folder = "/".join(parts[:depth])
+            if len(parts) > depth and folder in self._tables:
+                return folder
         return None

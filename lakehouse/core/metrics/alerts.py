@@ -20,7 +20,7 @@ from lakehouse.core.units import HOUR_MS
 # that a table whose score stays close to 50 does not cause a message after each compaction.
 SICK_SCORE = 50.0
 WELL_SCORE = 60.0
-# Inventories and vacuums run once a day. The limit is two missed runs, plus two hours to run.
+# Inventories and vacuums run once a day. They are late after two missed runs, plus two hours.
 LATE_HOURS = 50
 _FIRST_PAUSE_MS = 60_000
 _MOST_DOUBLINGS = 6
@@ -67,9 +67,12 @@ class Alert:
 
     def is_due(self, now_ms: int) -> bool:
         """Whether a message about this alert is to be sent now."""
-        pause_ms = _FIRST_PAUSE_MS << min(self.tries - 1, _MOST_DOUBLINGS) if self.tries else 0
         has_news = self.is_over or not self.is_sent
-        return has_news and now_ms - self.tried_ms >= min(pause_ms, HOUR_MS)
+        if not has_news or self.tries == 0:
+            return has_news
+        doublings = min(self.tries - 1, _MOST_DOUBLINGS)
+        pause_ms = min(_FIRST_PAUSE_MS * 2**doublings, HOUR_MS)
+        return now_ms - self.tried_ms >= pause_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +83,17 @@ class _Judgement:
     sentence: str = ""
 
 
-def next_alerts(before: Sequence[Alert], facts: AlertFacts, *, now_ms: int) -> tuple[Alert, ...]:
-    """The alerts that follow from these facts, oldest first.
+def next_alerts(stored: Sequence[Alert], facts: AlertFacts, *, now_ms: int) -> tuple[Alert, ...]:
+    """The stored alerts, updated by these facts, and new alerts; the oldest first.
 
     An alert whose subject is no longer watched is over.
     """
-    known = {alert.subject: alert for alert in before}
-    firing = {alert.subject for alert in before if not alert.is_over}
+    by_subject = {alert.subject: alert for alert in stored}
+    firing = {alert.subject for alert in stored if not alert.is_over}
     alerts = list[Alert]()
     judgements = _judge(facts, firing, now_ms)
     for subject, judgement in judgements.items():
-        alert = known.get(subject)
+        alert = by_subject.get(subject)
         is_wrong = judgement.is_wrong
         if is_wrong is None:
             is_wrong = subject in firing
@@ -98,7 +101,7 @@ def next_alerts(before: Sequence[Alert], facts: AlertFacts, *, now_ms: int) -> t
             alerts.append(Alert(subject=subject, sentence=judgement.sentence, since_ms=now_ms))
         elif alert is not None:
             alerts.append(replace(alert, is_over=not is_wrong))
-    alerts += [replace(alert, is_over=True) for alert in before if alert.subject not in judgements]
+    alerts += [replace(alert, is_over=True) for alert in stored if alert.subject not in judgements]
     # If the beginning of an alert was never reported, neither is its end.
     reported = [alert for alert in alerts if alert.is_sent or not alert.is_over]
     return tuple(sorted(reported, key=lambda alert: alert.since_ms))
@@ -109,15 +112,16 @@ def message_of(alerts: Sequence[Alert], *, lake: str) -> str:
 
     The message is empty if no alert has begun or ended.
     """
-    begun = [alert for alert in alerts if not alert.is_sent]
-    ended = [alert for alert in alerts if alert.is_over]
-    if not begun and not ended:
+    new_alerts = [alert for alert in alerts if not alert.is_sent]
+    resolved_alerts = [alert for alert in alerts if alert.is_over]
+    if not new_alerts and not resolved_alerts:
         return ""
-    lines = [f"{alert.subject}: {alert.sentence}" for alert in begun]
-    lines += [f"resolved: {alert.subject}" for alert in ended]
+    lines = [f"{alert.subject}: {alert.sentence}" for alert in new_alerts]
+    lines += [f"resolved: {alert.subject}" for alert in resolved_alerts]
     if len(lines) > _LINES:
         lines = [*lines[:_LINES], f"{len(lines) - _LINES} more: lakehouse alerts"]
-    title = f"Lake {lake}: {count_of(len(begun), 'new alert')}, {len(ended)} resolved"
+    counts = f"{count_of(len(new_alerts), 'new alert')}, {len(resolved_alerts)} resolved"
+    title = f"Lake {lake}: {counts}"
     return "\n".join(_safe(line) for line in (title, *lines))
 
 
@@ -135,12 +139,14 @@ def tried(alerts: Iterable[Alert], *, now_ms: int) -> tuple[Alert, ...]:
 
 
 def delivered(alerts: Iterable[Alert], *, now_ms: int) -> tuple[Alert, ...]:
-    """The alerts after the due ones were reported; those whose end was reported are left out."""
-    return tuple(
-        replace(alert, is_sent=True, tries=0, tried_ms=0) if alert.is_due(now_ms) else alert
-        for alert in alerts
-        if not (alert.is_over and alert.is_due(now_ms))
-    )
+    """The alerts after all due messages were delivered. Alerts whose end was reported are gone."""
+    remaining = list[Alert]()
+    for alert in alerts:
+        if not alert.is_due(now_ms):
+            remaining.append(alert)
+        elif not alert.is_over:
+            remaining.append(replace(alert, is_sent=True, tries=0, tried_ms=0))
+    return tuple(remaining)
 
 
 def _judge(facts: AlertFacts, firing: AbstractSet[str], now_ms: int) -> dict[str, _Judgement]:
@@ -155,8 +161,8 @@ def _judge(facts: AlertFacts, firing: AbstractSet[str], now_ms: int) -> dict[str
         asset: _of_upkeep(asset, ms, facts.waits_ms.get(asset), now_ms)
         for asset, ms in facts.done_ms.items()
     }
-    # Vacuums run after the inventory. If the inventory is late, only the inventory is reported:
-    # the vacuums are late for the same cause.
+    # Vacuums run after the inventory. If the inventory is late, the vacuums are late for the same
+    # cause, so only the inventory is reported.
     inventory_is_late = any(
         judgement.is_wrong for asset, judgement in upkeep.items() if asset.startswith("inventory/")
     )
@@ -169,8 +175,8 @@ def _judge(facts: AlertFacts, firing: AbstractSet[str], now_ms: int) -> dict[str
 def _of_check(asset: str, check: str, result: CheckResult | None) -> _Judgement:
     if result is None:
         return _Judgement(None)
-    way_out = f"Open the check {check} on the page of {asset}, or see docs/runbook.md."
-    return _Judgement(not result.ok, f"{result.sentence.rstrip('.')}. {way_out}")
+    advice = f"Open the check {check} on the page of {asset}, or see docs/runbook.md."
+    return _Judgement(not result.ok, f"{result.sentence.rstrip('.')}. {advice}")
 
 
 def _of_health(table: str, health: tuple[float, str] | None, *, was_sick: bool) -> _Judgement:
@@ -178,19 +184,17 @@ def _of_health(table: str, health: tuple[float, str] | None, *, was_sick: bool) 
         return _Judgement(None)
     score, sentence = health
     limit = WELL_SCORE if was_sick else SICK_SCORE
-    way_out = f"Use lakehouse plan {table} to see why nothing is compacted."
-    return _Judgement(score < limit, f"{sentence}. {way_out}")
+    advice = f"Use lakehouse plan {table} to see why nothing is compacted."
+    return _Judgement(score < limit, f"{sentence}. {advice}")
 
 
 def _of_upkeep(asset: str, done_ms: int | None, waits_ms: int | None, now_ms: int) -> _Judgement:
     since_ms = waits_ms if done_ms is None else done_ms
     if since_ms is None:
         return _Judgement(None)
-    last_success = (
-        "it never succeeded, although its first table appeared at"
-        if done_ms is None
-        else "its last success was at"
-    )
+    last_success = "its last success was at"
+    if done_ms is None:
+        last_success = "it never succeeded, although its first table appeared at"
     sentence = (
         f"{last_success} {utc_text(since_ms)}, more than {LATE_HOURS} h ago. Check the runs of "
         f"{asset} in Dagster, and that the automation sensor is on."

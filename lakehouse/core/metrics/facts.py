@@ -13,12 +13,12 @@ class MeasuredTable:
     """One table. If it is not readable, all other facts are unknown.
 
     - `is_readable`: whether the table's log and journal could be read.
-    - `exists`: whether there is a table; a declared table may not have been written yet.
+    - `exists`: whether the table has been written. A declared table may not exist yet.
     - `decision`: the name of the reason why the table would, or would not, be compacted now.
-    - `last_vacuum_ms`: when its newest vacuum began.
+    - `last_vacuum_ms`: when its newest vacuum began; `None` also if vacuums are not automatic.
     - `archived_bytes`: the size of its archive.
-    - `other_bytes`: the bytes, if known, of each part that the log does not list.
-    - `operations`: the upkeep operations that ended within the last days, oldest first.
+    - `other_bytes`: the known sizes of parts that the log does not list, by the part's label.
+    - `operations`: the recent upkeep operations, oldest first.
     - `totals`: the sums over all upkeep operations since the first reading.
     - `budget_usd_per_month`: the declared budget.
     """

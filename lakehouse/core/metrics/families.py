@@ -1,7 +1,7 @@
 """The metrics of a lake: names, labels and help texts, and their values from the facts.
 
-An unknown value is absent, and never 0. No label contains a run, a file or a partition, so the
-number of series grows only with the number of tables.
+An unknown value is absent, never 0. No label contains a run, a file or a partition, so the number
+of series grows only with the number of tables.
 
 A counter starts when the metrics of its table are first read. It never decreases, because its
 totals are stored (`totals.py`).
@@ -46,8 +46,8 @@ class Sample:
 
 
 FILES = Metric("lakehouse_table_files", "Live files.")
-SMALL_FILES = Metric("lakehouse_table_small_files", "Live files below the size of candidates.")
-MERGEABLE_FILES = Metric("lakehouse_table_mergeable_files", "Files a compaction would remove.")
+SMALL_FILES = Metric("lakehouse_table_small_files", "Live files that are small enough to compact.")
+MERGEABLE_FILES = Metric("lakehouse_table_mergeable_files", "Files that a compaction would remove.")
 ROWS = Metric("lakehouse_table_rows", "Rows, if the log counts them.")
 BYTES = Metric(
     "lakehouse_table_bytes",
@@ -124,19 +124,34 @@ READ_SECONDS = Metric("lakehouse_metrics_read_seconds", "Duration of reading the
 BUILD_INFO = Metric("lakehouse_build_info", "1; the label is this program's version.", ("version",))
 
 METRICS: tuple[Metric, ...] = (
-    *(FILES, SMALL_FILES, MERGEABLE_FILES, ROWS, BYTES, HEALTH_SCORE, LOG_COMMITS, LAST_WRITE),
-    *(LAST_COMPACTION, LAST_VACUUM, QUARANTINED_ROWS, PAUSED, READABLE, BUDGET, DECISION),
-    *(
-        CHECK_PASSED,
-        DECISIONS,
-        OPERATIONS,
-        DURATION,
-        PREDICTION_ERROR,
-        COST,
-        INVENTORY,
-        RECORDS_BYTES,
-    ),
-    *(RECORDS_RUNS, SOURCE_READABLE, READ_AT, READ_SECONDS, BUILD_INFO),
+    FILES,
+    SMALL_FILES,
+    MERGEABLE_FILES,
+    ROWS,
+    BYTES,
+    HEALTH_SCORE,
+    LOG_COMMITS,
+    LAST_WRITE,
+    LAST_COMPACTION,
+    LAST_VACUUM,
+    QUARANTINED_ROWS,
+    PAUSED,
+    READABLE,
+    BUDGET,
+    DECISION,
+    CHECK_PASSED,
+    DECISIONS,
+    OPERATIONS,
+    DURATION,
+    PREDICTION_ERROR,
+    COST,
+    INVENTORY,
+    RECORDS_BYTES,
+    RECORDS_RUNS,
+    SOURCE_READABLE,
+    READ_AT,
+    READ_SECONDS,
+    BUILD_INFO,
 )
 
 
@@ -200,8 +215,8 @@ def _of_table(table: MeasuredTable) -> Iterator[Sample]:
 def _of_totals(table: str, totals: TableTotals) -> Iterator[Sample]:
     """The table's counters.
 
-    An expected kind of operation starts with zeros, because Prometheus' `increase` ignores the
-    first value of a series.
+    The counters of compactions and vacuums start at zero, because Prometheus' `increase` ignores
+    the first value of a series.
     """
     labels = labels_of(table)
     counts: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -211,15 +226,15 @@ def _of_totals(table: str, totals: TableTotals) -> Iterator[Sample]:
     for (kind, reason), count in counts.items():
         yield Sample(DECISIONS, (*labels, kind, reason), count)
     for kind in sorted({*_KINDS, *(series.kind for series in totals.totals)}):
-        of_kind = {key: total for key, total in totals.totals.items() if key.kind == kind}
-        ended = [*of_kind.values()]
-        ok_count = sum(total.count for key, total in of_kind.items() if key.is_ok)
-        failed_count = sum(total.count for total in ended) - ok_count
-        seconds = sum(total.seconds for total in ended)
+        of_kind = {series: each for series, each in totals.totals.items() if series.kind == kind}
+        ok_count = sum(each.count for series, each in of_kind.items() if series.is_ok)
+        failed_count = sum(each.count for each in of_kind.values()) - ok_count
+        seconds = sum(each.seconds for each in of_kind.values())
+        timed_count = sum(each.timed_count for each in of_kind.values())
         yield Sample(OPERATIONS, (*labels, kind, "succeeded"), ok_count)
         yield Sample(OPERATIONS, (*labels, kind, "failed"), failed_count)
-        yield Sample(DURATION, (*labels, kind), seconds, sum(each.timed_count for each in ended))
-        yield Sample(COST, (*labels, kind), sum(total.usd for total in ended))
+        yield Sample(DURATION, (*labels, kind), seconds, timed_count)
+        yield Sample(COST, (*labels, kind), sum(each.usd for each in of_kind.values()))
 
 
 def _of_predictions(table: str, operations: Sequence[UpkeepOperation]) -> Iterator[Sample]:

@@ -1,7 +1,7 @@
 """Totals of each table's operations, for counters that never decrease.
 
-Logs and journal forget old operations. So the operations of each past day are added to stored
-totals, and only newer operations are counted from logs and journal.
+Logs and the journal forget old operations. Therefore, the operations of each past day are added to
+stored totals, and only newer operations are counted from the logs and the journal.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from lakehouse.core.costs.operations import UpkeepOperation
 
 
 class CountedSeries(NamedTuple):
-    """The operations that are counted together. `reason` is the reason of their plan, or empty."""
+    """The key of operations that are counted together. `reason` is the plan's reason, or empty."""
 
     kind: str
     reason: str
@@ -40,7 +40,7 @@ class TableTotals:
     totals: Mapping[CountedSeries, Total] = field(default_factory=dict[CountedSeries, Total])
 
     def through(self, operations: Iterable[UpkeepOperation], until_ms: int) -> "TableTotals":
-        """The totals up to a later time; `operations` include all that ended in between."""
+        """The totals up to a later time. `operations` include all that ended in between."""
         totals = dict(self.totals)
         for each in operations:
             if self.until_ms <= each.ended_ms < until_ms:

@@ -12,9 +12,10 @@ from lakehouse.core.report.values import Attention, Concern, ReportedTable, Stor
 from lakehouse.core.text import count_of, first_names, size_text, utc_text
 from lakehouse.core.units import HOUR_MS
 
-# Vacuums follow the nightly inventory. After this time, at least one night was missed.
+# Removed files are overdue this long after the end of their retention. Vacuums follow the nightly
+# inventory, so at least one night was missed.
 LATE_VACUUM_MS = 48 * HOUR_MS
-# The page reads the facts of these checks itself, and newer ones.
+# Results of these checks are not listed, because the page shows newer facts of the same kind.
 _ON_PAGE = frozenset({"breaker", "quarantine", "fresh", "missing", "deleted", "budget"})
 _UPKEEP = ("compaction", "vacuum", "archive", "ttl")
 _OF_LAKE = ("inventory/", "costs/")
@@ -140,9 +141,10 @@ def attention_to_deletions(table: str, failed: Mapping[str, str]) -> list[Attent
 def attention_to_checks(
     failed: Iterable[tuple[str, str]], declared: Iterable[Table]
 ) -> list[Attention]:
-    """The failed checks of these tables and of the lake, without those that the page repeats.
+    """The failed checks of the declared tables and of the lake, except those in `_ON_PAGE`.
 
-    `failed` has each failed check in Dagster's records with its asset. Other assets are ignored.
+    `failed` contains the asset and the name of each check that failed according to Dagster's
+    records. Checks of other assets are ignored.
     """
     keys = {_asset_of(table): table.key for table in declared}
     of_upkeep = {f"{kind}/{key}": key for key in keys.values() for kind in _UPKEEP}

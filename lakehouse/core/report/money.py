@@ -1,4 +1,4 @@
-"""Money on the morning page: which tables cost most, why, and what to do about it."""
+"""Money on the morning page: which tables cost the most, why, and what to do about it."""
 
 from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from lakehouse.core.costs.price_book import PriceBook
 from lakehouse.core.costs.summary import known_days, left_usd, summarize, usd_text
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.inventory.objects import KINDS
+from lakehouse.core.inventory.objects import PART_GROUPS
 from lakehouse.core.report.values import Attention, Concern
 
 _LIVE = "live data"
@@ -30,14 +30,16 @@ _NAMES = {
     "log": _LOG,
     "other": _OTHER,
 }
-_PART_NAMES = {part.name.lower(): _NAMES[kind] for kind, parts in KINDS.items() for part in parts}
-_PART_NAMES[MULTIPART] = _UPLOADS
-# The shares of a table's cost from which on a part of the cost gets advice.
+_PART_NAMES = {MULTIPART: _UPLOADS}
+for _group, _parts in PART_GROUPS.items():
+    _PART_NAMES.update({part.name.lower(): _NAMES[_group] for part in _parts})
+# If a part of a table's cost has at least this share, advice on the part is shown.
 _WORTH_A_VACUUM = 0.1
 _WORTH_A_LOOK = 0.25
-# The share from which on a part is most of the cost.
+# A part with at least this share is called most of the cost.
 _MOSTLY = 0.75
-_DEAREST = 10
+# The page shows this many of the most expensive tables.
+_SHOWN_TABLES = 10
 _OUTSIDE = "(outside all tables)"
 
 
@@ -50,11 +52,11 @@ class NamedAmount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DearTable:
-    """The forecast cost of a table for the present month, and its parts.
+class ExpensiveTable:
+    """The forecast cost of a table for the present month, and its parts in descending order.
 
-    `parts` begins with the largest one. `advice` says how the table becomes cheaper, and `command`
-    shows or does that. `is_outside` marks the cost of files that belong to no table.
+    `advice` says how to reduce the cost, and `command` shows the details. `is_outside` marks the
+    cost of files that belong to no table.
     """
 
     table: str
@@ -71,7 +73,7 @@ class DearTable:
 class Money:
     """The costs of the lake in USD, as `lakehouse costs` shows them.
 
-    - `known_days`: the days of the present month whose charges are known.
+    - `known_days`: the number of days in the present month whose charges are known.
     - `has_storage`: whether any inventory is known. Otherwise, no sum includes storage.
     - `forecast_usd`: `None` if no day of the last week is known.
     - `dead_usd`: the cost per month of bytes that no newest version needs; `None` if unknown.
@@ -88,7 +90,7 @@ class Money:
     month_usd: float
     forecast_usd: float | None
     dead_usd: float | None
-    dearest: tuple[DearTable, ...]
+    dearest: tuple[ExpensiveTable, ...]
     by_layer: tuple[NamedAmount, ...]
     by_owner: tuple[NamedAmount, ...]
     by_kind: tuple[NamedAmount, ...]
@@ -102,10 +104,16 @@ def money_of(
     today: date,
     is_on_s3: bool,
 ) -> Money:
-    """The sums, forecasts and most expensive tables. `charges` cover this month and seven days."""
+    """The sums, the forecast, and the most expensive tables.
+
+    `charges` cover this month and the last seven days.
+    """
     summary = summarize(charges, today=today)
     month = [charge for charge in charges if charge.day >= today.replace(day=1)]
-    [dead] = [each.usd for each in summary.amounts if each.name == "dead bytes"]
+    forecast_usd = summary.forecast_usd
+    amounts = {each.name: each.usd for each in summary.amounts}
+    dead_usd = amounts["dead bytes"]
+    expensive_tables = most_expensive_tables(charges, declared, today=today)
     return Money(
         region=book.region,
         as_of=book.as_of,
@@ -114,23 +122,23 @@ def money_of(
         has_storage=any(charge.kind == "storage" for charge in charges),
         week_usd=float(summary.week_usd),
         month_usd=float(summary.month_usd),
-        forecast_usd=None if summary.forecast_usd is None else float(summary.forecast_usd),
-        dead_usd=None if dead is None else float(dead),
-        dearest=tuple(dearest_tables(charges, declared, today=today)[:_DEAREST]),
+        forecast_usd=None if forecast_usd is None else float(forecast_usd),
+        dead_usd=None if dead_usd is None else float(dead_usd),
+        dearest=tuple(expensive_tables[:_SHOWN_TABLES]),
         by_layer=_amounts(month, "layer"),
         by_owner=_amounts(month, "owner"),
         by_kind=_amounts(month, "kind"),
     )
 
 
-def dearest_tables(
+def most_expensive_tables(
     charges: Sequence[Charge], declared: Mapping[str, Table], *, today: date
-) -> list[DearTable]:
-    """The tables that cost something, the most expensive first, with advice for each."""
+) -> list[ExpensiveTable]:
+    """The tables with a cost, the most expensive first, with advice for each."""
     forecast = forecast_by_table(charges, today=today)
     totals = {key: sum(parts.values()) for key, parts in forecast.items()}
-    dearest = sorted((key for key in totals if totals[key] > 0), key=lambda key: -totals[key])
-    return [_dear_table(key, forecast[key], declared.get(key)) for key in dearest]
+    keys = sorted((key for key in totals if totals[key] > 0), key=lambda key: -totals[key])
+    return [_expensive_table(key, forecast[key], declared.get(key)) for key in keys]
 
 
 def attention_to_budgets(
@@ -147,12 +155,13 @@ def attention_to_budgets(
             continue
         budget = budgets[scope]
         cost = usd_text(budget - left)
+        is_table = scope in tables
         items.append(
             Attention(
                 concern=Concern.OVER_BUDGET,
-                table=scope if scope in tables else "",
+                table=scope if is_table else "",
                 sentence=f"this month, {scope} will cost {cost} USD; its budget is {budget:f} USD",
-                command=f"lakehouse costs {scope if scope in tables else '--by table'}",
+                command=f"lakehouse costs {scope}" if is_table else "lakehouse costs --by table",
             )
         )
     return items
@@ -161,8 +170,8 @@ def attention_to_budgets(
 def forecast_by_table(charges: Sequence[Charge], *, today: date) -> dict[str, dict[str, float]]:
     """The cost of the present month by table and part.
 
-    Each remaining day is assumed to cost as much as an average known day of the last week. So all
-    parts sum up to `forecast_usd`.
+    Each remaining day is assumed to cost as much as an average known day of the last week. The sum
+    of all parts is `forecast_usd`.
     """
     first = today.replace(day=1)
     week_first = today - timedelta(days=6)
@@ -170,9 +179,8 @@ def forecast_by_table(charges: Sequence[Charge], *, today: date) -> dict[str, di
     days_left = monthrange(today.year, today.month)[1] - today.day
     parts = dict[str, dict[str, float]]()
     for charge in charges:
-        is_this_week = week_first <= charge.day <= today
         weight = float(charge.day >= first)
-        if is_this_week:
+        if week_first <= charge.day <= today:
             weight += days_left / days.of(charge)
         of_table = parts.setdefault(charge.table, {})
         name = _part_name(charge)
@@ -186,15 +194,16 @@ def _part_name(charge: Charge) -> str:
     return f"{charge.kind} of {charge.part}"
 
 
-def _dear_table(key: str, parts: Mapping[str, float], table: Table | None) -> DearTable:
+def _expensive_table(key: str, parts: Mapping[str, float], table: Table | None) -> ExpensiveTable:
     total = sum(parts.values())
-    shares = {name: usd / total for name, usd in sorted(parts.items(), key=lambda each: -each[1])}
+    names = sorted(parts, key=lambda name: -parts[name])
+    shares = {name: parts[name] / total for name in names}
     advice, command = _advice(key, shares, table)
-    return DearTable(
+    return ExpensiveTable(
         table=key or _OUTSIDE,
         owner="" if table is None else table.owner,
         usd_per_month=total,
-        parts=tuple(NamedAmount(name=name, usd=parts[name]) for name in shares),
+        parts=tuple(NamedAmount(name=name, usd=parts[name]) for name in names),
         why=", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share >= 0.005),
         advice=advice,
         command=command,
@@ -203,16 +212,18 @@ def _dear_table(key: str, parts: Mapping[str, float], table: Table | None) -> De
 
 
 def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple[str, str]:
-    """How a table becomes cheaper, and the command that shows or does that."""
+    """How to reduce a table's cost, and the command that shows the details."""
     if not key:
         return _advice_outside(shares)
+    report_command = f"lakehouse inventory report {key}"
     if shares.get(_DEAD, 0) >= _WORTH_A_VACUUM:
         return "A vacuum deletes files that no version needs", f"lakehouse vacuum {key} --dry-run"
     if shares.get(_KEPT, 0) >= _WORTH_A_LOOK:
-        return (
-            "Removed files are kept for readers of older versions. If none needs them for so long, "
-            "use a smaller Vacuum(retention_hours=…)"
-        ), f"lakehouse inventory report {key}"
+        shorter = (
+            "Removed files are kept for readers of older versions. If no reader needs them for so "
+            "long, use a smaller Vacuum(retention_hours=…)"
+        )
+        return shorter, report_command
     for part, advice in _advice_on_work(key, table).items():
         if shares.get(f"compute of {part}", 0) >= _WORTH_A_LOOK:
             return advice
@@ -222,11 +233,12 @@ def _advice(key: str, shares: Mapping[str, float], table: Table | None) -> tuple
     if shares.get(_LIVE, 0) < _MOSTLY:
         return "No part of the cost stands out", f"lakehouse costs {key} --by kind"
     if table is not None and table.archive is None and table.ttl is None:
-        return (
+        fewer_rows = (
             "Most of the cost is live data. If old rows are rarely read, use "
             'archive=Archive(storage_class="STANDARD_IA"). If they are not needed, use ttl=Ttl(…)'
-        ), f"lakehouse inventory report {key}"
-    return "Most of the cost is live data", f"lakehouse inventory report {key}"
+        )
+        return fewer_rows, report_command
+    return "Most of the cost is live data", report_command
 
 
 def _advice_outside(shares: Mapping[str, float]) -> tuple[str, str]:
@@ -238,7 +250,7 @@ def _advice_outside(shares: Mapping[str, float]) -> tuple[str, str]:
 
 
 def _advice_on_bytes(key: str) -> dict[str, tuple[str, str]]:
-    """How parts of a table's bytes become smaller, and the command that shows these parts."""
+    """For parts of a table's storage: how to reduce the cost, and the command that shows it."""
     colder = (
         "Its archive is a large part of the cost. Use a colder Archive(storage_class=…), "
         "or keep archived partitions for fewer days"
@@ -256,7 +268,11 @@ def _advice_on_bytes(key: str) -> dict[str, tuple[str, str]]:
 
 
 def _advice_on_work(key: str, table: Table | None) -> dict[str, tuple[str, str]]:
-    """How each kind of upkeep becomes cheaper, and the command that shows its cost."""
+    """For each kind of upkeep: how to reduce its cost, and the command that shows it."""
+    partitioned = (
+        "Its TTL is a large part of the cost. If the table is partitioned by the TTL's column, "
+        "deletions change only the log"
+    )
     advice = {
         "vacuum": (
             "Its vacuums are a large part of the cost. Their plan shows the price of each mode",
@@ -266,16 +282,10 @@ def _advice_on_work(key: str, table: Table | None) -> dict[str, tuple[str, str]]
             "Its archive runs are a large part of the cost. Each partition moves only once",
             f"lakehouse archive plan {key}",
         ),
-        "ttl": (
-            (
-                "Its TTL is a large part of the cost. If the table is partitioned by that time, "
-                "deletions change only the log"
-            ),
-            f"lakehouse ttl plan {key}",
-        ),
+        "ttl": (partitioned, f"lakehouse ttl plan {key}"),
     }
     if table is not None:
-        files = 2 * policy_for(table.layer, table.compaction).most_small_files
+        files = 2 * policy_for(table.layer, table.compaction).due_file_count
         advice["compaction"] = (
             "It is compacted often. Try a larger Compaction(min_small_files=…) on its history",
             f"lakehouse backtest {key} --policy min_small_files={files} --compare",

@@ -1,4 +1,4 @@
-"""The morning page as one value: what it shows, and in which order."""
+"""The content of the morning page (`lakehouse report`), as one value in display order."""
 
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -6,7 +6,7 @@ from typing import Any
 
 from lakehouse.core.costs.operations import UpkeepOperation, UpkeepSum, sums_by_kind
 from lakehouse.core.reasons import Reason
-from lakehouse.core.report.money import DearTable, Money
+from lakehouse.core.report.money import ExpensiveTable, Money
 from lakehouse.core.report.retention import RetainedTable
 from lakehouse.core.report.values import (
     Attention,
@@ -37,29 +37,30 @@ class Page:
 
     @property
     def worst_first(self) -> list[ReportedTable]:
-        """The tables: unreadable ones, then by ascending score, then those without a score."""
+        """The unreadable tables, then scored tables by ascending score, then the other tables."""
         return sorted(self.tables, key=_health_rank)
 
     @property
-    def run_sums(self) -> list[UpkeepSum]:
+    def operation_sums(self) -> list[UpkeepSum]:
         """The sums of the operations by kind."""
         return sums_by_kind(self.runs)
 
     @property
-    def busy_runs(self) -> list[UpkeepOperation]:
+    def effective_operations(self) -> list[UpkeepOperation]:
         """The operations that did something, or failed."""
-        return [run for run in self.runs if not run.is_ok or run.reason != Reason.NOTHING_PAST.name]
+        no_effect = Reason.NOTHING_PAST.name
+        return [each for each in self.runs if not each.is_ok or each.reason != no_effect]
 
     @property
-    def idle_count(self) -> int:
+    def empty_vacuum_count(self) -> int:
         """The number of vacuums that found nothing to delete."""
-        return len(self.runs) - len(self.busy_runs)
+        return len(self.runs) - len(self.effective_operations)
 
     @property
-    def dearest_table(self) -> DearTable | None:
-        """The table that costs most; `None` if no cost of a table is known."""
-        dearest = () if self.money is None else self.money.dearest
-        return next((each for each in dearest if not each.is_outside), None)
+    def most_expensive_table(self) -> ExpensiveTable | None:
+        """The table with the highest cost; `None` if no table's cost is known."""
+        tables = () if self.money is None else self.money.dearest
+        return next((each for each in tables if not each.is_outside), None)
 
     @property
     def due(self) -> list[ReportedTable]:
@@ -78,14 +79,15 @@ class Page:
     @property
     def concerns(self) -> dict[Concern, list[Attention]]:
         """What needs attention, by concern, the most urgent first."""
-        found = {
-            concern: [each for each in self.attention if each.concern is concern]
-            for concern in Concern
-        }
-        return {concern: group for concern, group in found.items() if group}
+        by_concern = dict[Concern, list[Attention]]()
+        for concern in Concern:
+            group = [each for each in self.attention if each.concern is concern]
+            if group:
+                by_concern[concern] = group
+        return by_concern
 
     def as_json(self) -> dict[str, Any]:
-        """The documented shape of `lakehouse report --json`."""
+        """The document of `lakehouse report --json`. An enum's member becomes its name."""
         return asdict(self, dict_factory=_document)
 
 

@@ -13,8 +13,9 @@ from lakehouse.core.vacuum.facts import Pin
 class RetainedTable:
     """The retention rules of one table, the contents of its archive, and its kept versions.
 
-    The archive's figures are `None` if the archive is unknown, or if there is none. `from_ms` and
-    `until_ms` are the times of the oldest and newest archived rows; `None` also if it is empty.
+    The archive's figures are `None` if the archive is unknown or does not exist. `from_ms` and
+    `until_ms` are the times of the oldest and newest archived rows. They are also `None` if the
+    archive is empty.
     """
 
     table: str
@@ -33,6 +34,10 @@ def retained_table(
 ) -> RetainedTable:
     """A table's retention. `contents` is `None` if there is no archive, or if it is unknown."""
     partitions = () if contents is None else contents.partitions
+    kept_versions = [
+        f"version {number}, declared in keep_versions" for number in table.vacuum.keep_versions
+    ]
+    kept_versions += [f"version {pin.version}, {pin.why}" for pin in pins if now_ms < pin.until_ms]
     return RetainedTable(
         table=table.key,
         rules=_rules(table),
@@ -42,18 +47,12 @@ def retained_table(
         size_bytes=None if contents is None else contents.size_bytes,
         from_ms=min((each.start_ms for each in partitions), default=None),
         until_ms=max((each.end_ms for each in partitions), default=None),
-        kept_versions=(
-            *(
-                f"version {number}, declared in keep_versions"
-                for number in table.vacuum.keep_versions
-            ),
-            *(f"version {pin.version}, {pin.why}" for pin in pins if now_ms < pin.until_ms),
-        ),
+        kept_versions=tuple(kept_versions),
     )
 
 
 def attention_to_archive(table: str, contents: ArchiveContents | None) -> list[Attention]:
-    """What needs attention if an operation on an archive was interrupted."""
+    """One entry if an operation on the table's archive was interrupted, otherwise none."""
     operation = None if contents is None else contents.unapplied
     if operation is None:
         return []
@@ -74,12 +73,9 @@ def attention_to_archive(table: str, contents: ArchiveContents | None) -> list[A
 def _rules(table: Table) -> tuple[str, ...]:
     rules = list[str]()
     if table.archive is not None:
-        older = table.archive.older_than_days
-        kept = table.archive.keep_days
-        rules.append(
-            f"partitions move to the archive after {count_of(older, 'day')}, and stay there for "
-            f"{count_of(kept, 'day')}"
-        )
+        older = count_of(table.archive.older_than_days, "day")
+        kept = count_of(table.archive.keep_days, "day")
+        rules.append(f"partitions move to the archive after {older}, and stay there for {kept}")
     if table.ttl is not None:
         days = count_of(table.ttl.days, "day")
         rules.append(f"rows are deleted {days} after their {table.ttl.column}")

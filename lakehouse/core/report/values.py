@@ -3,15 +3,17 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import ceil
 
-# The most points of a table's line of file counts; more cannot be seen.
+# The line chart of a table's file counts has at most this many points; more could not be seen.
 _POINTS = 48
-# Between two compactions, a score usually falls by less than this.
+# The page marks a score that has fallen by this many points. Between two compactions, a score
+# usually falls by less.
 _FALL = 5.0
 
 
 class Concern(Enum):
-    """What needs attention, the most urgent first. The value is the heading on the page."""
+    """The kinds of problems, the most urgent first. The value is the heading on the page."""
 
     UNREADABLE = "What cannot be read"
     MISSING_FILES = "Files that a table needs, but that are gone"
@@ -77,7 +79,7 @@ class ReportedTable:
 
     @property
     def has_fallen(self) -> bool:
-        """Whether the score has fallen by at least five points since the earlier page."""
+        """Whether the score has fallen by at least `_FALL` points since the earlier page."""
         if self.score is None or self.score_before is None:
             return False
         return self.score <= self.score_before - _FALL
@@ -85,7 +87,10 @@ class ReportedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredShare:
-    """Objects of one part and one storage class; `kind` groups parts (live, kept, old, log)."""
+    """The objects in one part of the inventory and in one storage class.
+
+    `kind` is the part's group in `core.inventory.objects.PART_GROUPS`.
+    """
 
     part: str
     kind: str
@@ -133,15 +138,16 @@ class RecordsSize:
 
 
 def points_of(times_ms: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The file counts after each commit, thinned to what a small line can show."""
+    """The file counts after each commit, thinned to at most `_POINTS` points."""
     points = list(zip(times_ms, counts, strict=True))
-    step = max(1, -(-len(points) // _POINTS))
-    return tuple(reversed(points[::-1][::step]))
+    step = max(1, ceil(len(points) / _POINTS))
+    newest_first = points[::-1]
+    return tuple(reversed(newest_first[::step]))
 
 
 def _sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """The sum of the numbers of each name, the largest first."""
-    found = dict[str, int]()
+    """The total of each name's numbers, the largest first."""
+    totals = dict[str, int]()
     for name, number in pairs:
-        found[name] = found.get(name, 0) + number
-    return dict(sorted(found.items(), key=lambda each: -each[1]))
+        totals[name] = totals.get(name, 0) + number
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))

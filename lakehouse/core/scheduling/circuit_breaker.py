@@ -4,8 +4,8 @@ A breaker opens after three failures in a row and stays open for six hours. Then
 allows one attempt. If this attempt succeeds, the breaker closes; if it fails, the breaker opens
 again for twice the time. Two events count as a failure:
 
-- An automatic compaction failed, or lost a race for its commit.
-- The same bytes were rewritten pointlessly, as `find_rewrites` defines it.
+- An automatic compaction failed, or lost its commit to another writer.
+- A compaction rewrote the same bytes pointlessly, as `find_rewrites` defines it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,19 +19,24 @@ from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
 
-# After this many attempts at one version, or failures in a row, a table is skipped.
+# A table is skipped after this many failed attempts at one version, or failures in a row.
 TRIES_ALLOWED = 3
-# Short enough that a later batch on the same day finds the breaker half open.
+# The breaker first opens for this many hours, so that the table gets another attempt on the same
+# day.
 _HOURS = 6
-# The pause of six hours grows to at most four days, so a table that keeps failing is still tried
-# every few days.
+# The six hours double with each further failure, up to four days. So a table that keeps failing is
+# still tried every few days.
 _MOST_DOUBLINGS = 4
-_WHY_LETTERS = 200
+# The last error is shown up to this length.
+_ERROR_LETTERS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrites:
-    """A series of pointless rewrites of the same bytes: its length, and its last commit."""
+    """A series of pointless rewrites of the same bytes.
+
+    `times` is its length. `version` and `last_ms` are its last commit.
+    """
 
     times: int = 0
     bytes_rewritten: int = 0
@@ -58,32 +63,39 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
 
     Tries that ended after `now_ms` were recorded before a clock was set back, and are ignored.
     """
-    ended = _one_per_run(
+    attempts = _last_of_each_run(
         each
         for each in tries
         if each.ended_ms <= now_ms and (each.result == "succeeded" or not each.by_person)
     )
-    failed = list(takewhile(lambda each: each.result != "succeeded", reversed(ended)))
-    succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
-    troubles = list[tuple[int, Explanation]]()
+    failed = list(takewhile(lambda each: each.result != "succeeded", reversed(attempts)))
+    succeeded_ms = max(
+        (each.ended_ms for each in attempts if each.result == "succeeded"), default=0
+    )
+    causes = list[tuple[int, Explanation]]()
     if len(failed) >= TRIES_ALLOWED:
-        line = failed[0].why.strip().partition("\n")[0]
+        newest = failed[0]
+        error = newest.why.strip().partition("\n")[0]
+        if len(error) > _ERROR_LETTERS:
+            error = f"{error[:_ERROR_LETTERS]}…"
         numbers = {
             "conflicts": sum(each.result == "conflict" for each in failed),
             "bytes": sum(each.bytes_rewritten for each in failed),
             "seconds": f"{sum(each.seconds for each in failed):.1f}",
-            "why": line if len(line) <= _WHY_LETTERS else f"{line[:_WHY_LETTERS]}…",
+            "why": error,
         }
-        troubles.append(_opened(Reason.BREAKER_OPEN, len(failed), failed[0].ended_ms, **numbers))
+        causes.append(_pause_after(Reason.BREAKER_OPEN, len(failed), newest.ended_ms, **numbers))
     if rewrites.times >= TRIES_ALLOWED and succeeded_ms <= rewrites.last_ms <= now_ms:
         numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
-        troubles.append(_opened(Reason.REWRITE_LOOP, rewrites.times, rewrites.last_ms, **numbers))
-    if not troubles:
+        causes.append(
+            _pause_after(Reason.REWRITE_LOOP, rewrites.times, rewrites.last_ms, **numbers)
+        )
+    if not causes:
         closed = Reason.BREAKER_CLOSED.explain(
             failures=len(failed), times=rewrites.times, limit=TRIES_ALLOWED
         )
         return BreakerState(position="closed", explanation=closed)
-    retry_at_ms, explanation = max(troubles, key=itemgetter(0))
+    retry_at_ms, explanation = max(causes, key=itemgetter(0))
     if now_ms < retry_at_ms:
         return BreakerState(position="open", explanation=explanation, retry_at_ms=retry_at_ms)
     half = Reason.HALF_OPEN.explain(retry_at=retry_at_ms, why=explanation.sentence)
@@ -99,8 +111,8 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
     """All compaction attempts of a table: our commits in the log, and the journal's failures.
 
     A compaction that was undone, by itself or by the next run, counts only as a failure. If a
-    compaction lost a race after some of its commits, each commit counts as a success, and the lost
-    race as a conflict.
+    compaction made some commits before it lost one to another writer, each of them counts as a
+    success, and the lost commit as a conflict.
     """
     recorded = tuple(failures)
     undone = history.undone()
@@ -136,31 +148,31 @@ def find_rewrites(history: Commits) -> Rewrites:
     REORG has another purpose, so it neither continues nor ends a series. A useful merge, a rewrite
     of rows or a delete ends the series. A useful merge of ours ends all series of the table.
     """
-    written: dict[str, Rewrites] = {}
+    series: dict[str, Rewrites] = {}  # by the path of a file that a rewrite added
     for commit in history.commits:
-        ended = False
+        ends_series = False
         for added, removed in _by_folder(commit):
-            before = [found for path in removed if (found := written.pop(path, None)) is not None]
-            after = (
-                None
-                if commit.changed_data
-                else _series_after(
-                    commit, before, added=len(added), fresh=len(removed) - len(before)
-                )
-            )
-            ended |= after == Rewrites()
+            earlier = [series.pop(path) for path in removed if path in series]
+            after = None
+            if not commit.changed_data:
+                new_count = len(removed) - len(earlier)
+                after = _series_after(commit, earlier, added=len(added), new_count=new_count)
+            if after == NO_REWRITES:
+                ends_series = True
             for path in added:
                 if after is not None:
-                    written[path] = after
+                    series[path] = after
                 elif commit.changed_data:
                     # The file may be an earlier one with a new deletion vector: its rows changed.
-                    written.pop(path, None)
-        if ended and _is_ours(commit):
-            written = dict.fromkeys(written, Rewrites())
-    return max(written.values(), key=_worse, default=Rewrites())
+                    series.pop(path, None)
+        if ends_series and _is_ours(commit):
+            series = dict.fromkeys(series, NO_REWRITES)
+    return max(series.values(), key=_severity, default=NO_REWRITES)
 
 
-def _opened(reason: Reason, count: int, last_ms: int, **numbers: object) -> tuple[int, Explanation]:
+def _pause_after(
+    reason: Reason, count: int, last_ms: int, **numbers: object
+) -> tuple[int, Explanation]:
     """The time of the next attempt after `count` failures in a row, and the reason to wait."""
     hours = pause_hours(count)
     retry_at_ms = last_ms + hours * HOUR_MS
@@ -169,8 +181,8 @@ def _opened(reason: Reason, count: int, last_ms: int, **numbers: object) -> tupl
     )
 
 
-def _one_per_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:
-    """The attempts, oldest first. Of several attempts in one run, the last counts."""
+def _last_of_each_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:
+    """The last attempt of each run, and all attempts without a run, oldest first."""
     ordered = sorted(tries, key=lambda each: each.ended_ms)
     last = {each.run: each for each in ordered if each.run}
     return [each for each in ordered if not each.run or last[each.run] is each]
@@ -179,27 +191,31 @@ def _one_per_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:
 def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     """The paths that a commit added and removed, by folder."""
     folders: dict[str, tuple[list[str], list[str]]] = {}
-    for place, paths in enumerate((commit.added_paths, commit.removed_paths)):
-        for path in paths:
-            folders.setdefault(path.rpartition("/")[0], ([], []))[place].append(path)
+    for path in commit.added_paths:
+        added, _ = folders.setdefault(path.rpartition("/")[0], ([], []))
+        added.append(path)
+    for path in commit.removed_paths:
+        _, removed = folders.setdefault(path.rpartition("/")[0], ([], []))
+        removed.append(path)
     yield from folders.values()
 
 
 def _series_after(
-    commit: Commit, before: Sequence[Rewrites], *, added: int, fresh: int
+    commit: Commit, earlier: Sequence[Rewrites], *, added: int, new_count: int
 ) -> Rewrites | None:
-    """The series of rewrites that the added files continue.
+    """The series of rewrites to which the added files of one folder belong.
 
-    `None` if the commit removed no file. For example, a commit that computes statistics only adds
-    the same files again.
+    `earlier` are the series of the removed files that rewrites had added; `new_count` other files
+    were removed. `None` if the commit removed no file. For example, a commit that computes
+    statistics only adds the same files again.
     """
-    if not before and not fresh:
+    if not earlier and not new_count:
         return None
-    worst = max(before, key=_worse, default=Rewrites())
+    worst = max(earlier, key=_severity, default=NO_REWRITES)
     if commit.operation == "REORG":
         return worst
-    if not before or fresh >= 2 or len(before) >= 2 * added:
-        return Rewrites()
+    if not earlier or new_count >= 2 or len(earlier) >= 2 * added:
+        return NO_REWRITES
     return Rewrites(
         times=worst.times + 1,
         bytes_rewritten=worst.bytes_rewritten + commit.removed_bytes,
@@ -208,7 +224,7 @@ def _series_after(
     )
 
 
-def _worse(rewrites: Rewrites) -> tuple[int, int]:
+def _severity(rewrites: Rewrites) -> tuple[int, int]:
     return rewrites.times, rewrites.last_ms
 
 

@@ -54,7 +54,7 @@ class FleetTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """The state of each table by its key, and one decision per table, best first."""
+    """The state of each table by its key, and one decision per table, in the order of service."""
 
     states: Mapping[str, TableState]
     decisions: tuple[Decision, ...]
@@ -87,7 +87,7 @@ def within_budgets(tables: Sequence[FleetTable], left_usd: Mapping[str, float]) 
 
 
 def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
-    """The decisions as lines, best first. Decisions beyond `lines` are counted by reason.
+    """The decisions as lines, in their order. Decisions beyond `lines` are counted by reason.
 
     Tables usually have one line each. If many tables wait for the same reason, they share one line:
     the first table's sentence, and the names of the others.
@@ -96,7 +96,8 @@ def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
     groups = dict[object, list[Decision]]()
     for decision in decisions:
         is_alone = decision.request or shared[decision.reason] < _MANY
-        groups.setdefault(decision.table if is_alone else decision.reason, []).append(decision)
+        group_key = decision.table if is_alone else decision.reason
+        groups.setdefault(group_key, []).append(decision)
     texts = [_line(group) for group in [*groups.values()][:lines]]
     rest = Counter(each.reason.name for group in [*groups.values()][lines:] for each in group)
     if rest:
@@ -119,36 +120,30 @@ def _line(group: Sequence[Decision]) -> str:
     return f"{first.table}: {first.sentence}; {first.reason.name}, too: {names}"
 
 
-def _candidate(known: FleetTable, readers: Readers, now_ms: int) -> CompactionCandidate:
-    table = known.table
+def _candidate(facts: FleetTable, readers: Readers, now_ms: int) -> CompactionCandidate:
+    table = facts.table
     policy = policy_for(table.layer, table.compaction)
-    breaker = assess_breaker(known.tries, known.rewrites, now_ms)
+    breaker = assess_breaker(facts.tries, facts.rewrites, now_ms)
     risk = commits_at_risk(
-        table.write, known.state.engine, spark_is_conditional=known.spark_is_conditional
+        table.write, facts.state.engine, spark_is_conditional=facts.spark_is_conditional
     )
-    hold = find_hold(
-        table,
-        pause=known.pause,
-        breaker=breaker,
-        now_ms=now_ms,
-        risk=risk,
-    )
-    state = _without_future_times(known.state.at(now_ms), now_ms)
+    hold = find_hold(table, pause=facts.pause, breaker=breaker, now_ms=now_ms, risk=risk)
+    state = _without_future_times(facts.state.at(now_ms), now_ms)
     state = with_readers(replace(state, prices=table.prices), readers, policy, now_ms=now_ms)
     return CompactionCandidate(
         state=state,
         policy=policy,
-        hold=known.hold or hold,
-        may_share_run=state.engine == "deltalake" and not known.shared_a_run,
+        hold=facts.hold or hold,
+        may_share_run=state.engine == "deltalake" and not facts.shared_a_run,
     )
 
 
 def _without_future_times(state: TableState, now_ms: int) -> TableState:
-    """The state without times after `now_ms`, which were recorded before a clock was set back."""
+    """Corrects times after `now_ms`, which were recorded before a clock was set back."""
     compacted_ms = state.last_compaction_ms
+    if compacted_ms is not None and compacted_ms > now_ms:
+        compacted_ms = None
     due_since_ms = state.due_since_ms
-    return replace(
-        state,
-        last_compaction_ms=compacted_ms if compacted_ms and compacted_ms <= now_ms else None,
-        due_since_ms=due_since_ms if due_since_ms is None else min(due_since_ms, now_ms),
-    )
+    if due_since_ms is not None:
+        due_since_ms = min(due_since_ms, now_ms)
+    return replace(state, last_compaction_ms=compacted_ms, due_since_ms=due_since_ms)

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import repeat
+from math import ceil
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
@@ -22,20 +22,22 @@ from lakehouse.core.delta.snapshot import LogTail, Snapshot, by_partition, file_
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import count_of, size_text
 
-# Ten missing checkpoints mean that checkpoints fail, not that one is late.
+# The log may have this many checkpoint intervals of commits since its last checkpoint. Ten missing
+# checkpoints mean that checkpoints fail, not that one is late.
 _LATE_CHECKPOINTS = 10
+# The small-files check fails at this multiple of the file count that makes a compaction due.
 _LATE_COMPACTIONS = 2
 HISTOGRAM_BYTES = tuple(4096 * 4**step for step in range(10))
 _NUMBERS = (
-    *(
-        "committed_ms",
-        "file_count",
-        "small_file_count",
-        "mergeable_file_count",
-        "size_bytes",
-        "average_file_bytes",
-    ),
-    *("row_count", "tombstone_count", "tombstone_bytes"),
+    "committed_ms",
+    "file_count",
+    "small_file_count",
+    "mergeable_file_count",
+    "size_bytes",
+    "average_file_bytes",
+    "row_count",
+    "tombstone_count",
+    "tombstone_bytes",
 )
 
 
@@ -104,7 +106,7 @@ class Health:
         return f"health {self.score:g} of 100, lowered most by {worst.name}: {worst.sentence}"
 
     def as_json(self) -> dict[str, Any]:
-        """The documented shape of `lakehouse health --json`."""
+        """Health as the JSON document that `lakehouse health --json` prints."""
         return {
             "table": self.plan.table,
             "version": self.plan.version,
@@ -127,18 +129,20 @@ class Health:
 
 def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
     """The health of `snapshot`, with the plan that was made for it."""
+    sizes = file_sizes(snapshot.files)
+    log_commit_limit = _log_commit_limit(snapshot)
     return Health(
         committed_ms=snapshot.committed_ms,
         file_count=snapshot.file_count,
-        small_file_count=sum(map(plan.policy.candidate_bytes.__gt__, file_sizes(snapshot.files))),
+        small_file_count=sum(size < plan.policy.candidate_bytes for size in sizes),
         size_bytes=snapshot.size_bytes,
         row_count=snapshot.row_count,
         tombstone_count=len(snapshot.tombstones),
         tombstone_bytes=snapshot.tombstone_bytes,
         log=snapshot.log,
-        log_commit_limit=(limit := _log_commit_limit(snapshot)),
+        log_commit_limit=log_commit_limit,
         histogram=_histogram(snapshot),
-        parts=_parts(snapshot, plan, limit),
+        parts=_parts(snapshot, plan, log_commit_limit),
         plan=plan,
     )
 
@@ -146,13 +150,13 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
 def small_files_ok(health: Health) -> tuple[bool, str]:
     """Whether compaction keeps up, and a sentence that starts with the plan's own.
 
-    Tables regularly reach the number of mergeable files that makes a compaction due. So compaction
-    keeps up as long as there are fewer than twice as many. With a refused plan, it never keeps up.
+    A table regularly reaches the number of mergeable files that makes a compaction due. So the
+    check fails only at twice this number. It also fails if the plan is refused.
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
         return False, health.plan.sentence
     count = health.mergeable_file_count
-    due = health.plan.policy.most_small_files
+    due = health.plan.policy.due_file_count
     limit = _LATE_COMPACTIONS * due
     return (
         count < limit,
@@ -184,17 +188,17 @@ def log_debt_ok(health: Health) -> tuple[bool, str]:
 def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[HealthPart, ...]:
     count = snapshot.file_count
     log = snapshot.log
-    few = plan.policy.min_small_files
+    merge_limit = plan.policy.min_small_files
     target = plan.policy.target_file_bytes
-    stored = max(1, snapshot.size_bytes)
     removed_bytes = snapshot.tombstone_bytes
+    removed_limit = max(1, snapshot.size_bytes)
     partitions = by_partition(snapshot.files).values()
-    fewest = sum(max(1, -(-sum(file_sizes(files)) // target)) for files in partitions)
+    needed = sum(max(1, ceil(sum(file_sizes(files)) / target)) for files in partitions)
     mergeable = count_of(plan.files_removed, "file")
-    merged = f"{mergeable} would be merged; {few} halve this part of the score"
+    merged = f"{mergeable} would be merged; {merge_limit} halve this part of the score"
     sizes = (
         f"{count_of(count, 'file')} in {count_of(len(partitions), 'partition')}, "
-        f"{fewest} of up to {size_text(target)} would suffice"
+        f"{needed} of up to {size_text(target)} would suffice"
     )
     commits = (
         f"{count_of(log.commit_count, 'commit')} ({size_text(log.commit_bytes)}) "
@@ -204,13 +208,14 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
         commits = f"{commits}; {log.note}"
     removed = (
         f"{count_of(len(snapshot.tombstones), 'removed file')} ({size_text(removed_bytes)}); "
-        f"{size_text(stored)} halve this part of the score"
+        f"{size_text(removed_limit)} halve this part of the score"
     )
+    size_value = min(1.0, needed / count) if count else 1.0
     return (
-        HealthPart("small files", 40, few / (few + plan.files_removed), merged),
-        HealthPart("average size", 30, min(1.0, fewest / count) if count else 1.0, sizes),
+        HealthPart("small files", 40, merge_limit / (merge_limit + plan.files_removed), merged),
+        HealthPart("average size", 30, size_value, sizes),
         HealthPart("log debt", 15, log_limit / (log_limit + log.commit_count), commits),
-        HealthPart("tombstones", 15, stored / (stored + removed_bytes), removed),
+        HealthPart("tombstones", 15, removed_limit / (removed_limit + removed_bytes), removed),
     )
 
 
@@ -219,9 +224,9 @@ def _log_commit_limit(snapshot: Snapshot) -> int:
 
 
 def _histogram(snapshot: Snapshot) -> Mapping[str, int]:
-    counts = Counter(map(bisect_right, repeat(HISTOGRAM_BYTES), file_sizes(snapshot.files)))
+    counts = Counter(bisect_right(HISTOGRAM_BYTES, size) for size in file_sizes(snapshot.files))
     labels = (
         *(f"< {size_text(bound)}" for bound in HISTOGRAM_BYTES),
         f">= {size_text(HISTOGRAM_BYTES[-1])}",
     )
-    return {label: counts[place] for place, label in enumerate(labels)}
+    return {label: counts[index] for index, label in enumerate(labels)}

@@ -3,12 +3,12 @@
 Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
 is under way is never repeated. A failed attempt is repeated a limited number of times, and then
 once after each pause of the breaker. An attempt that was refused before it began, or that a person
-canceled, is no evidence about the table. It is repeated as soon as the table may be compacted.
-Dagster never runs a run key twice, even if the run failed, so the key has the attempt's number.
+canceled, does not count: it is repeated as soon as the table may be compacted. Dagster never runs
+a run key twice, even if the run failed, so the key has the attempt's number.
 
-The table with the most benefit for its cost goes first (`NetBenefit`). Among equal tables, the one
-with the worst health score goes first. A table that has been due for longer than the patience comes
-before all tables that have waited less. So:
+The due table with the most benefit for its cost goes first (`NetBenefit`). Among equal tables, the
+worst health score goes first. A table that has been due for longer than the patience comes before
+all tables that have waited less. So:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
   cycles. Tables that deltalake compacts share a run, and so a slot.
@@ -31,7 +31,7 @@ from lakehouse.core.scheduling.triggers import find_trigger, is_due
 from lakehouse.core.text import first_names
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
-CYCLE_MS = 3_600_000
+CYCLE_MS = HOUR_MS
 SHARED_RUN_SECONDS = 60  # a shared run compacts one table after the other
 
 
@@ -39,8 +39,7 @@ SHARED_RUN_SECONDS = 60  # a shared run compacts one table after the other
 class RunInFlight:
     """A queued or running run that works on `table`, with its name in Dagster's UI.
 
-    If the run waits for a pool slot, `wait` names the runs that hold the slot. Otherwise `wait` is
-    empty.
+    If the run waits for a pool slot, `wait` names the runs that hold the slot.
     """
 
     table: str
@@ -58,8 +57,7 @@ class RunInFlight:
 class Try:
     """A compaction that the sensor requested for one version of a table.
 
-    A `refused` or `canceled` try is no evidence about the table. `committed_ms` is the version's
-    commit time (`None`: unknown).
+    A `refused` or `canceled` try does not count. `committed_ms` is the commit time of the version.
     """
 
     table: str
@@ -95,7 +93,7 @@ class Bounds:
 class Decision(Explained):
     """The decision about one table, and why. `run_key` is set if a run is requested.
 
-    `shares_run`: one run compacts all tables with this value. `due_since_ms` is set if a trigger is
+    One run compacts all requested tables with `shares_run`. `due_since_ms` is set if a trigger is
     reached and a compaction could serve the table, now or later.
     """
 
@@ -126,7 +124,7 @@ class CompactionCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Weighed:
-    """A table before slots and money are assigned. A `run_key` means that it may be compacted."""
+    """A table before slots and budget are assigned. Its decision has a `run_key` if it may run."""
 
     state: TableState
     finding: Explanation
@@ -152,25 +150,25 @@ def choose_compactions(
         key = candidate.state.table
         own = RunState(in_flight=tuple(in_flight[key]), tries=tuple(tries[key]))
         weighed.append(_weigh(candidate, own, bounds.patience_ms, now_ms))
-    at_work = [run for run in runs.in_flight if run.is_compaction and not run.wait]
-    free = bounds.slots - len({run.name for run in at_work})
+    running = [run for run in runs.in_flight if run.is_compaction and not run.wait]
+    free_slots = bounds.slots - len({run.name for run in running})
     spent_usd = bounds.spent_usd
-    shared = list[float]()  # the estimated seconds of each table in the shared run
+    shared_seconds = list[float]()  # the estimates of the tables in the shared run
     decisions: list[Decision] = []
     for each in sorted(weighed, key=_order):
         left_usd = max(0.0, bounds.budget_usd - spent_usd)
         seconds = each.state.estimate_seconds or 0.0
-        may_share = each.decision.shares_run and sum(shared) + seconds <= SHARED_RUN_SECONDS
-        joins = may_share and bool(shared)
-        decision = _served(each, bounds, at_work, free=1 if joins else free, left_usd=left_usd)
+        may_share = each.decision.shares_run and sum(shared_seconds) + seconds <= SHARED_RUN_SECONDS
+        joins_shared_run = may_share and bool(shared_seconds)  # the shared run already has its slot
+        has_slot = joins_shared_run or free_slots >= 1
+        decision = _served(each, bounds, running, has_slot=has_slot, left_usd=left_usd)
         shares_run = decision.request and may_share
         if shares_run:
-            shared.append(seconds)
+            shared_seconds.append(seconds)
         if decision.request:
-            free -= 0 if joins else 1
+            free_slots -= 0 if joins_shared_run else 1
             spent_usd += each.state.estimate_usd or 0.0
-        decision = replace(decision, shares_run=shares_run)
-        decisions.append(decision)
+        decisions.append(replace(decision, shares_run=shares_run))
     return tuple(decisions)
 
 
@@ -184,23 +182,20 @@ def _weigh(
     candidate: CompactionCandidate, runs: RunState, patience_ms: int, now_ms: int
 ) -> _Weighed:
     """The decision about one table, regardless of the others. `runs` has only its own runs."""
-    state, policy = candidate.state, candidate.policy
+    state = candidate.state
+    policy = candidate.policy
     finding = find_trigger(state, policy, now_ms=now_ms)
-    tries_of_version = [
-        attempt
-        for attempt in runs.tries
-        if (attempt.version, attempt.committed_ms) == (state.version, state.committed_ms)
-    ]
+    present = (state.version, state.committed_ms)
+    tries_of_version = [each for each in runs.tries if (each.version, each.committed_ms) == present]
     nothing_to_do = _nothing_to_do(state, finding, tries_of_version, now_ms=now_ms)
     busy = None
     if runs.in_flight:
-        texts = "; ".join(run.text for run in runs.in_flight)
-        busy = Reason.RUN_IN_FLIGHT.explain(runs=texts)
+        busy = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(run.text for run in runs.in_flight))
     waits = candidate.hold or _other_strategy(state, policy) or busy or nothing_to_do
     due_since_ms = None
     if nothing_to_do is None and not any(run.is_compaction for run in runs.in_flight):
         due_since_ms = now_ms if state.due_since_ms is None else state.due_since_ms
-    waits = waits or _cooling(state, policy, finding, now_ms=now_ms)
+    waits = waits or _cooling_down(state, policy, finding, now_ms=now_ms)
     overdue = waits is None and due_since_ms is not None and now_ms - due_since_ms >= patience_ms
     decision = Decision(
         table=state.table,
@@ -237,14 +232,12 @@ def _nothing_to_do(
     if len(failed) < TRIES_ALLOWED:
         return None
     until_ms = max(failed) + pause_hours(len(failed)) * HOUR_MS
-    return (
-        Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers)
-        if now_ms < until_ms
-        else None
-    )
+    if now_ms >= until_ms:
+        return None
+    return Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers)
 
 
-def _cooling(
+def _cooling_down(
     state: TableState, policy: Compaction, finding: Explanation, *, now_ms: int
 ) -> Explanation | None:
     if not policy.cooldown_minutes or state.last_compaction_ms is None:
@@ -258,43 +251,50 @@ def _cooling(
 
 def _order(weighed: _Weighed) -> tuple[object, ...]:
     """Sorts overdue tables by waiting time, then due tables by benefit, then tables not due."""
-    decision, finding, state = weighed.decision, weighed.finding, weighed.state
-    ratio = decision.net_benefit.ratio if decision.net_benefit else 0.0
+    state = weighed.state
+    benefit = weighed.decision.net_benefit
+    ratio = benefit.ratio if benefit else 0.0
     health = 100.0 if state.health_score is None else state.health_score
-    waited = (0, decision.due_since_ms or 0) if weighed.overdue else (1, 0)
-    unknown, mergeable = finding.reason is Reason.NO_FACTS, state.mergeable_file_count or 0
-    return (*waited, not is_due(finding), unknown, -ratio, health, -mergeable, state.table)
+    waited = (0, weighed.decision.due_since_ms or 0) if weighed.overdue else (1, 0)
+    is_unknown = weighed.finding.reason is Reason.NO_FACTS
+    mergeable = state.mergeable_file_count or 0
+    due = is_due(weighed.finding)
+    return (*waited, not due, is_unknown, -ratio, health, -mergeable, state.table)
 
 
 def _served(
     weighed: _Weighed,
     bounds: Bounds,
-    at_work: Sequence[RunInFlight],
+    running: Sequence[RunInFlight],
     *,
-    free: int,
+    has_slot: bool,
     left_usd: float,
 ) -> Decision:
-    """The decision once slots and money are assigned.
+    """The decision about a table once slots and budget are assigned.
 
-    An overdue table is served while any money is left. Any other table must fit into the budget. If
-    its cost is unknown, it does not fit.
+    An overdue table is served while any budget is left. Any other table must fit into the rest of
+    the budget. If its cost is unknown, it does not fit.
     """
-    decision, usd = weighed.decision, weighed.state.estimate_usd
-    is_paid = left_usd > 0 if weighed.overdue else usd is not None and usd <= left_usd
+    decision = weighed.decision
+    usd = weighed.state.estimate_usd
+    fits_budget = usd is not None and usd <= left_usd
+    if weighed.overdue:
+        fits_budget = left_usd > 0
     if not decision.request:
         return decision
-    if free < 1:
+    if not has_slot:
         by_run = defaultdict[str, list[str]](list)
-        for run in at_work:
+        for run in running:
             by_run[run.name].append(run.table)
         names = ", ".join(f"{name} of {first_names(keys)}" for name, keys in by_run.items())
         waits = Reason.NO_SLOT.explain(
             why=decision.sentence, slots=bounds.slots, runs=f" (now {names})" if names else ""
         )
-    elif bounds.budget_usd and not is_paid:
-        cost, left = "unknown" if usd is None else f"{usd:.3g}", f"{left_usd:.3g}"
-        said = f"but it costs {cost} USD, and only {left} of the hourly {bounds.budget_usd:g} USD"
-        waits = Reason.OVER_BUDGET.explain(why=decision.sentence, said=f"{said} are left")
+    elif bounds.budget_usd and not fits_budget:
+        cost = "unknown" if usd is None else f"{usd:.3g}"
+        left = f"{left_usd:.3g} of the hourly {bounds.budget_usd:g} USD are left"
+        said = f"but it costs {cost} USD, and only {left}"
+        waits = Reason.OVER_BUDGET.explain(why=decision.sentence, said=said)
     else:
         return decision
     return replace(decision, explanation=waits, run_key=None)

@@ -1,14 +1,15 @@
 """Computes what readers have lost to small files since the last compaction (rent or buy).
 
 A full read of a table opens more files than it would after a compaction. The loss is the number of
-extra openings. The loss is computed from the commits since the last compaction, without a forecast
-and without stored state. docs/internals/rent-or-buy.md proves the resulting bound.
+extra file openings, summed over all full reads. It depends only on the commits since the last
+compaction and on the times of the reads; nothing is forecast. The resulting bound is proved in
+docs/internals/rent-or-buy.md.
 """
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import accumulate, pairwise, zip_longest
+from itertools import accumulate
 from math import ceil
 
 from lakehouse.core.compaction.plan import CompactionPlan
@@ -18,7 +19,8 @@ from lakehouse.core.units import DAY_MS
 
 # A plan does not merge a single new file with a compacted one (docs/internals/decisions/0003).
 _LEAST_NEW_FILES = 2
-# The table's newest Dagster event stores the steps. This many take about 1 KiB.
+# A table has at most this many steps, because each of its Dagster events holds a copy of them. They
+# take about 1 KiB.
 _MOST_STEPS = 48
 
 # Steps: a time in ms, and how many openings a compaction would save each full read from then on.
@@ -37,10 +39,11 @@ class _Partition:
 
 
 class _SmallFiles:
-    """Tracks the small files of each partition by commits, and what a compaction would save.
+    """Tracks the small files of each partition, and the openings that a compaction would save.
 
-    This models past plans, since no log records them. The model packs bins by size only, and
-    ignores deleted rows and the bounds of a run. Only files at the paths `removed` can be removed.
+    The log does not record past plans, so this class models them. The model packs bins by size
+    only, and ignores deleted rows and the bounds of a run. `removed` are the paths that later
+    commits remove; `remove` ignores all other paths.
     """
 
     def __init__(self, *, target_bytes: int, candidate_bytes: int, removed: Set[str]) -> None:
@@ -67,7 +70,7 @@ class _SmallFiles:
         self.openings_saved += self._savings(files)
 
     def remove(self, path: str) -> None:
-        """Removes a new file. A compacted file is kept, since the commit adds a similar file."""
+        """Removes a new file. The path of a compacted file is not tracked, so it has no effect."""
         if path not in self._new_files:
             return
         partition, size_bytes = self._new_files.pop(path)
@@ -89,7 +92,7 @@ class _SmallFiles:
 class ReadBalance:
     """The losses of readers since the last compaction, and the cost of a compaction now.
 
-    The cost includes comparing the rows.
+    The cost includes the verification that compares the rows.
     """
 
     lost_seconds: float
@@ -100,12 +103,10 @@ class ReadBalance:
 
     @property
     def lost_and_cost(self) -> tuple[float, float]:
-        """Loss and cost in USD, or in seconds if both are free."""
-        return (
-            (self.lost_usd, self.cost_usd)
-            if self.lost_usd or self.cost_usd
-            else (self.lost_seconds, self.cost_seconds)
-        )
+        """Loss and cost in USD, or in seconds if both are 0 USD."""
+        if self.lost_usd or self.cost_usd:
+            return self.lost_usd, self.cost_usd
+        return self.lost_seconds, self.cost_seconds
 
     @property
     def is_due(self) -> bool:
@@ -114,16 +115,14 @@ class ReadBalance:
         return lost > 0 and lost >= cost
 
     @property
-    def numbers(self) -> dict[str, str]:
-        """Loss and cost as text; on S3 also in USD, since requests cost more than the time."""
-        amounts = {
-            "lost": (self.lost_seconds, self.lost_usd),
-            "cost": (self.cost_seconds, self.cost_usd),
-        }
-        return {
-            name: f"{seconds:.1f} s" + (f" ({usd:.2g} USD)" if self.on_s3 else "")
-            for name, (seconds, usd) in amounts.items()
-        }
+    def texts(self) -> dict[str, str]:
+        """`lost` and `cost` in seconds. On S3 also in USD, because each opening costs requests."""
+        lost = f"{self.lost_seconds:.1f} s"
+        cost = f"{self.cost_seconds:.1f} s"
+        if self.on_s3:
+            lost = f"{lost} ({self.lost_usd:.2g} USD)"
+            cost = f"{cost} ({self.cost_usd:.2g} USD)"
+        return {"lost": lost, "cost": cost}
 
 
 def opening_steps(
@@ -131,32 +130,33 @@ def opening_steps(
 ) -> OpeningSteps | None:
     """The openings that a compaction would have saved, after each commit since the last compaction.
 
-    The newest step is the number in the plan; earlier steps are modelled. If the log has no
+    The newest step comes from the plan; earlier steps are modelled. If the log has no
     compaction, the steps begin at the log's oldest commit. `None` if the log has no commit.
     """
-    since = _since_last_compaction(history, snapshot.file_count)
-    if not since:
+    commits = _since_last_compaction(history, snapshot.file_count)
+    if not commits:
         return None
-    later = since[1:] if is_rewrite(since[0]) else since
-    written = _written_paths(later)
-    sizes = dict[str, int]()
-    small = _SmallFiles(
+    starts_with_rewrite = is_rewrite(commits[0])
+    later_commits = commits[1:] if starts_with_rewrite else commits
+    later_paths = _written_paths(later_commits)
+    later_sizes = dict[str, int]()
+    small_files = _SmallFiles(
         target_bytes=plan.policy.target_file_bytes,
         candidate_bytes=plan.policy.candidate_bytes,
-        removed={path for commit in later for path in commit.removed_paths},
+        removed={path for commit in later_commits for path in commit.removed_paths},
     )
     for file in snapshot.files:
-        if file.path in written:
-            sizes[file.path] = file.size_bytes
+        if file.path in later_paths:
+            later_sizes[file.path] = file.size_bytes
         else:
             partition = _partition_of(file.path, snapshot)
-            small.add(file.path, partition, file.size_bytes, compacted=file.compacted)
+            small_files.add(file.path, partition, file.size_bytes, compacted=file.compacted)
     steps: list[tuple[int, int]] = []
-    if is_rewrite(since[0]):
-        steps.append((since[0].committed_ms, small.openings_saved))
-    for commit in later:
-        _apply(commit, small, snapshot, sizes)
-        steps.append((commit.committed_ms, small.openings_saved))
+    if starts_with_rewrite:
+        steps.append((commits[0].committed_ms, small_files.openings_saved))
+    for commit in later_commits:
+        _apply(commit, small_files, snapshot, later_sizes)
+        steps.append((commit.committed_ms, small_files.openings_saved))
     newest_ms = steps[-1][0]
     steps[-1] = (newest_ms, max(0, plan.files_removed - plan.files_added))
     return _merged_steps(steps)
@@ -173,30 +173,22 @@ def lost_openings(
 
     Reads before the first step lost nothing.
     """
+    if not steps:
+        return 0.0
     # Clocks differ, so times are corrected: no step begins in the future or before an earlier step.
-    times = [*accumulate((min(since_ms, now_ms) for since_ms, _ in steps), max)]
-    by_runs = sum(
-        steps[place - 1][1] for at_ms in reads_ms if (place := bisect_right(times, at_ms))
-    )
-    spans = (
-        [
-            (*span, openings)
-            for span, (_, openings) in zip(pairwise([*times, now_ms]), steps, strict=True)
-        ]
-        if steps
-        else []
-    )
-
-    def openings_within(from_ms: int, until_ms: int) -> int:
-        return sum(
-            openings * max(0, min(until_ms, end_ms) - max(from_ms, begin_ms))
-            for begin_ms, end_ms, openings in spans
-        )
-
-    return by_runs + sum(
-        per_day / DAY_MS * openings_within(from_ms, until_ms)
-        for from_ms, until_ms, per_day in spread
-    )
+    starts_ms = list(accumulate((min(since_ms, now_ms) for since_ms, _ in steps), max))
+    ends_ms = [*starts_ms[1:], now_ms]
+    openings = [saved for _, saved in steps]
+    lost = 0.0
+    for read_ms in reads_ms:
+        index = bisect_right(starts_ms, read_ms)
+        if index > 0:
+            lost += openings[index - 1]
+    for from_ms, until_ms, reads_per_day in spread:
+        for start_ms, end_ms, saved in zip(starts_ms, ends_ms, openings, strict=True):
+            overlap_ms = max(0, min(until_ms, end_ms) - max(from_ms, start_ms))
+            lost += reads_per_day / DAY_MS * overlap_ms * saved
+    return lost
 
 
 def is_rewrite(commit: Commit) -> bool:
@@ -207,9 +199,9 @@ def is_rewrite(commit: Commit) -> bool:
 def replaces_all_files(
     operation: str, added_paths: Iterable[str], removed_paths: Collection[str], file_count: int
 ) -> bool:
-    """Whether a commit replaced all earlier files. If so, readers have lost nothing yet.
+    """Whether a commit replaced all earlier files, so that the losses start again from 0.
 
-    `file_count` is the number of files after the commit.
+    `file_count` is the number of files after the commit. A RESTORE does not count.
     """
     return (
         bool(removed_paths)
@@ -219,29 +211,30 @@ def replaces_all_files(
 
 
 def _apply(
-    commit: Commit, small: _SmallFiles, snapshot: Snapshot, sizes: Mapping[str, int]
+    commit: Commit, small_files: _SmallFiles, snapshot: Snapshot, sizes: Mapping[str, int]
 ) -> None:
     """Applies a commit. A file of unknown size gets the mean size of the files in its commit."""
     added = set(commit.added_paths)
     removed = set(commit.removed_paths)
     replaced = added & removed  # files that only got a deletion vector or statistics
     for path in removed - replaced:
-        small.remove(path)
+        small_files.remove(path)
     if not commit.changed_data:
         return
     mean_bytes = commit.added_bytes // max(1, len(commit.added_paths))
     for path in added - replaced:
         partition = _partition_of(path, snapshot)
-        small.add(path, partition, sizes.get(path, mean_bytes), compacted=False)
+        small_files.add(path, partition, sizes.get(path, mean_bytes), compacted=False)
 
 
 def _written_paths(commits: Iterable[Commit]) -> set[str]:
     """The files that these commits wrote, without files that only got a deletion vector."""
-    written: set[str] = set()
+    paths: set[str] = set()
     for commit in commits:
+        # Without a data change, a commit that only adds files adds existing files again.
         if commit.changed_data or commit.removed_paths:
-            written |= {*commit.added_paths} - {*commit.removed_paths}
-    return written
+            paths |= {*commit.added_paths} - {*commit.removed_paths}
+    return paths
 
 
 def _partition_of(path: str, snapshot: Snapshot) -> str:
@@ -252,24 +245,30 @@ def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit
     """The commits from the last compaction on, or from the last commit that replaced all files."""
     counts = history.file_counts(file_count)
     undone = history.undone()
-    for place in reversed(range(len(history.commits))):
-        commit = history.commits[place]
+    for index in reversed(range(len(history.commits))):
+        commit = history.commits[index]
         if is_rewrite(commit) and commit.version not in undone:
-            return history.commits[place:]
+            return history.commits[index:]
         if commit.changed_data and replaces_all_files(
-            commit.operation, commit.added_paths, commit.removed_paths, counts[place]
+            commit.operation, commit.added_paths, commit.removed_paths, counts[index]
         ):
-            return history.commits[place:]
+            return history.commits[index:]
     return history.commits
 
 
 def _merged_steps(steps: Sequence[tuple[int, int]]) -> OpeningSteps:
-    """The steps without repetitions. If too many, pairs are merged, with the smaller value."""
-    kept = [step for place, step in enumerate(steps) if not place or step[1] != steps[place - 1][1]]
+    """Drops steps that repeat the previous value, and bounds their number by `_MOST_STEPS`.
+
+    While too many steps are left, neighbouring pairs are merged. A merged step has the smaller
+    value, so that the loss is never overstated.
+    """
+    kept = list[tuple[int, int]]()
+    for step in steps:
+        if not kept or step[1] != kept[-1][1]:
+            kept.append(step)
     while len(kept) > _MOST_STEPS:
-        pairs = zip_longest(kept[:-1:2], kept[1:-1:2])
-        kept = [
-            *((first[0], min(first[1], (later or first)[1])) for first, later in pairs),
-            kept[-1],
-        ]
+        *earlier, newest = kept
+        pairs = [earlier[index : index + 2] for index in range(0, len(earlier), 2)]
+        kept = [(pair[0][0], min(saved for _, saved in pair)) for pair in pairs]
+        kept.append(newest)
     return tuple(kept)

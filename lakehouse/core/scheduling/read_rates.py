@@ -17,7 +17,7 @@ from lakehouse.core.scheduling.read_losses import lost_openings
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
-# With this many runs, one slow run does not dominate the mean.
+# The slowdown is measured over this many newest runs, so that one slow run does not dominate it.
 _ROLLING_RUNS = 5
 
 
@@ -76,19 +76,19 @@ def count_reads(
         if slowdown is not None:
             slowdowns[kind] = slowdown
     days = max(now_ms - since_ms, MINUTE_MS) / DAY_MS
-    readers_of = _readers_of(tables, "inputs")
-    whole_readers_of = _readers_of(tables, "read_whole")
+    readers_of = _readers_of({table.key: table.inputs for table in tables})
+    full_readers_of = _readers_of({table.key: table.read_whole for table in tables})
     readers: dict[str, Readers] = {}
     for table in tables:
-        slower = [share for kind, share in slowdowns.items() if kind & readers_of[table.key]]
-        whole_readers = whole_readers_of[table.key]
-        read_ms = sorted(ms for reader in whole_readers for ms in written_ms[reader])
+        shares = [share for kind, share in slowdowns.items() if kind & readers_of[table.key]]
+        full_readers = full_readers_of[table.key]
+        read_ms = sorted(ms for reader in full_readers for ms in written_ms[reader])
         readers[table.key] = Readers(
             reads_per_day=len(read_ms) / days,
-            slowdown=fmean(slower) if slower else None,
+            slowdown=fmean(shares) if shares else None,
             since_ms=since_ms,
             read_ms=tuple(read_ms),
-            seen=bool(whole_readers) and day_is_known,
+            seen=bool(full_readers) and day_is_known,
         )
     return readers
 
@@ -122,14 +122,13 @@ def with_readers(
     )
 
 
-def _readers_of(
-    tables: Sequence[Table], by: Literal["inputs", "read_whole"]
-) -> Mapping[str, frozenset[str]]:
+def _readers_of(inputs_of: Mapping[str, Iterable[Table]]) -> Mapping[str, frozenset[str]]:
+    """The keys of the tables that read each table. `inputs_of`: what each table reads."""
     readers: defaultdict[str, set[str]] = defaultdict(set)
-    for table in tables:
-        for source in getattr(table, by):
-            readers[source.key].add(table.key)
-    return {table.key: frozenset(readers[table.key]) for table in tables}
+    for key, inputs in inputs_of.items():
+        for source in inputs:
+            readers[source.key].add(key)
+    return {key: frozenset(readers[key]) for key in inputs_of}
 
 
 def slowdown_of(seconds: Sequence[float]) -> float | None:
@@ -140,7 +139,7 @@ def slowdown_of(seconds: Sequence[float]) -> float | None:
     few runs.
     """
     newest = seconds[-_ROLLING_RUNS:]
-    before = seconds[:-_ROLLING_RUNS]
-    if len(before) < _ROLLING_RUNS or not median(before) > 0:
+    earlier = seconds[:-_ROLLING_RUNS]
+    if len(earlier) < _ROLLING_RUNS or not median(earlier) > 0:
         return None
-    return fmean(newest) / median(before) - 1
+    return fmean(newest) / median(earlier) - 1

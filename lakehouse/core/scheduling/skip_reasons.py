@@ -35,9 +35,9 @@ def find_hold(
 
 
 def over_budget(table: Table, left_usd: Mapping[str, float]) -> Explanation | None:
-    """The hold of a table that exceeds its monthly budget, or its layer's or the lake's.
+    """The hold of a table whose own, its layer's or the lake's monthly budget will be exceeded.
 
-    `left_usd` is the forecast rest of each budget, by table key, by layer, and for `lake`.
+    `left_usd` is each budget minus the month's forecast, by table key, by layer, and for `lake`.
     """
     for scope in (table.key, table.layer, "lake"):
         left = left_usd.get(scope, 0.0)
@@ -49,7 +49,7 @@ def over_budget(table: Table, left_usd: Mapping[str, float]) -> Explanation | No
 
 
 def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
-    """The hold that also stops a person who does not use `--anyway`; or `None`.
+    """The hold that also refuses a compaction by a person without `--anyway`, or `None`.
 
     All other holds only stop the sensor.
     """

@@ -1,15 +1,17 @@
-"""The strategy in force for a table: the declared one, or one chosen by its history.
+"""The strategy in force for a table: the declared strategy or, for `Chosen`, one that fits it.
 
 Merging before the write costs a shuffle of each batch, but nothing is written twice. Merging after
 each write delays the next batch. The sensor merges many batches at once, so it rewrites the fewest
-bytes, but small files stay until it runs. The first case that applies decides where to merge:
+bytes, but small files stay until it runs. `Chosen` becomes the first case that applies:
 
-1. before the write, if batches are large enough
-2. by the sensor, if the table reaches the sensor's threshold soon enough
-3. after each write, if there is enough time between two writes
-4. by the sensor
+1. the sensor, if batches are large and already have few files
+2. optimized write, if batches are large, and shuffling a batch fits into the wanted latency
+3. after each write, if the sensor would exceed the latency, and a merge is short enough for the
+   latency and for the time between two writes
+4. otherwise, the sensor
 """
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from math import ceil, sqrt
 from statistics import median
@@ -32,15 +34,18 @@ from lakehouse.core.declaration.strategies import (
     Strategy,
 )
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
-from lakehouse.core.delta.commits import Commits
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explained, Reason
-from lakehouse.core.units import DAY_MS
+from lakehouse.core.units import DAY_MS, HOUR_MS
 
-# The newest commits show how a table is written now. Several of them outweigh one odd batch.
-_COMMITS_SEEN = 50
-_COMMITS_WANTED = 5
-# A merge after a write may take a quarter of the time between two batches. The writer has the rest.
+# Writes are measured over at most this many of the newest commits with new rows, because they show
+# how the table is written now.
+_MOST_COMMITS = 50
+# With fewer commits, one odd batch would decide, so the writes count as unknown.
+_FEWEST_COMMITS = 5
+# A merge after a write may take this share of the time between two batches. The rest is for the
+# writer.
 _MERGE_SHARE = 0.25
 # A change of strategy changes table properties, in a commit that aborts other writers. So the
 # table keeps optimized write until its facts miss the limits by this factor.
@@ -51,7 +56,7 @@ _HYSTERESIS = 1.25
 class WriteFacts:
     """The recent writes of a table: medians over its newest commits with new rows.
 
-    Sizes are those of the written files. `is_shuffled`: the table has optimized write, so
+    Sizes are file sizes in storage. `is_shuffled`: the table has optimized write, so
     `batch_files` does not show how many files a batch would have otherwise.
     """
 
@@ -73,34 +78,37 @@ class StrategyChoice(Explained):
 def strategy_of(
     policy: Compaction, snapshot: Snapshot | None, history: Commits | None
 ) -> StrategyChoice:
-    """The strategy in force for a table with this log; `None` if the table does not exist yet."""
+    """The strategy in force for a table with this log.
+
+    `snapshot` and `history` are `None` if the table does not exist yet.
+    """
     if snapshot is None or history is None or not isinstance(policy.strategy, Chosen):
         return choose_strategy(policy, None)
     target_bytes = target_in_force(snapshot.size_bytes, policy, write_history_of(history))
-    known = sum(commit.changed_data and bool(commit.added_paths) for commit in history.commits)
-    rates = fit_rates(history, snapshot)
     return choose_strategy(
         replace(policy, target_file_bytes=target_bytes),
         measure_writes(snapshot, history),
-        known=known,
-        rates=rates,
+        known=len(_commits_with_rows(history)),
+        rates=fit_rates(history, snapshot),
     )
 
 
 def measure_writes(snapshot: Snapshot, history: Commits) -> WriteFacts | None:
     """The recent writes of a table; `None` if its log has too few commits with new rows."""
-    arrived = [commit for commit in history.commits if commit.changed_data and commit.added_paths][
-        -_COMMITS_SEEN:
-    ]
-    span_ms = arrived[-1].committed_ms - arrived[0].committed_ms if arrived else 0
-    if len(arrived) < _COMMITS_WANTED or span_ms <= 0:
+    commits = _commits_with_rows(history)[-_MOST_COMMITS:]
+    if len(commits) < _FEWEST_COMMITS:
         return None
-    folders = [len({path.rpartition("/")[0] for path in commit.added_paths}) for commit in arrived]
+    span_ms = commits[-1].committed_ms - commits[0].committed_ms
+    if span_ms <= 0:
+        return None
+    partitions = 1
+    if snapshot.partition_columns:
+        partitions = ceil(median(_folder_count(commit.added_paths) for commit in commits))
     return WriteFacts(
-        batch_bytes=int(median(commit.added_bytes for commit in arrived)),
-        batch_files=ceil(median(len(commit.added_paths) for commit in arrived)),
-        batch_partitions=ceil(median(folders)) if snapshot.partition_columns else 1,
-        arrivals_per_hour=(len(arrived) - 1) * 3_600_000 / span_ms,
+        batch_bytes=int(median(commit.added_bytes for commit in commits)),
+        batch_files=ceil(median(len(commit.added_paths) for commit in commits)),
+        batch_partitions=partitions,
+        arrivals_per_hour=(len(commits) - 1) * HOUR_MS / span_ms,
         table_bytes=snapshot.size_bytes,
         is_shuffled=snapshot.properties.get(OPTIMIZE_WRITE) == "true",
     )
@@ -109,7 +117,7 @@ def measure_writes(snapshot: Snapshot, history: Commits) -> WriteFacts | None:
 def choose_strategy(
     policy: Compaction, facts: WriteFacts | None, *, known: int = 0, rates: Rates = DEFAULT_RATES
 ) -> StrategyChoice:
-    """The declared strategy, or for `Chosen` the one that fits `facts`.
+    """The declared strategy or, for `Chosen`, the strategy that fits `facts` (see the module).
 
     `known` is the number of commits with new rows in the log.
     """
@@ -118,14 +126,14 @@ def choose_strategy(
             policy.strategy, Reason.STRATEGY_DECLARED, name=type(policy.strategy).__name__
         )
     if facts is None:
-        return _choice(BySensor(), Reason.WRITES_UNKNOWN, known=known, wanted=_COMMITS_WANTED)
+        return _choice(BySensor(), Reason.WRITES_UNKNOWN, known=known, wanted=_FEWEST_COMMITS)
     target_bytes = policy.target_file_bytes
     latency_seconds = policy.strategy.latency_seconds
     files_needed = max(facts.batch_partitions, ceil(facts.batch_bytes / target_bytes))
     # An upper bound: this rate includes decoding and encoding, and a shuffle only copies.
     shuffle_seconds = facts.batch_bytes * rates.seconds_per_byte
     slack = _HYSTERESIS if facts.is_shuffled else 1.0
-    fills = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
+    is_large = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
     merge_seconds = _merge_seconds(facts, target_bytes, rates)
     interval_seconds = 3600 / facts.arrivals_per_hour
     sensor_seconds = _sensor_seconds(policy, facts, merge_seconds)
@@ -139,19 +147,23 @@ def choose_strategy(
         "sensor_seconds": f"{sensor_seconds:.0f}",
         "seconds": f"{merge_seconds:.1f}",
     }
-    if fills and facts.batch_files <= files_needed and not facts.is_shuffled:
+    if is_large and facts.batch_files <= files_needed and not facts.is_shuffled:
         return _choice(BySensor(), Reason.SENSOR_CHOSEN, **numbers)
-    if fills and shuffle_seconds <= latency_seconds * slack:
-        return _choice(
-            OptimizedWrite(),
-            Reason.BEFORE_WRITE_CHOSEN,
-            **{**numbers, "seconds": f"{shuffle_seconds:.1f}"},
-        )
-    if sensor_seconds > latency_seconds and merge_seconds <= min(
-        latency_seconds, interval_seconds * _MERGE_SHARE
-    ):
+    if is_large and shuffle_seconds <= latency_seconds * slack:
+        numbers["seconds"] = f"{shuffle_seconds:.1f}"
+        return _choice(OptimizedWrite(), Reason.BEFORE_WRITE_CHOSEN, **numbers)
+    merge_limit_seconds = min(latency_seconds, interval_seconds * _MERGE_SHARE)
+    if sensor_seconds > latency_seconds and merge_seconds <= merge_limit_seconds:
         return _choice(AfterWrite(), Reason.AFTER_WRITE_CHOSEN, **numbers)
     return _choice(BySensor(), Reason.SENSOR_CHOSEN, **numbers)
+
+
+def _commits_with_rows(history: Commits) -> list[Commit]:
+    return [commit for commit in history.commits if commit.changed_data and commit.added_paths]
+
+
+def _folder_count(paths: Iterable[str]) -> int:
+    return len({path.rpartition("/")[0] for path in paths})
 
 
 def _merge_seconds(facts: WriteFacts, target_bytes: int, rates: Rates) -> float:
@@ -174,7 +186,7 @@ def _sensor_seconds(policy: Compaction, facts: WriteFacts, merge_seconds: float)
     The losses grow with the square of the time since the last compaction.
     """
     interval_seconds = 3600 / facts.arrivals_per_hour
-    by_count_seconds = interval_seconds * policy.most_small_files / facts.batch_files
+    by_count_seconds = interval_seconds * policy.due_file_count / facts.batch_files
     reads_per_second = (policy.reads_per_day or 0) * 1_000 / DAY_MS
     files_per_second = facts.batch_files / interval_seconds
     lost_per_second = SECONDS_PER_OPENING * files_per_second * reads_per_second

@@ -67,10 +67,10 @@ class TableState:
     - `purged_row_count`: deleted rows that a compaction would remove from storage.
     - `comparison_seconds`: the duration of the verification after a compaction's commit.
     - `openings`: the steps since the last compaction (`read_losses`).
-    - `lost_openings`: the openings that readers have lost since then, at least.
-    - `readers`: `declared` if the policy declares them, `seen` if some were observed for a full
-      day.
-    - `slowdown`: the share by which the readers' runs take longer than before.
+    - `lost_openings`: at least this many openings have been lost by readers since then.
+    - `readers`: `declared` if the policy declares reads, `seen` if the table has readers and their
+      runs are known for a full day.
+    - `slowdown`: the share by which the readers' newest runs took longer than earlier runs.
     - `due_since_ms`: the time since which the table has been waiting for its turn.
     - `engine`: what would compact the table now, `spark` or `deltalake`.
     - `chosen`, `sensor_driven`: the name of the chosen strategy, and whether it is the sensor's.
@@ -118,28 +118,28 @@ class TableState:
         cold = self.once_cold
         if cold is None or now_ms < cold.at_ms:
             return self
-        figures = {
-            each.name: getattr(cold, each.name) for each in fields(cold) if each.name != "at_ms"
-        }
+        names = [each.name for each in fields(cold) if each.name != "at_ms"]
+        figures = {name: getattr(cold, name) for name in names}
         state = replace(self, once_cold=None, **figures)
-        openings = (
-            None
-            if self.openings is None
-            else (*self.openings, (cold.at_ms, state.openings_saved or 0))
-        )
-        return replace(state, openings=openings)
+        if self.openings is None:
+            return state
+        cold_step = (cold.at_ms, state.openings_saved or 0)
+        return replace(state, openings=(*self.openings, cold_step))
 
     @property
     def balance(self) -> ReadBalance | None:
-        """Losses of readers and cost of a compaction; `None` if unknown or nothing to compact."""
+        """Losses of readers and cost of a compaction.
+
+        `None` if they are unknown, or if there is nothing to compact.
+        """
         if self.lost_openings is None or not self.estimate_seconds or self.estimate_usd is None:
             return None
-        compared = self.comparison_seconds or 0.0
+        comparison_seconds = self.comparison_seconds or 0.0
         return ReadBalance(
             lost_seconds=self.lost_openings * SECONDS_PER_OPENING,
             lost_usd=self.lost_openings * self._usd_per_opening,
-            cost_seconds=self.estimate_seconds + compared,
-            cost_usd=self.estimate_usd + run_price(self.prices, seconds=compared),
+            cost_seconds=self.estimate_seconds + comparison_seconds,
+            cost_usd=self.estimate_usd + run_price(self.prices, seconds=comparison_seconds),
             on_s3=self.on_s3,
         )
 
@@ -168,6 +168,10 @@ def state_of(
     `once_cold` is the time from which the whole table is cold, and the plan for that time. Without
     `history`, openings are unknown.
     """
+    cold_figures = None
+    if once_cold is not None:
+        at_ms, cold_plan = once_cold
+        cold_figures = OnceCold(at_ms=at_ms, **_figures(snapshot, cold_plan))
     return TableState(
         table=snapshot.table,
         version=snapshot.version,
@@ -176,9 +180,7 @@ def state_of(
         size_bytes=snapshot.size_bytes,
         deleted_rows_share=_deleted_rows_share(snapshot.files),
         openings=None if history is None else opening_steps(snapshot, plan, history),
-        once_cold=OnceCold(at_ms=once_cold[0], **_figures(snapshot, once_cold[1]))
-        if once_cold
-        else None,
+        once_cold=cold_figures,
         engine=plan.engine.engine,
         on_s3=snapshot.on_s3,
         **_figures(snapshot, plan),
@@ -189,30 +191,26 @@ def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
     """Benefit per day, cost and ratio as cells of a table; `-` if unknown."""
     if net_benefit is None:
         return ("-",) * 3
-    return tuple(
-        f"{usd:.3g}"
-        for usd in (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio)
-    )
+    numbers = (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio)
+    return tuple(f"{number:.3g}" for number in numbers)
 
 
 def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
     """The figures of a state that a plan determines, by name."""
+    is_compared = plan.policy.verify == "content"
+    comparison_seconds = plan.estimate.comparison_seconds if is_compared else 0.0
+    files = [file for bin_ in plan.bins for file in bin_.files]
     return {
         "mergeable_file_count": plan.mergeable_file_count,
         "mergeable_bytes": plan.bytes_removed,
         "files_after": snapshot.file_count - plan.files_removed + plan.files_added,
         "oldest_small_ms": min(
-            (file.modified_ms for bin_ in plan.bins for file in bin_.files if not file.compacted),
-            default=None,
+            (file.modified_ms for file in files if not file.compacted), default=None
         ),
-        "purged_row_count": sum(
-            file.deleted_row_count for bin_ in plan.bins for file in bin_.files
-        ),
+        "purged_row_count": sum(file.deleted_row_count for file in files),
         "estimate_seconds": plan.estimate.seconds,
         "estimate_usd": plan.estimate.usd,
-        "comparison_seconds": plan.estimate.comparison_seconds
-        if plan.policy.verify == "content"
-        else 0.0,
+        "comparison_seconds": comparison_seconds,
     }
 
 
@@ -224,4 +222,6 @@ def _deleted_rows_share(files: Sequence[DataFile]) -> float | None:
     row_count = row_total(files)
     if row_count is None:
         return None
-    return sum(file.deleted_row_count for file in with_vectors) / row_count if row_count else 0.0
+    if row_count == 0:
+        return 0.0
+    return sum(file.deleted_row_count for file in with_vectors) / row_count

@@ -11,18 +11,19 @@ from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.text import utc_text
 from lakehouse.core.units import HOUR_MS
 
-# Runs of one kind on a shared machine differ by less than a quarter.
+# Each slowdown of the readers by this share halves the threshold. On a shared machine, durations of
+# similar runs differ by less.
 _SLOWDOWN_SHARE = 0.25
 # The threshold never falls below a quarter of the declared number.
 _MOST_HALVINGS = 2
-# Some readers may not be observed, so a table with observed readers waits for at most this multiple
-# of the declared bounds.
-_SEEN_READERS = 2
+# The bounds of a table with observed readers are multiplied by this factor. It is small, because
+# other readers may not be observed.
+_SEEN_READERS_FACTOR = 2
 _FEWEST_FILES = 2
 
 
 def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation:
-    """The first trigger that is reached, or the reason why none is."""
+    """The first trigger that is reached, or the reason why no trigger is reached."""
     threshold, note = _threshold(state, policy)
     mergeable = state.mergeable_file_count
     balance = state.balance
@@ -31,7 +32,7 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
     counts = {"mergeable": mergeable, "threshold": threshold}
     if mergeable > 0:
         if balance and balance.is_due:
-            return Reason.DUE_READERS.explain(**balance.numbers)
+            return Reason.DUE_READERS.explain(**balance.texts)
         if mergeable >= threshold:
             return Explanation(Reason.DUE, counts, note)
         if trigger := _by_age(state, policy, now_ms=now_ms):
@@ -39,14 +40,12 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
     if trigger := _by_deleted_rows(state, policy):
         return trigger
     cold = state.once_cold
-    more = note + (
-        f"; {cold.mergeable_file_count} once all of it is cold, from {utc_text(cold.at_ms)} on"
-        if cold
-        else ""
-    )
+    if cold:
+        at = utc_text(cold.at_ms)
+        note += f"; {cold.mergeable_file_count} once all of it is cold, from {at} on"
     if mergeable == 0 or balance is None or not _trusts_readers(state):
-        return Explanation(Reason.BELOW_THRESHOLD, counts, more)
-    return Explanation(Reason.READERS_LOSE_LITTLE, {**balance.numbers, **counts}, more)
+        return Explanation(Reason.BELOW_THRESHOLD, counts, note)
+    return Explanation(Reason.READERS_LOSE_LITTLE, {**balance.texts, **counts}, note)
 
 
 def is_due(finding: Explanation) -> bool:
@@ -64,44 +63,39 @@ def _trusts_readers(state: TableState) -> bool:
     return state.readers != "unknown" and state.openings is not None
 
 
-def _bound_times(state: TableState, policy: Compaction) -> int:
-    """The multiple of the declared bounds that a table may wait for its readers' losses."""
+def _threshold_factor(state: TableState, policy: Compaction) -> int:
+    """The factor of the bounds on file count and file age, while readers' losses decide."""
     if not _trusts_readers(state):
         return 1
-    return policy.bound_times if state.readers == "declared" else _SEEN_READERS
+    return policy.threshold_factor if state.readers == "declared" else _SEEN_READERS_FACTOR
 
 
 def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
     """The number of mergeable files that makes a compaction due, and a note on that number."""
-    declared = policy.min_small_files * _bound_times(state, policy)
+    declared = policy.min_small_files * _threshold_factor(state, policy)
     slowdown = state.slowdown
-    why = (
-        ""
-        if _trusts_readers(state) or not state.mergeable_file_count
-        else " (its readers are unknown)"
-    )
+    note = ""
+    if state.mergeable_file_count and not _trusts_readers(state):
+        note = " (its readers are unknown)"
     if slowdown is None or slowdown < _SLOWDOWN_SHARE:
-        return declared, why
-    wanted = max(
-        _FEWEST_FILES, round(declared / 2 ** min(_MOST_HALVINGS, int(slowdown / _SLOWDOWN_SHARE)))
-    )
-    if wanted == declared:
-        return declared, why
+        return declared, note
+    halvings = min(_MOST_HALVINGS, int(slowdown / _SLOWDOWN_SHARE))
+    threshold = max(_FEWEST_FILES, round(declared / 2**halvings))
+    if threshold == declared:
+        return declared, note
     cause = f"its readers take {slowdown:.0%} longer than before"
-    return wanted, f" ({wanted} instead of {declared}, since {cause})"
+    return threshold, f" ({threshold} instead of {declared}, since {cause})"
 
 
 def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Explanation | None:
-    limit = policy.max_small_file_age_hours * _bound_times(state, policy)
+    limit = policy.max_small_file_age_hours * _threshold_factor(state, policy)
     if not limit or state.oldest_small_ms is None:
         return None
     hours = (now_ms - state.oldest_small_ms) / HOUR_MS
-    return (
-        None
-        if hours < limit
-        else Reason.DUE_AGE.explain(
-            mergeable=state.mergeable_file_count, hours=f"{hours:.1f}", limit=f"{limit:g}"
-        )
+    if hours < limit:
+        return None
+    return Reason.DUE_AGE.explain(
+        mergeable=state.mergeable_file_count, hours=f"{hours:.1f}", limit=f"{limit:g}"
     )
 
 

@@ -1,1 +1,1 @@
-"""Storage classes: which objects may lie in a cheaper one, and which lifecycle rules do harm."""
+"""Storage classes: which objects may move to a cheaper class, and which lifecycle rules do harm."""

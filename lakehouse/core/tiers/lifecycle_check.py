@@ -14,7 +14,8 @@ from lakehouse.core.tiers.lifecycle_rules import (
 from lakehouse.core.units import DAY_MS
 
 _NAME = "lifecycle"
-# A younger upload may belong to a running writer.
+# An upload that is unfinished for this long counts as abandoned. A younger upload may belong to a
+# running writer.
 _ABANDONED_MS = DAY_MS
 
 
@@ -38,8 +39,8 @@ def assess_lifecycle(
 ) -> CheckResult:
     """Whether every rule spares the files that the table needs, and ends unfinished uploads.
 
-    `uploads` are those below the table's folder; `None` if they cannot be listed. Uploads older
-    than a day are a warning if no rule ends them.
+    `uploads` are the unfinished uploads below the table's folder; `None` if they cannot be listed.
+    Uploads older than a day are a warning if no rule ends them.
     """
     harms = harms_of(lifecycle, live)
     problems = [harm.sentence(live) for harm in harms]
@@ -47,22 +48,23 @@ def assess_lifecycle(
         problems.append(
             f"the tag of dead files is set on {count_of(len(live.tagged), 'needed file')} of "
             f"{live.table}, for example {printable(min(live.tagged))}, because an older version "
-            "was restored, or another table borrows such a file. Use `lakehouse tiers apply "
+            "was restored, or another table reads such a file. Use `lakehouse tiers apply "
             f"{live.table}`, which removes the tag"
         )
     rule_count = count_of(len(lifecycle.rules), "rule")
-    notes = [f"{rule_count} of the bucket: none deletes or archives a live file of {live.table}"]
-    if by_tag := rules_by_unknown_tags(lifecycle, live):
-        names = ", ".join(repr(name) for name in by_tag)
+    notes = [f"no rule of the bucket ({rule_count}) deletes or archives live files of {live.table}"]
+    unknown_rules = rules_by_unknown_tags(lifecycle, live)
+    if unknown_rules:
+        names = ", ".join(repr(name) for name in unknown_rules)
         notes.append(f"rules for tags that this program does not set on its files: {names}")
-    old = [each for each in uploads or () if each.started_ms <= now_ms - _ABANDONED_MS]
-    size_bytes = sum(each.size_bytes or 0 for each in old)
+    abandoned = [each for each in uploads or () if each.started_ms <= now_ms - _ABANDONED_MS]
+    size_bytes = sum(each.size_bytes or 0 for each in abandoned)
     if uploads is None:
         notes.append("unfinished uploads cannot be listed without s3:ListBucketMultipartUploads")
     elif not lifecycle.aborts_uploads(live.folder):
         advice = "Use a rule with AbortIncompleteMultipartUpload, for instance after 7 days"
-        if old:
-            unfinished = count_of(len(old), "upload")
+        if abandoned:
+            unfinished = count_of(len(abandoned), "upload")
             problems.append(
                 f"unfinished for more than a day: {unfinished} ({size_text(size_bytes)}), and no "
                 f"rule ends unfinished uploads. {advice}"
@@ -77,7 +79,7 @@ def assess_lifecycle(
         numbers={
             "harmful_rules": len(harms),
             "tagged_live_files": len(live.tagged),
-            "unfinished_uploads": len(old),
+            "unfinished_uploads": len(abandoned),
             "unfinished_bytes": size_bytes,
         },
     )

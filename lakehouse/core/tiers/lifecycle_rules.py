@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lakehouse.core.inventory.objects import RESTORED_FIRST
+from lakehouse.core.inventory.objects import MUST_BE_RESTORED
 from lakehouse.core.text import count_of, printable, size_text
 
 # The tag that `lakehouse tiers apply` sets on dead files. Its value is the storage class.
@@ -23,13 +23,11 @@ _LOG = "_delta_log/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleAction:
-    """What a rule does to current objects.
+    """What a rule does to current objects: it deletes them, or moves them to `storage_class`.
 
-    `does` is `deletes` or, for example, `moves to GLACIER`. `storage_class` is empty for an
-    expiration.
+    `storage_class` is empty for a deletion. `when`: for example `after 30 days`.
     """
 
-    does: str
     when: str
     storage_class: str = ""
 
@@ -102,7 +100,7 @@ class LiveObjects:
 
     - `folder`: a key that ends in `/`.
     - `sizes`: the size of each object; `None` if unknown. Includes the objects with `TIER_TAG` that
-      another table borrows.
+      another table reads.
     - `tagged`: the objects that carry `TIER_TAG`, with the tag's value.
     - `archive`: the folder of the table's archive; empty if there is no archive.
     """
@@ -127,8 +125,9 @@ class Harm:
 
     def sentence(self, live: LiveObjects) -> str:
         """The harm, and what to do."""
-        about = f"rule {self.rule.name!r} (prefix {self.rule.prefix!r}"
-        about += "".join(f", tag {key}={value}" for key, value in self.rule.tags.items())
+        subject = f"rule {self.rule.name!r} (prefix {self.rule.prefix!r}"
+        for key, value in self.rule.tags.items():
+            subject += f", tag {key}={value}"
         parts = list[str]()
         if self.names:
             live_files = count_of(len(live.sizes), "live file")
@@ -141,11 +140,17 @@ class Harm:
             parts.append(f"the log of {live.table}")
         if self.touches_archive:
             parts.append(f"the archive of {live.table}")
-        folders = [live.folder] if self.names or self.touches_log else []
-        folders += [live.archive] if self.touches_archive else []
-        what = f"{self.action.does} {' and '.join(parts)} {self.action.when}"
+        folders = list[str]()
+        if self.names or self.touches_log:
+            folders.append(live.folder)
+        if self.touches_archive:
+            folders.append(live.archive)
+        objects = " and ".join(parts)
+        effect = f"deletes {objects} {self.action.when}"
+        if self.action.storage_class:
+            effect = f"moves {objects} to {self.action.storage_class} {self.action.when}"
         return (
-            f"{printable(about)}) {what}. Use a prefix or a tag that excludes "
+            f"{printable(subject)}) {effect}. Use a prefix or a tag that excludes "
             f"{' and '.join(folders)}, or disable the rule"
         )
 
@@ -162,15 +167,16 @@ def parse_rule(document: Mapping[str, Any]) -> LifecycleRule:
     """One rule. An unknown kind of filter is ignored, so that the rule matches more objects."""
     condition = document.get("Filter") or {"Prefix": document.get("Prefix", "")}
     condition = {**condition, **condition.get("And", {})}
-    tags = [*condition.get("Tags", ()), *([condition["Tag"]] if "Tag" in condition else [])]
-    expiration = document.get("Expiration", {})
+    tags = list(condition.get("Tags", ()))
+    if "Tag" in condition:
+        tags.append(condition["Tag"])
     actions = list[LifecycleAction]()
-    if when := _when(expiration):
-        actions.append(LifecycleAction(does="deletes", when=when))
+    expires = _when(document.get("Expiration", {}))
+    if expires:
+        actions.append(LifecycleAction(when=expires))
     for transition in document.get("Transitions", ()):
         storage_class = str(transition.get("StorageClass", ""))
         action = LifecycleAction(
-            does=f"moves to {storage_class}",
             when=_when(transition) or "at an unknown time",
             storage_class=storage_class,
         )
@@ -203,7 +209,7 @@ def harms_of(lifecycle: Lifecycle, live: LiveObjects) -> list[Harm]:
     """
     harms = list[Harm]()
     for rule in lifecycle.rules:
-        for action in _harmful(rule):
+        for action in _harmful_actions(rule):
             names = _matching(lifecycle, rule, action, live) if rule.reaches(live.folder) else []
             touches_log = not rule.tags and rule.reaches(live.folder + _LOG)
             may_delete = not rule.tags and not action.storage_class
@@ -223,20 +229,23 @@ def harms_of(lifecycle: Lifecycle, live: LiveObjects) -> list[Harm]:
 
 
 def rules_by_unknown_tags(lifecycle: Lifecycle, live: LiveObjects) -> list[str]:
-    """The names of harmful rules that select by a foreign tag. No inventory shows such tags."""
-    return [
-        rule.name
-        for rule in lifecycle.rules
-        if rule.tags and TIER_TAG not in rule.tags
-        if _harmful(rule) and rule.reaches(live.folder)
-    ]
+    """The names of harmful rules that select objects by a tag of another program.
+
+    Whether live files carry such tags is unknown, because no inventory report lists tags.
+    """
+    names = list[str]()
+    for rule in lifecycle.rules:
+        selects_unknown_tag = bool(rule.tags) and TIER_TAG not in rule.tags
+        if selects_unknown_tag and _harmful_actions(rule) and rule.reaches(live.folder):
+            names.append(rule.name)
+    return names
 
 
-def _harmful(rule: LifecycleRule) -> Sequence[LifecycleAction]:
+def _harmful_actions(rule: LifecycleRule) -> Sequence[LifecycleAction]:
     return [
         action
         for action in rule.actions
-        if not action.storage_class or action.storage_class in RESTORED_FIRST
+        if not action.storage_class or action.storage_class in MUST_BE_RESTORED
     ]
 
 
@@ -261,8 +270,8 @@ def _matching(
 def tier_rule(prefix: str, storage_class: str) -> dict[str, Any]:
     """The lifecycle rule that moves a lake's tagged dead files into a storage class.
 
-    `prefix` is the lake's prefix in the bucket. Source: AWS, "Transitioning objects": into
-    STANDARD_IA no earlier than 30 days after creation.
+    `prefix` is the lake's prefix in the bucket. Source: AWS, "Transitioning objects": an object
+    moves into STANDARD_IA no earlier than 30 days after its creation.
     """
     days = 30 if storage_class == "STANDARD_IA" else 0
     tag = {"Key": TIER_TAG, "Value": storage_class}

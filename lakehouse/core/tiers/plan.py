@@ -26,10 +26,10 @@ from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.candidates import classifier_of
 from lakehouse.core.vacuum.facts import VacuumFacts
 
-# Classes whose objects can be read without being restored first, as an older version may be read.
+# The default classes: an older version of a table can be read from them without a restore.
 READ_AT_ONCE = ("STANDARD_IA", "GLACIER_IR")
 TIER_CLASSES = (*READ_AT_ONCE, "GLACIER", "DEEP_ARCHIVE")
-# The limit of one run. A record names all its files, and each check of the table reads the records.
+# One run tags at most this many files. Its record names all, and each check reads the records.
 MOST_FILES = 10_000
 # The vacuum runs once a day, so a file stays for up to a day after its retention.
 _VACUUM_DAYS = 1
@@ -111,7 +111,7 @@ class TierPlan(Explained):
         return self.stay_usd - self.move_usd
 
     def as_json(self) -> dict[str, Any]:
-        """The plan's documented shape."""
+        """The plan in its documented JSON shape."""
         return {
             "table": self.table,
             "version": self.version,
@@ -185,20 +185,20 @@ def plan_tiers(
 ) -> TierPlan:
     """The plan for the class that saves the most. `dead` are the table's `dead_files`."""
     paying = {name: _paying(dead, prices, name) for name in classes}
-    largest = max([file.size_bytes for file in dead], default=_SIZES[-1])
+    largest = max((file.size_bytes for file in dead), default=_SIZES[-1])
 
     def merit(name: str) -> tuple[float, float]:
         days = break_even_days(prices, name, largest)
-        return sum(gain for gain, _ in paying[name]), -(inf if days is None else days)
+        return sum(saved for saved, _ in paying[name]), -(inf if days is None else days)
 
     best = max(classes, key=merit)
     chosen = sorted(paying[best], key=lambda each: (-each[0], each[1].name))
     files = [file for _, file in chosen[:MOST_FILES]]
     stay = sum(stay_usd(prices, file.size_bytes, days=file.days) for file in files)
-    move = sum(_move(prices, best, file) for file in files)
-    explanation = (
-        _pays(files, best, stay, move) if files else _costs_more(facts, dead, prices, best)
-    )
+    move = sum(_move_usd(prices, best, file) for file in files)
+    explanation = _costs_more(facts, dead, prices, best)
+    if files:
+        explanation = _pays(files, best, stay, move)
     return TierPlan(
         explanation=explanation,
         table=facts.table,
@@ -221,7 +221,7 @@ def plan_tiers(
 def still_dead(
     facts: VacuumFacts, files: Iterable[DeadFile], *, now_ms: int
 ) -> tuple[list[DeadFile], dict[str, str]]:
-    """The planned files that may be tagged according to newer facts, and reasons for the others."""
+    """The planned files that are still dead by newer facts, and the reasons to spare the others."""
     is_dead = _dead_by(facts, now_ms=now_ms)
     allowed = list[DeadFile]()
     spared = dict[str, str]()
@@ -242,13 +242,13 @@ def _dead_by(facts: VacuumFacts, *, now_ms: int) -> Callable[[str, StoredObject]
     classifier: ObjectClassifier = classifier_of(facts, now_ms=now_ms, horizon_ms=None)
     tombstones = facts.table_files.tombstones
     kept_for_versions = facts.kept_for_versions
+    needed_since_ms = facts.needed_since_ms
 
-    def is_dead(name: str, each: StoredObject) -> bool:
-        removed_ms = tombstones.get(name)
-        since_ms = facts.needed_since_ms
-        has_reader = since_ms is not None and (removed_ms or 0) >= since_ms
-        has_reader = has_reader or name in kept_for_versions
-        return classifier.part_of(name, each) is Part.TOMBSTONED_KEPT and not has_reader
+    def is_dead(name: str, stored: StoredObject) -> bool:
+        removed_ms = tombstones.get(name) or 0
+        has_reader = needed_since_ms is not None and removed_ms >= needed_since_ms
+        is_kept = has_reader or name in kept_for_versions
+        return classifier.part_of(name, stored) is Part.TOMBSTONED_KEPT and not is_kept
 
     return is_dead
 
@@ -257,16 +257,16 @@ def _paying(
     dead: Iterable[DeadFile], prices: TierPrices, storage_class: str
 ) -> list[tuple[float, DeadFile]]:
     """The files for which a move is cheaper, each with the amount that it saves."""
-    gains = list[tuple[float, DeadFile]]()
+    paying = list[tuple[float, DeadFile]]()
     for file in dead:
         stay = stay_usd(prices, file.size_bytes, days=file.days)
-        gain = stay - _move(prices, storage_class, file)
-        if file.size_bytes >= MINIMUM_BYTES and gain > 0:
-            gains.append((gain, file))
-    return gains
+        saved_usd = stay - _move_usd(prices, storage_class, file)
+        if file.size_bytes >= MINIMUM_BYTES and saved_usd > 0:
+            paying.append((saved_usd, file))
+    return paying
 
 
-def _move(prices: TierPrices, storage_class: str, file: DeadFile) -> float:
+def _move_usd(prices: TierPrices, storage_class: str, file: DeadFile) -> float:
     return move_usd(prices, storage_class, file.size_bytes, days=file.days, age_days=file.age_days)
 
 
@@ -286,7 +286,7 @@ def _pays(files: Sequence[DeadFile], storage_class: str, stay: float, move: floa
 def _costs_more(
     facts: VacuumFacts, dead: Sequence[DeadFile], prices: TierPrices, storage_class: str
 ) -> Explanation:
-    largest = max([file.size_bytes for file in dead], default=_SIZES[-1])
+    largest = max((file.size_bytes for file in dead), default=_SIZES[-1])
     days = break_even_days(prices, storage_class, largest)
     retention_ms = facts.table_files.retention_ms or 0
     return Reason.TIER_COSTS_MORE.explain(

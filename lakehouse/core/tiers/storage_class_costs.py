@@ -1,7 +1,8 @@
 """What a file costs in a storage class, with all fees, and after how many days a move pays.
 
 A move costs a tag, a transition, and at least `minimum_days` in the class, even if the object is
-deleted sooner. In the class, S3 bills at least `minimum_bytes`, plus the overhead of an archive.
+deleted sooner. In the class, S3 bills at least `minimum_bytes`, plus `overhead_bytes` and
+`index_bytes` (see `ClassPrices`).
 Source: Amazon S3 pricing, notes on storage classes; Amazon S3 user guide, "Understanding and
 managing Amazon S3 storage classes".
 """
@@ -17,6 +18,7 @@ _RULE_DAYS = 1
 # Source: Amazon S3 user guide, "Transitioning objects": only objects that are 30 days old may move
 # into STANDARD_IA.
 _MINIMUM_AGE_DAYS = {"STANDARD_IA": 30}
+# A move that does not pay within this time counts as one that never pays.
 _LONGEST_DAYS = 3_650
 
 
@@ -79,14 +81,14 @@ def move_usd(
 def break_even_days(prices: TierPrices, storage_class: str, size_bytes: int) -> int | None:
     """The fewest whole days after which a move of an object is cheaper; `None` if it never is.
 
-    The object is assumed to be old enough to move at once. If a move pays after some days, it also
-    pays after more days.
+    The object is assumed to be old enough for a move.
     """
 
     def pays(days: int) -> bool:
         moved = move_usd(prices, storage_class, size_bytes, days=days, age_days=_LONGEST_DAYS)
         return moved < stay_usd(prices, size_bytes, days=days)
 
+    # Once a move pays, it also pays after more days, so the days can be bisected.
     days = bisect_left(range(_LONGEST_DAYS + 1), True, key=pays)
     return days if days <= _LONGEST_DAYS else None
 

@@ -1,8 +1,8 @@
 """The bounds of a table's time column in each data file, from the log.
 
 Delta truncates the times in statistics to milliseconds, so minimum and maximum are up to a
-millisecond too early. Both are whole milliseconds here. The time of a row is always less than the
-maximum plus one. Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, truncation of times.
+millisecond too early. The time of each row is less than the maximum plus one millisecond. Source:
+delta-io/delta v4.4.0, `StatisticsCollection.scala`, truncation of times.
 """
 
 import json

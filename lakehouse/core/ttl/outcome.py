@@ -25,7 +25,7 @@ class TtlOutcome:
         counts = [commit.metrics.get("numDeletedRows", "") for commit in self.commits]
         if not all(count.isdigit() for count in counts):
             return None
-        return sum(map(int, counts))
+        return sum(int(count) for count in counts)
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -41,7 +41,7 @@ class TtlOutcome:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The plan's JSON shape, and the outcome."""
+        """The plan's JSON document, with the outcome."""
         return {
             **self.plan.as_json(),
             "version_after": self.commits[-1].version if self.commits else None,

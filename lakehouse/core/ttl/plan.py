@@ -33,24 +33,28 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.core.ttl.facts import TtlFacts
-from lakehouse.core.ttl.steps import TtlStep, files_by_age, plan_steps
+from lakehouse.core.ttl.steps import TtlStep, files_by_age, plan_steps, total_rows
 from lakehouse.core.units import DAY_MS
 
 TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
-# A machine's clock may be ahead by this much: such a time counts as now. Later times are ignored.
+# A row's time may be this much later than now, because clocks differ. It then counts as now. Later
+# times are ignored.
 _CLOCK_AHEAD_MS = DAY_MS
 _FIGURES = (
-    *(
-        "table",
-        "version",
-        "column",
-        "clock",
-        "cutoff_ms",
-        "newest_ms",
-        "expired_files",
-        "expired_bytes",
-    ),
-    *("straddling_files", "straddling_bytes", "null_rows", "gone_ms", "least_rows", "most_rows"),
+    "table",
+    "version",
+    "column",
+    "clock",
+    "cutoff_ms",
+    "newest_ms",
+    "expired_files",
+    "expired_bytes",
+    "straddling_files",
+    "straddling_bytes",
+    "null_rows",
+    "gone_ms",
+    "least_rows",
+    "most_rows",
 )
 
 
@@ -91,8 +95,7 @@ class TtlPlan(Explained):
     @property
     def most_rows(self) -> int | None:
         """The maximum number of deleted rows; `None` if unknown."""
-        rows = [step.most_rows for step in self.steps]
-        return None if None in rows else sum(each or 0 for each in rows)
+        return total_rows([step.most_rows for step in self.steps])
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -107,7 +110,7 @@ class TtlPlan(Explained):
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The plan's documented shape."""
+        """The plan in its documented JSON shape."""
         steps = [
             {
                 "by_metadata": step.by_metadata,
@@ -156,22 +159,27 @@ def plan_ttl(table: Table, ttl: Ttl, facts: TtlFacts, *, rates: Rates, now_ms: i
             f"TTL of {table.key}: its property delta.appendOnly forbids deletions. Either set the "
             "property to false, or remove ttl= from the declaration"
         )
-    newest_ms = _newest_ms(facts, now_ms) if ttl.clock == "newest_row" else None
-    clock_ms = newest_ms if ttl.clock == "newest_row" else now_ms
+    newest_ms = None
+    clock_ms: int | None = now_ms
+    if ttl.clock == "newest_row":
+        newest_ms = _newest_ms(facts, now_ms)
+        clock_ms = newest_ms
     cutoff_ms = None if clock_ms is None else clock_ms - ttl.days * DAY_MS
     if cutoff_ms is not None and column.type == "date":
         cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
     expired, straddling = files_by_age(facts, cutoff_ms)
     if column.name in snapshot.partition_columns:
-        straddling = ()  # all rows of a file have the same time, or none
+        straddling = ()  # all rows of a file have the same time, or no time
     steps = tuple(plan_steps(table, facts, column, expired, straddling))
-    kept_nulls = [facts.bounds_of(file).null_count for file in snapshot.files]
+    null_counts = [facts.bounds_of(file).null_count for file in snapshot.files]
     work = MergeWork(
         files_removed=len(expired) + len(straddling),
         files_added=len(straddling),
         bytes_removed=sum(step.scanned_bytes for step in steps),
     )
-    seconds = rates.warm_seconds(work) + rates.seconds_fixed * (len(steps) - 1) if steps else 0.0
+    seconds = 0.0
+    if steps:
+        seconds = rates.warm_seconds(work) + rates.seconds_fixed * (len(steps) - 1)
     plan = TtlPlan(
         explanation=_explanation(ttl, cutoff_ms, newest_ms, expired, straddling),
         table=table.key,
@@ -185,27 +193,32 @@ def plan_ttl(table: Table, ttl: Ttl, facts: TtlFacts, *, rates: Rates, now_ms: i
         expired_bytes=sum(file.size_bytes for file in expired),
         straddling_files=len(straddling),
         straddling_bytes=sum(file.size_bytes for file in straddling),
-        null_rows=None if None in kept_nulls else sum(each or 0 for each in kept_nulls),
+        null_rows=total_rows(null_counts),
         gone_ms=now_ms + (retention_ms_of(snapshot.properties) or 0),
         seconds=seconds,
         usd=run_price(rates.prices, seconds=seconds),
     )
-    return replace(plan, notes=tuple(_notes(plan, table, facts))) if steps else plan
+    if not steps:
+        return plan
+    return replace(plan, notes=tuple(_notes(plan, table, facts)))
 
 
 def _newest_ms(facts: TtlFacts, now_ms: int) -> int | None:
     """The newest known time of a row, at most now; `None` if no time is known.
 
-    The minimum of a file is used if its maximum is in the future, or if the rows with the maximum
-    may be deleted.
+    The minimum of a file is used if its maximum is too far in the future, or if the rows with the
+    maximum may be deleted.
     """
-    known = list[int]()
+    latest_ms = now_ms + _CLOCK_AHEAD_MS
+    newest_ms: int | None = None
     for file in facts.snapshot.files:
         bounds = facts.bounds_of(file)
-        times_ms = (bounds.max_ms if bounds.is_tight else None, bounds.min_ms)
-        possible = [ms for ms in times_ms if ms is not None and ms <= now_ms + _CLOCK_AHEAD_MS]
-        known += possible[:1]
-    return min(max(known), now_ms) if known else None
+        time_ms = bounds.max_ms if bounds.is_tight else None
+        if time_ms is None or time_ms > latest_ms:
+            time_ms = bounds.min_ms
+        if time_ms is not None and time_ms <= latest_ms:
+            newest_ms = time_ms if newest_ms is None else max(newest_ms, time_ms)
+    return None if newest_ms is None else min(newest_ms, now_ms)
 
 
 def _explanation(
@@ -216,26 +229,30 @@ def _explanation(
     straddling: Sequence[DataFile],
 ) -> Explanation:
     if cutoff_ms is None:
-        why = f"the log shows no time of {ttl.column}, from which {ttl.days} days could be counted"
+        why = f"the log records no time of {ttl.column}, so the newest row is unknown"
         return Reason.PLAN_REFUSED.explain(why=why)
     clock = "now" if newest_ms is None else f"the newest row ({utc_text(newest_ms)})"
-    more = f", {count_of(ttl.days, 'day')} before {clock}"
+    age = f", {count_of(ttl.days, 'day')} before {clock}"
     if not expired and not straddling:
         numbers = {"what": "row", "cutoff": cutoff_ms}
-        return Explanation(Reason.NOTHING_PAST_THE_CUTOFF, numbers, more)
+        return Explanation(Reason.NOTHING_PAST_THE_CUTOFF, numbers, age)
     sizes = size_text(sum(file.size_bytes for file in expired))
-    what = f"all rows of {count_of(len(expired), 'file')} ({sizes})"
+    rows = f"all rows of {count_of(len(expired), 'file')} ({sizes})"
     if straddling:
         sizes = size_text(sum(file.size_bytes for file in straddling))
-        some = f"of up to {count_of(len(straddling), 'file')} ({sizes})"
-        what = f"{what}, and some {some}" if expired else f"some rows {some}"
-    return Explanation(Reason.PAST_THE_CUTOFF, {"what": what, "cutoff": cutoff_ms}, more)
+        straddling_files = f"of up to {count_of(len(straddling), 'file')} ({sizes})"
+        rows = (
+            f"{rows}, and some {straddling_files}" if expired else f"some rows {straddling_files}"
+        )
+    return Explanation(Reason.PAST_THE_CUTOFF, {"what": rows, "cutoff": cutoff_ms}, age)
 
 
 def _notes(plan: TtlPlan, table: Table, facts: TtlFacts) -> Iterable[str]:
-    most = "an unknown number of" if plan.most_rows is None else f"at most {plan.most_rows:,}"
-    exact = plan.least_rows == plan.most_rows
-    rows = f"{plan.least_rows:,} rows" if exact else f"at least {plan.least_rows:,} and {most} rows"
+    if plan.least_rows == plan.most_rows:
+        rows = f"{plan.least_rows:,} rows"
+    else:
+        most = "an unknown number of" if plan.most_rows is None else f"at most {plan.most_rows:,}"
+        rows = f"at least {plan.least_rows:,} and {most} rows"
     steps = count_of(len(plan.steps), "step")
     yield (
         f"{rows} are deleted in {steps}. They can still be read as older versions; "

@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.snapshot import Column, DataFile, PartitionValues, by_partition
+from lakehouse.core.delta.snapshot import (
+    Column,
+    DataFile,
+    PartitionValues,
+    Snapshot,
+    by_partition,
+)
 from lakehouse.core.ttl.facts import TimeBounds, TtlFacts
 
-# The most partitions of one step. Spark plans a condition on this many in about a second.
+# A step has at most this many partitions. Spark plans a condition on that many in about a second.
 _STEP_PARTITIONS = 5_000
 PartitionFiles = tuple[PartitionValues, Sequence[DataFile]]
 
@@ -39,11 +45,13 @@ def files_by_age(
     """The files whose rows are all before the cutoff, and the files that may straddle it."""
     expired = list[DataFile]()
     straddling = list[DataFile]()
-    for file in facts.snapshot.files if cutoff_ms is not None else ():
+    if cutoff_ms is None:
+        return expired, straddling
+    for file in facts.snapshot.files:
         bounds = facts.bounds_of(file)
-        if _is_expired(bounds, cutoff_ms or 0):
+        if _is_expired(bounds, cutoff_ms):
             expired.append(file)
-        elif not _is_fresh(file, bounds, cutoff_ms or 0):
+        elif not _is_fresh(file, bounds, cutoff_ms):
             straddling.append(file)
     return expired, straddling
 
@@ -66,7 +74,7 @@ def plan_steps(
     expired: Sequence[DataFile],
     straddling: Sequence[DataFile],
 ) -> Iterable[TtlStep]:
-    """The steps that delete the expired rows of these files, cheapest step first."""
+    """The steps that delete the expired rows of these files. Steps by metadata come first."""
     snapshot = facts.snapshot
     if not expired and not straddling:
         return
@@ -74,28 +82,18 @@ def plan_steps(
         # A condition on the time column deletes no other row, whatever is committed meanwhile.
         yield _step(facts, None, expired, (), by_metadata=True)
         return
-    columns = by_name(snapshot.columns)
-
-    def partition_of(file: DataFile) -> tuple[object, ...]:
-        return typed_partition(file.partition, columns)
-
     expired_paths = {file.path for file in expired}
-    kept = {partition_of(file) for file in snapshot.files if file.path not in expired_paths}
-    removes_partitions = not isinstance(table.write, Adopted) and bool(snapshot.partition_columns)
-    whole = [file for file in expired if removes_partitions and partition_of(file) not in kept]
-    for group in _groups([(each, 0) for each in by_partition(whole).items()], limit_bytes=0):
+    removable = _removable_files(table, snapshot, expired)
+    for group in _groups([(each, 0) for each in by_partition(removable).items()], limit_bytes=0):
         partitions = tuple(partition for partition, _ in group)
         files = [file for _, members in group for file in members]
         yield _step(facts, partitions, files, (), by_metadata=True)
-    whole_paths = {file.path for file in whole}
-    rest = [file for file in (*expired, *straddling) if file.path not in whole_paths]
-    sized = [
-        (
-            (partition, files),
-            sum(each.size_bytes for each in files if each.path not in expired_paths),
-        )
-        for partition, files in sorted(by_partition(rest).items(), key=str)
-    ]
+    removable_paths = {file.path for file in removable}
+    rest = [file for file in (*expired, *straddling) if file.path not in removable_paths]
+    sized = list[tuple[PartitionFiles, int]]()
+    for partition, files in sorted(by_partition(rest).items(), key=str):
+        scanned_bytes = sum(each.size_bytes for each in files if each.path not in expired_paths)
+        sized.append(((partition, files), scanned_bytes))
     for group in _groups(sized, limit_bytes=table.compaction.max_bytes_per_run):
         partitions = tuple(partition for partition, _ in group)
         files = [file for _, members in group for file in members]
@@ -108,19 +106,45 @@ def plan_steps(
         )
 
 
+def total_rows(counts: Sequence[int | None]) -> int | None:
+    """The sum of row counts; `None` if one of them is unknown."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def _removable_files(
+    table: Table, snapshot: Snapshot, expired: Sequence[DataFile]
+) -> Sequence[DataFile]:
+    """The files of partitions in which all files are expired, if metadata alone may remove them."""
+    if isinstance(table.write, Adopted) or not snapshot.partition_columns:
+        return ()
+    columns = by_name(snapshot.columns)
+
+    def partition_of(file: DataFile) -> tuple[object, ...]:
+        return typed_partition(file.partition, columns)
+
+    expired_paths = {file.path for file in expired}
+    kept = {partition_of(file) for file in snapshot.files if file.path not in expired_paths}
+    return [file for file in expired if partition_of(file) not in kept]
+
+
 def _groups(
     sized: Iterable[tuple[PartitionFiles, int]], *, limit_bytes: int
 ) -> Iterable[Sequence[PartitionFiles]]:
     """Groups of partitions up to this size (0: no limit). A larger partition is its own group."""
     group = list[PartitionFiles]()
     group_bytes = 0
-    for part, size_bytes in sized:
+    for partition_files, size_bytes in sized:
         is_full = bool(limit_bytes) and group_bytes + size_bytes > limit_bytes
         if group and (is_full or len(group) == _STEP_PARTITIONS):
             yield group
             group = []
             group_bytes = 0
-        group.append(part)
+        group.append(partition_files)
         group_bytes += size_bytes
     if group:
         yield group
@@ -134,16 +158,15 @@ def _step(
     *,
     by_metadata: bool,
 ) -> TtlStep:
-    certain = [_live_rows(file) for file in expired]
-    possible = [_rows_with_time(file, facts.bounds_of(file)) for file in straddling]
-    rows = [*certain, *possible]
+    expired_rows = [_live_rows(file) for file in expired]
+    straddling_rows = [_rows_with_time(file, facts.bounds_of(file)) for file in straddling]
     return TtlStep(
         partitions=partitions,
         by_metadata=by_metadata,
         files=frozenset(file.path for file in (*expired, *straddling)),
         scanned_bytes=sum(file.size_bytes for file in straddling),
-        least_rows=sum(each or 0 for each in certain),
-        most_rows=None if None in rows else sum(each or 0 for each in rows),
+        least_rows=sum(count or 0 for count in expired_rows),
+        most_rows=total_rows([*expired_rows, *straddling_rows]),
     )
 
 

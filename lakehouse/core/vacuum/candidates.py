@@ -15,11 +15,13 @@ from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.core.vacuum.logged_files import AddedByLog, RemovedSince
 
-# A candidate takes about 300 bytes of memory, so a million takes 300 MB.
+# A vacuum collects at most this many candidates. Each takes about 300 bytes of memory, so a million
+# takes 300 MB.
 MOST_FILES = 1_000_000
-# Different time zones are at least half an hour apart.
+# A report whose times are all this much too early may have local times instead of UTC, because time
+# zones are at least half an hour apart.
 _ZONE_MS = 1_800_000
-# Names that Delta or S3 rejects in a request. A single such name would stop the whole vacuum.
+# Names that Delta or S3 rejects in a request. A single such name would make the whole vacuum fail.
 # Source: Hadoop, Path(String): a colon before the first slash ends a scheme; W3C, XML 1.0, Char,
 # because a DeleteObjects request is XML.
 _UNSUPPORTED_NAME = re.compile(
@@ -64,7 +66,7 @@ class Selection:
         self._unsupported: set[str] = set()
         self._checksums: dict[str, StoredObject] = {}
         self._nested: set[str] = set()
-        self._lead_ms: int | None = None
+        self._lead_ms: int | None = None  # see `_compare_times`
         self.false_table_counts: Counter[str] = Counter()
         self.landed_counts: Counter[str] = Counter()
         self.over_limit_count = 0
@@ -81,27 +83,26 @@ class Selection:
         lake_prefix = self._facts.lake_prefix
         false_tables = self._facts.false_tables
         folder = f"{lake_prefix}{self._facts.table}/"
-        for each in objects:
-            if not each.key.startswith(folder):
+        for stored in objects:
+            if not stored.key.startswith(folder):
                 continue
-            name = each.key.removeprefix(folder)
-            part = self._classifier.part_of(name, each)
+            name = stored.key.removeprefix(folder)
+            part = self._classifier.part_of(name, stored)
             if part in (Part.LIVE, Part.VECTORS_LIVE):
                 self.unseen.discard(name)
-                self._compare_times(name, each)
+                self._compare_times(name, stored)
                 continue
-            owner = self._owners.table_of(each.key.removeprefix(lake_prefix))
+            owner = self._owners.table_of(stored.key.removeprefix(lake_prefix))
+            if owner is None:
+                continue
             if owner == self._facts.table:
                 self._nested |= table_roots([name])
-                self._take_own(name, each, part)
-            elif (
-                owner is not None
-                and owner in false_tables
-                and self._may_be_deleted(name, each, part)
-            ):
+                self._take_own(name, stored, part)
+            elif owner in false_tables and self._may_be_deleted(name, stored, part):
                 self.false_table_counts[owner] += 1
 
-    def _take_own(self, name: str, each: StoredObject, part: Part) -> None:
+    def _take_own(self, name: str, stored: StoredObject, part: Part) -> None:
+        """Collects an object in the table's own folder, or notes why it is kept."""
         if part is Part.LANDED:
             lake_name = self._facts.table_files.name_in_lake(name)
             prefix = next(prefix for prefix in self._facts.landed if lake_name.startswith(prefix))
@@ -109,18 +110,21 @@ class Selection:
         elif part is Part.LENT and self._facts.log_only:
             self.borrowed.add(name)
         elif part is Part.HIDDEN and name.endswith(".crc"):
-            self._checksums[name] = each
-        elif not self._may_be_deleted(name, each, part):
+            self._checksums[name] = stored
+        elif not self._may_be_deleted(name, stored, part):
             return
         elif name in self._kept_for_versions:
-            self.kept_bytes[name] = each.size_bytes
+            self.kept_bytes[name] = stored.size_bytes
         elif _UNSUPPORTED_NAME.match(name):
             self._unsupported.add(name)
         else:
-            modified_ms = each.modified_ms or 0
-            self._draw(
-                Candidate(name=name, size_bytes=each.size_bytes, modified_ms=modified_ms, part=part)
+            candidate = Candidate(
+                name=name,
+                size_bytes=stored.size_bytes,
+                modified_ms=stored.modified_ms or 0,
+                part=part,
             )
+            self._draw(candidate)
 
     def _draw(self, candidate: Candidate) -> None:
         """Adds a candidate; at the limit, it may replace another one (reservoir sampling)."""
@@ -167,10 +171,11 @@ class Selection:
         nested = Owners(self._nested)
         return (name for name in sorted(names) if not nested.table_of(name))
 
-    def _compare_times(self, name: str, each: StoredObject) -> None:
+    def _compare_times(self, name: str, stored: StoredObject) -> None:
+        """Keeps the largest difference between the listed and the logged time of a live file."""
         live = self._facts.table_files.live.get(name)
-        if each.modified_ms is not None and live is not None and live.written_ms is not None:
-            lead_ms = each.modified_ms - live.written_ms
+        if stored.modified_ms is not None and live is not None and live.written_ms is not None:
+            lead_ms = stored.modified_ms - live.written_ms
             self._lead_ms = lead_ms if self._lead_ms is None else max(lead_ms, self._lead_ms)
 
     def refuse_local_times(self, report: str) -> None:
@@ -185,7 +190,7 @@ class Selection:
                 "The report may have local times instead of UTC. Use a report in UTC, or mode FULL"
             )
 
-    def _may_be_deleted(self, name: str, each: StoredObject, part: Part) -> bool:
+    def _may_be_deleted(self, name: str, stored: StoredObject, part: Part) -> bool:
         """Whether the object is reclaimable, older than the horizon, and validly named.
 
         An object is kept if its age is unknown, if a version within the retention reads it, or if a
@@ -195,7 +200,7 @@ class Selection:
             Broken: the log contradicts itself about the object.
         """
         horizon_ms = self._classifier.horizon_ms
-        modified_ms = plausible_ms(each.modified_ms, now_ms=horizon_ms)
+        modified_ms = plausible_ms(stored.modified_ms, now_ms=horizon_ms)
         if part not in RECLAIMABLE or modified_ms is None or modified_ms >= horizon_ms:
             return False
         if self._removed_since.holds(name):
@@ -219,12 +224,17 @@ class LastCheck:
 
     def allow(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """The files that may still be deleted. A Hadoop checksum may go only with its data file."""
-        return [each for each in candidates if self._allows_any and self._allows(each)]
+        if not self._allows_any:
+            return []
+        return [each for each in candidates if self._allows(each)]
 
-    def _allows(self, each: Candidate) -> bool:
-        name = each.goes_with or each.name
+    def _allows(self, candidate: Candidate) -> bool:
+        name = candidate.goes_with or candidate.name
         stored = StoredObject(
-            bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms
+            bucket="",
+            key="",
+            size_bytes=candidate.size_bytes,
+            modified_ms=candidate.modified_ms,
         )
         is_reclaimable = self._classifier.part_of(name, stored) in RECLAIMABLE
         is_needed = name in self._kept_for_versions or self._removed_since.holds(name)

@@ -44,11 +44,16 @@ class KeptVersion:
     log_until_ms: int | None = None
 
     def note(self, kept_bytes: Mapping[str, int]) -> str:
-        """A note on the files kept for this version only, and on the end of its log files."""
+        """A note on the unneeded files that stay for this version, and on the end of its log files.
+
+        `kept_bytes` are the sizes of all files that stay only for kept versions.
+        """
         sizes = [size for name, size in kept_bytes.items() if name in self.files]
         kept = f"{count_of(len(sizes), 'unneeded file')} ({size_text(sum(sizes))})"
         sentence = f"{kept} will stay for version {self.version}, {self.why}"
-        return sentence if self.log_until_ms is None else f"{sentence}. {self.log_sentence}"
+        if self.log_until_ms is None:
+            return sentence
+        return f"{sentence}. {self.log_sentence}"
 
     @property
     def log_sentence(self) -> str:
@@ -92,19 +97,22 @@ class VacuumFacts:
 
     A table borrows a file if it reads the file from another table's folder, as shallow clones do.
 
-    - `borrowed`: all borrowed files of the lake, by names relative to the lake. `unplaced`: base
-      names of files that tables read at paths that may or may not lead into the lake.
+    - `borrowed`: all borrowed files of the lake, by names relative to the lake.
+    - `unplaced`: base names of files that tables read at paths that may or may not lead into the
+      lake.
     - `landed`: prefixes that declared tables load from.
-    - `tables`: all tables of the lake, which is at `lake_prefix` in its bucket. `false_tables`:
-      folders that only look like tables, each with the key below `_delta_log` that is the cause.
-    - `records`: past vacuums, oldest first. `report_problem`: why there is no usable `report`.
+    - `tables`: all tables of the lake, which is at `lake_prefix` in its bucket.
+    - `false_tables`: folders that only look like tables, each with the key below its `_delta_log`
+      that makes it look like one.
+    - `records`: past vacuums, oldest first.
+    - `report_problem`: why there is no usable `report`.
     - `needed_since_ms`: files that were removed at this time or later are still needed.
       `needed_because` is the sentence that explains this.
     - `older_commits`: returns the history in `log`, continued with older commits, newest first;
       `None` if there are no older commits.
     - `versioned`: whether the bucket keeps old versions of objects; `None` if unknown.
-    - `adopted`: other programs write the table, perhaps outside the lake. `log_only`: files that
-      the log never named may belong to other programs, and are kept.
+    - `adopted`: other programs write the table, perhaps outside the lake.
+    - `log_only`: files that the log never named may belong to other programs, and are kept.
     - `kept_versions`: versions that the declaration names or a reader has pinned.
     """
 
@@ -180,8 +188,8 @@ def folders_to_ask(facts: VacuumFacts, mode: VacuumMode, names: Iterable[str]) -
     request, too: no listing of the lake covers an adopted table, so a folder may contain an old
     table whose first commits are gone.
     """
-    is_unseen = mode == "LITE" and facts.adopted
-    columns = () if is_unseen else facts.table_files.partition_columns
+    needs_list = mode == "LITE" and facts.adopted
+    columns = () if needs_list else facts.table_files.partition_columns
     partition_starts = tuple(f"{column}=" for column in columns)
     folders = {folder for name in names for folder in folders_above(name)}
     return {

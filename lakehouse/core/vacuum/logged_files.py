@@ -6,9 +6,9 @@
   even if a checkpoint lacks the file.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, takewhile
+from itertools import takewhile
 from urllib.parse import unquote
 
 from lakehouse.core.delta.commits import Commit
@@ -35,10 +35,9 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     """Maps files removed since the last complete vacuum to the time of removal.
 
     Names are relative to the table. Files that the last vacuum kept or failed to delete are
-    included. An orphan that could not be deleted is omitted, because a writer may have used its
-    name again, which the log does not show; the next search for orphans finds it. If the log alone
-    decides, the whole remaining log is read, because no listing finds the files that a short
-    history omits.
+    included. An orphan among them is omitted if a writer may have used its name again, which the
+    log does not show; the next search for orphans finds it. If only the log decides, the commits
+    before the known history are read, too, because no listing finds the files that they removed.
     """
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
@@ -54,9 +53,8 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     for commit in commits:
         if commit.committed_ms < since_ms:
             continue
-        for path in commit.removed_paths:
-            if name := name_in_table(path):
-                removed[name] = commit.committed_ms
+        for name in _names_in_table(commit.removed_paths):
+            removed[name] = commit.committed_ms
     return removed | _since(facts.table_files.removed_vectors, since_ms)
 
 
@@ -68,13 +66,15 @@ def _not_deleted_by(last: VacuumRecord, table_files: TableFiles) -> dict[str, in
     """The files that a vacuum failed to delete or had to keep, with the time of removal."""
     remaining = dict[str, int]()
     for name in (*last.failed, *last.kept):
+        is_written_once = written_once(name)
         # The log does not show whether a name without a tombstone was written again.
-        if name not in table_files.tombstones and not written_once(name):
+        if name not in table_files.tombstones and not is_written_once:
             continue
         removed_ms = table_files.tombstones.get(name, table_files.removed_vectors.get(name))
         # If the time is unknown, the last horizon is late enough for a name that is never used
         # twice. For all other names, 0 stands for an unknown time.
-        remaining[name] = removed_ms or (last.horizon_ms if written_once(name) else 0)
+        default_ms = last.horizon_ms if is_written_once else 0
+        remaining[name] = removed_ms or default_ms
     return remaining
 
 
@@ -133,18 +133,15 @@ class RemovedSince:
 
     def _names(self, commits: Iterable[Commit]) -> frozenset[str]:
         """Names of files in the table; for other paths, a slash and the base name."""
-        late = [commit for commit in commits if commit.committed_ms >= self._horizon_ms]
-        paths = (path for commit in late for path in (*commit.removed_paths, *commit.change_paths))
-        vectors = (
-            path
-            for commit in late
-            for vector in commit.removed_vectors
-            if (path := vector_path(vector))
-        )
-        return frozenset(
-            name_in_table(path) or f"/{unquote(path).rpartition('/')[2]}"
-            for path in chain(paths, vectors)
-        )
+        names = set[str]()
+        for commit in commits:
+            if commit.committed_ms < self._horizon_ms:
+                continue
+            vector_paths = [vector_path(vector) for vector in commit.removed_vectors]
+            for path in (*commit.removed_paths, *commit.change_paths, *vector_paths):
+                if path:
+                    names.add(name_in_table(path) or f"/{unquote(path).rpartition('/')[2]}")
+        return frozenset(names)
 
 
 class AddedByLog:
@@ -207,10 +204,18 @@ def _last_additions(newest_first: Iterable[Commit]) -> dict[str, int]:
     """The files that these commits added and did not remove later, with the version of the add."""
     last: dict[str, int | None] = {}
     for commit in newest_first:
-        added = {name for path in commit.added_paths if (name := name_in_table(path))}
-        removed = {name for path in commit.removed_paths if (name := name_in_table(path))}
+        added = set(_names_in_table(commit.added_paths))
+        removed = set(_names_in_table(commit.removed_paths))
         for name in added:
             last.setdefault(name, commit.version)
         for name in removed - added:
             last.setdefault(name, None)
     return {name: version for name, version in last.items() if version is not None}
+
+
+def _names_in_table(paths: Iterable[str]) -> Iterator[str]:
+    """The names of the files inside the table; other paths are omitted."""
+    for path in paths:
+        name = name_in_table(path)
+        if name:
+            yield name

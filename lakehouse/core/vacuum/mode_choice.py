@@ -22,7 +22,7 @@ from lakehouse.core.vacuum.facts import (
 )
 from lakehouse.core.vacuum.logged_files import log_covers, removed_by_log
 
-# Source: AWS, DeleteObjects: the most keys in one request.
+# The maximum number of keys in one request. Source: Amazon S3 API reference, DeleteObjects.
 DELETE_KEYS = 1_000
 # Storage is searched for orphans once a day.
 SWEEP_HOURS = 24
@@ -31,8 +31,9 @@ SWEEP_HOURS = 24
 _SECONDS_FIXED = 0.5
 _SECONDS_PER_FILE = 40e-6
 _SECONDS_PER_DELETE = 0.15
-# A daily vacuum also searches for orphans if it begins a little earlier than on the day before.
-_EARLY = 0.9
+# A search for orphans is due after this share of `SWEEP_HOURS`, so that a daily vacuum also
+# searches if it begins a little earlier than on the day before.
+_DUE_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class Quote:
     usd: float
 
     def as_json(self) -> dict[str, Any]:
-        """The quote's documented shape."""
+        """The quote in its documented JSON shape."""
         return {**asdict(self), "seconds": round(self.seconds, 3), "usd": round(self.usd, 9)}
 
 
@@ -65,33 +66,33 @@ class ModeChoice:
 
 
 def choose_mode(
-    facts: VacuumFacts, *, prices: Prices, now_ms: int, wanted: VacuumMode | None = None
+    facts: VacuumFacts, *, prices: Prices, now_ms: int, requested: VacuumMode | None = None
 ) -> ModeChoice:
-    """The `wanted` mode, or else the cheapest valid mode (of equally cheap modes, the fastest).
+    """The requested mode or, if it is `None`, the cheapest valid mode (if equal, the fastest).
 
     Raises:
-        Refused: no mode is valid, or the wanted mode is not valid.
+        Refused: no mode is valid, or the requested mode is not valid.
     """
     quotes = tuple(_quote(mode, facts, prices, now_ms) for mode in VACUUM_MODES)
     where = f"vacuum of {facts.table}"
-    if wanted is None:
+    if requested is None:
         valid = [quote for quote in quotes if not quote.why_not]
         if not valid:
             reasons = dict.fromkeys(quote.why_not for quote in quotes)
             raise Refused(f"{where}: {'; '.join(reasons)}")
         cheapest = min(valid, key=lambda quote: (quote.usd, quote.seconds))
         return ModeChoice(mode=cheapest.mode, quotes=quotes)
-    if wanted not in VACUUM_MODES:
-        raise Refused(f"{where}: mode is {wanted!r}. Use {', '.join(VACUUM_MODES)}")
-    choice = ModeChoice(mode=wanted, quotes=quotes)
-    quote = choice.quote_of(wanted)
-    if not _may_be_wanted(quote, facts):
-        others = ", ".join(each.mode for each in quotes if _may_be_wanted(each, facts))
-        raise Refused(f"{where} by mode {wanted}: {quote.why_not}. Use {others}")
+    if requested not in VACUUM_MODES:
+        raise Refused(f"{where}: mode is {requested!r}. Use {', '.join(VACUUM_MODES)}")
+    choice = ModeChoice(mode=requested, quotes=quotes)
+    quote = choice.quote_of(requested)
+    if not _may_be_requested(quote, facts):
+        others = ", ".join(each.mode for each in quotes if _may_be_requested(each, facts))
+        raise Refused(f"{where} by mode {requested}: {quote.why_not}. Use {others}")
     return choice
 
 
-def _may_be_wanted(quote: Quote, facts: VacuumFacts) -> bool:
+def _may_be_requested(quote: Quote, facts: VacuumFacts) -> bool:
     """Whether a person may choose the mode. LITE is allowed even if a search for orphans is due."""
     if quote.mode == "LITE":
         return not _why_not_lite(facts, len(removed_by_log(facts)))
@@ -100,9 +101,9 @@ def _may_be_wanted(quote: Quote, facts: VacuumFacts) -> bool:
 
 def _why_not_lite(facts: VacuumFacts, removed_count: int) -> str:
     if not log_covers(facts) and not facts.log_only:
-        return "the log no longer names all files that were removed since the last vacuum"
-    # A log does not show which removed files have been deleted. So the next vacuum by mode LITE
-    # would begin with the same files again.
+        return "the log no longer names all files that were removed since the last complete vacuum"
+    # A log does not show which removed files have been deleted. So if a vacuum by mode LITE deleted
+    # only some of them, the next one would begin with the same files again.
     if removed_count > MOST_FILES:
         return (
             f"the log names {removed_count:,} removed files, and one vacuum deletes at most "
@@ -115,8 +116,12 @@ def _quote(mode: VacuumMode, facts: VacuumFacts, prices: Prices, now_ms: int) ->
     table_files = facts.table_files
     known_count = len(table_files.live) + len(table_files.tombstones) + len(table_files.vectors)
     removed_count = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.tombstones)
-    lists = ceil(known_count / PAGE_KEYS) if mode == "FULL" else 0
-    gets = len(facts.report.files) + 2 if mode == "INVENTORY" and facts.report else 0
+    lists = 0
+    gets = 0
+    if mode == "FULL":
+        lists = ceil(known_count / PAGE_KEYS)
+    if mode == "INVENTORY" and facts.report:
+        gets = len(facts.report.files) + 2
     deletes = ceil(removed_count / DELETE_KEYS)
     file_count = removed_count if mode == "LITE" else removed_count + known_count
     seconds = _SECONDS_FIXED + _SECONDS_PER_FILE * file_count
@@ -139,8 +144,8 @@ def _quote(mode: VacuumMode, facts: VacuumFacts, prices: Prices, now_ms: int) ->
 def _why_not(mode: VacuumMode, facts: VacuumFacts, now_ms: int, removed_count: int) -> str:
     if facts.log_only and mode != "LITE":
         return (
-            "other programs write the table, so files that its log never named are kept, unless "
-            'orphans = "delete"'
+            "other programs write the table, so storage is not searched for files that its log "
+            'never named, unless orphans = "delete"'
         )
     if facts.log_only:
         return _why_not_lite(facts, removed_count)
@@ -157,7 +162,7 @@ def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
     """Why storage must be searched for orphans, which LITE cannot do; empty if not needed."""
     sweep = facts.last_sweep
     hours = None if sweep is None else (now_ms - sweep.started_ms) / HOUR_MS
-    if hours is not None and hours < SWEEP_HOURS * _EARLY:
+    if hours is not None and hours < SWEEP_HOURS * _DUE_SHARE:
         return ""
     searched = "was never searched for orphans"
     if hours is not None:

@@ -36,7 +36,7 @@ class VacuumOutcome:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The plan's JSON shape, plus the actual figures with the prefix `actual_`."""
+        """The plan's JSON document, plus the actual figures with the prefix `actual_`."""
         record = self.record
         return {
             **self.plan.as_json(),

@@ -31,7 +31,7 @@ from lakehouse.core.declaration.vacuum_policy import (
 )
 from lakehouse.core.delta.protocol import RETENTION, unknown_features
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory.objects import Listing, Part
+from lakehouse.core.inventory.objects import KnownObjects, Part
 from lakehouse.core.inventory.table_files import Reference
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of
@@ -47,8 +47,8 @@ class VacuumPlan(Explained):
 
     - `horizon_ms`: files removed before this time are past the retention.
     - `requests`, `seconds`, `usd`: predictions for this mode. `quotes`: the predictions for all
-      modes, made before storage was read. `lists_saved`: how many more LIST requests a FULL vacuum
-      would need.
+      modes, made before storage was read. `lists_saved`: the number of LIST requests that a FULL
+      vacuum would need in addition.
     - `notes`: sentences to read before confirming.
     - `over_limit_count`: files that could also be deleted, but exceed the limit of one vacuum.
     - `log_only`: only the log decides which files are deleted. `remembered`: kept files that later
@@ -89,7 +89,7 @@ class VacuumPlan(Explained):
         return ModeChoice(mode=self.mode, quotes=self.quotes)
 
     def as_json(self) -> dict[str, Any]:
-        """The plan's documented shape."""
+        """The plan in its documented JSON shape."""
         parts = Counter(each.part.name.lower() for each in self.candidates)
         horizon = datetime.fromtimestamp(self.horizon_ms / 1_000, tz=UTC)
         return {
@@ -115,7 +115,7 @@ class VacuumPlan(Explained):
 
 
 def plan_vacuum(
-    facts: VacuumFacts, table: Table, listing: Listing, *, choice: ModeChoice, now_ms: int
+    facts: VacuumFacts, table: Table, listing: KnownObjects, *, choice: ModeChoice, now_ms: int
 ) -> VacuumPlan:
     """The plan of a vacuum of `table` by the chosen mode.
 
@@ -222,18 +222,18 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: VacuumMode, settled
     if not missing:
         return
     where = f"vacuum of {facts.table} by mode {mode}"
-    what = (
+    gap = (
         f"{len(missing)} of the {len(settled)} files that the newest version reads, for example "
         f"{min(missing)}"
     )
     if mode == "INVENTORY" and facts.report:
         raise Refused(
-            f"{where}: the report {facts.report.name} lacks {what}. The report is incomplete, "
+            f"{where}: the report {facts.report.name} lacks {gap}. The report is incomplete, "
             "covers another prefix, or spells its keys differently. Use a complete report, or mode "
             "FULL"
         )
     raise Broken(
-        f"{where}: storage lacks {what}. Nothing was deleted. Either restore the missing files "
+        f"{where}: storage lacks {gap}. Nothing was deleted. Either restore the missing files "
         "from a backup, or restore the table to a version that does not need them"
     )
 

@@ -26,10 +26,10 @@ class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
 class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
 
-    `tables` maps asset keys to addresses; relative addresses are resolved against the project's
-    root. `min_small_files`, `target_file_bytes` and `engine` are knobs of `Compaction`; 0 keeps the
-    layer's default. `archive` and `ttl` map the knobs of `Archive` and `Ttl` to their values. Other
-    fields are as in `lakehouse.maintain`.
+    `tables` maps asset keys to addresses. Relative addresses are resolved against the project's
+    root. `min_small_files`, `target_file_bytes` and `engine` are knobs of `Compaction`; a 0 stands
+    for the layer's default. `archive` and `ttl` map the knobs of `Archive` and `Ttl` to their
+    values. The other fields are parameters of `lakehouse.maintain`.
     """
 
     tables: dict[str, str]

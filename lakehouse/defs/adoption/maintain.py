@@ -1,7 +1,7 @@
 """Upkeep for the Delta tables of any Dagster project: compaction, vacuum, checks and sensors.
 
-The project's own code still writes its assets, and is not changed. State is kept in `.lakehouse/`
-in Dagster's working folder, or at the addresses in the LAKEHOUSE_ settings.
+The project's own code still writes its assets, and is not changed. State is kept below the folder
+`base`, in `.lakehouse/`, or at the addresses in the LAKEHOUSE_ settings.
 """
 
 import os
@@ -13,15 +13,13 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.core.adoption.maintained import Upkeep, with_project_defaults
-from lakehouse.core.declaration.adopted import (
-    Orphans,
-    Writers,
-)
+from lakehouse.core.declaration.adopted import Orphans, Writers
 from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
+from lakehouse.core.metrics.families import Sample
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor
 from lakehouse.defs.adoption.project_tables import (
@@ -58,10 +56,10 @@ _SPARK = "lakehouse_spark"
 # All calls share one resource: the assets of one job may not have two resources with the same name.
 _spark = cache(spark_resource)
 # The tables of all calls, by the root of their lake. A vacuum keeps each file that any of these
-# tables borrows.
+# tables reads, even if the file is in another table's folder.
 _TABLES: dict[str, dict[str, Table]] = {}
-# For the metrics: a function per root that returns the lake and all of its tables.
-_LAKES: dict[str, Callable[[], tuple[Lake, Sequence[Table]]]] = {}
+# For each root, a function that returns the lake and all its tables, for the metrics.
+_LAKE_LOADERS: dict[str, Callable[[], tuple[Lake, Sequence[Table]]]] = {}
 
 
 def maintain(
@@ -78,20 +76,21 @@ def maintain(
     vacuum_cron: str = NIGHTLY_CRON,
     base: str | Path | None = None,
 ) -> dg.Definitions:
-    """The definitions for the upkeep of a project's Delta tables, to be merged into its own.
+    """The definitions for the upkeep of a project's Delta tables. Merge them into your own.
 
     `tables` are assets, or a mapping of asset keys (`sales/orders`) to the addresses of their
     tables. Assets without `dagster/uri` or `uri` in their metadata are ignored. The layer's
     defaults apply to all fields that `compaction` does not set. docs/adopt.md explains `writers`
     and `orphans`. `archive` and `ttl` apply to each table. Sensor names begin with `name`, so that
-    a project can call this function several times. Relative addresses are resolved against `base`.
+    a project can call this function several times. Relative addresses are resolved against `base`
+    (default: the working folder).
 
     Raises:
         Refused: no asset has an address, an address is invalid, two assets are the same table, a
             setting is not accepted, or archived rows would move from S3 to a disk.
     """
-    start = str(Path(base or Path.cwd()).resolve())
-    settings = parse_settings(with_project_defaults(os.environ), base=Path(start))
+    folder = Path(base or Path.cwd()).resolve()
+    settings = parse_settings(with_project_defaults(os.environ), base=folder)
     written = [*written_tables(tables)]
     if not written:
         raise Refused(
@@ -107,11 +106,11 @@ def maintain(
     if writers == "none" and upkeep.compaction.engine == "spark":
         refuse_without_pool([each for each in written if each.pool is None])
     adopted = [
-        adopted_table(each, writers=writers, orphans=orphans, base=start) for each in written
+        adopted_table(each, writers=writers, orphans=orphans, base=str(folder)) for each in written
     ]
     maintained = maintained_by_key(adopted, upkeep, layer=layer)
-    known = _TABLES.setdefault(settings.root, {})
-    known.update(checked({**known, **maintained}, settings))
+    lake_tables = _TABLES.setdefault(settings.root, {})
+    lake_tables.update(checked({**lake_tables, **maintained}, settings))
     return _definitions(
         [*maintained.values()],
         settings,
@@ -130,12 +129,12 @@ def maintained_metrics() -> str:
     from lakehouse.engine.metrics.read import read_samples
 
     home = os.environ.get("DAGSTER_HOME")
-    lakes = [everything() for everything in _LAKES.values()]
-    return metrics_text(
-        sample
-        for lake, tables in lakes
-        for sample in read_samples(lake, tables, dagster_home=Path(home) if home else None)
-    ).decode()
+    dagster_home = Path(home) if home else None
+    samples = list[Sample]()
+    for load_lake in _LAKE_LOADERS.values():
+        lake, tables = load_lake()
+        samples += read_samples(lake, tables, dagster_home=dagster_home)
+    return metrics_text(samples).decode()
 
 
 def _definitions(
@@ -149,12 +148,12 @@ def _definitions(
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
 
-    def everything() -> tuple[Lake, Sequence[Table]]:
-        known = [*_TABLES[settings.root].values()]
-        known += other_adopted(known, settings)
-        return lake_of(settings, resources, known), known
+    def load_lake() -> tuple[Lake, Sequence[Table]]:
+        lake_tables = [*_TABLES[settings.root].values()]
+        lake_tables += other_adopted(lake_tables, settings)
+        return lake_of(settings, resources, lake_tables), lake_tables
 
-    _LAKES[settings.root] = everything
+    _LAKE_LOADERS[settings.root] = load_lake
     vacuums = [vacuum_key(table) for table in tables]
     archived = [table for table in tables if table.archive is not None]
     expiring = [table for table in tables if table.ttl is not None]
@@ -162,12 +161,12 @@ def _definitions(
     assets = [
         *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
         *(
-            vacuum_asset(table, lake, everything, cron=vacuum_cron, resource=_SPARK)
+            vacuum_asset(table, lake, load_lake, cron=vacuum_cron, resource=_SPARK)
             for table in tables
         ),
         *(archive_asset(table, lake, tables, resource=_SPARK) for table in archived),
         *(ttl_asset(table, lake, resource=_SPARK) for table in expiring),
-        report_asset(everything, name=name),
+        report_asset(load_lake, name=name),
     ]
     return dg.Definitions(
         assets=dg.with_resources(assets, {_SPARK: _spark(settings)}),

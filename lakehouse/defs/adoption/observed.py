@@ -22,7 +22,7 @@ from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.text import count_of
 from lakehouse.defs.dagster_records import newest_facts
-from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import evaluation_of, judge
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import declared_metadata, health_result, table_metadata
@@ -50,12 +50,12 @@ _Event = dg.AssetObservation | dg.AssetCheckEvaluation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """A table's last observation.
+class _CursorEntry:
+    """A table's entry in the sensor's cursor: its last observation.
 
     `newest` is the newest file of its log, or `None` if the table could not be read or does not
-    exist yet. Only a table that does not exist has `is_made=False`. `checked_ms` is when its checks
-    last ran.
+    exist yet. `is_made` is false only if it does not exist yet. `checked_ms` is the time at which
+    its checks last ran.
     """
 
     newest: LogFile | None = None
@@ -66,13 +66,15 @@ class _Seen:
     def sentence(self) -> str:
         if self.newest is not None:
             return f"version {self.newest.version}"
-        return "it cannot be read" if self.is_made else "it does not exist yet"
+        if self.is_made:
+            return "it cannot be read"
+        return "it does not exist yet"
 
     @property
     def has_fresh_checks(self) -> bool:
         """Whether the table's checks ran within the last hour.
 
-        A `checked_ms` in the future does not count, because the clock was set back.
+        A `checked_ms` in the future does not count, because then the clock was set back.
         """
         return 0 <= now_ms() - self.checked_ms < _CHECK_AGAIN_MS
 
@@ -84,7 +86,7 @@ def observed_asset(table: Table, lake: Lake) -> Any:
     """
 
     def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
-        with dagster_words(context):
+        with errors_for_dagster(context):
             assessed = _assessed(table, lake)
         # Only a table of `maintain` may not exist yet, and such a table has no observable asset.
         assert assessed is not None
@@ -93,10 +95,9 @@ def observed_asset(table: Table, lake: Lake) -> Any:
             data_version=dg.DataVersion(data_version(assessed.facts)),
         )
 
+    # The decorator is beta in Dagster 1.13, so its name may change. Dagster is pinned.
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", dg.BetaWarning
-        )  # beta in 1.13: the name may change, but Dagster is pinned
+        warnings.simplefilter("ignore", dg.BetaWarning)
         return dg.observable_source_asset(
             key=table_key(table),
             group_name=table.layer,
@@ -114,12 +115,12 @@ def observation_sensor(
     assets_are_known: bool = True,
     budget: TimeBudget | None = None,
 ) -> dg.SensorDefinition:
-    """Observes the tables whose logs have changed, and checks each at most once an hour.
+    """Observes the tables whose logs have changed, and runs all checks of each at most hourly.
 
     With `assets_are_known`, the sensor targets the tables' assets, so that Dagster shows the sensor
     on their pages. Dagster refuses targets that are not among its assets. If a tick's time runs
-    out, the next tick continues with the remaining tables. Tables that were read longest ago come
-    first, and a table whose storage did not answer comes last.
+    out, the next tick continues with the remaining tables: the table that was read longest ago
+    comes first, and a table whose storage did not answer comes last.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -137,17 +138,17 @@ def observation_sensor(
     )
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         budget.begin()
-        seen = _read_cursor(context.cursor)
+        entries = _read_cursor(context.cursor)
         sentences = [] if record is None else _confirm(record)
-        hidden = _hidden(context.instance, tables, seen)
-        changed, unreachable = _changed(tables, bounded, seen, budget, hidden=hidden)
-        events, results = _observe_in_turn(changed, bounded, seen, budget)
+        out_of_range = _out_of_range(context.instance, tables, entries)
+        changed, unreachable = _changed(tables, bounded, entries, budget, out_of_range=out_of_range)
+        events, results = _observe_in_turn(changed, bounded, entries, budget)
         sentences += results
         for key, error in unreachable.items():
-            seen[key] = seen.pop(key)
+            entries[key] = entries.pop(key)  # the table comes last in the next tick
             sentences.append(f"{key}: {error}")
         text = "; ".join(sentences) or f"nothing new in {count_of(len(tables), 'table')}"
-        cursor = _as_cursor(seen, tables)
+        cursor = _as_cursor(entries, tables)
         return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=text)
 
     return tick
@@ -162,20 +163,24 @@ def _confirm(record: MaintainedRecord) -> list[str]:
     return []
 
 
-def _hidden(
-    instance: dg.DagsterInstance, tables: Sequence[Table], seen: Mapping[str, _Seen]
+def _out_of_range(
+    instance: dg.DagsterInstance, tables: Sequence[Table], entries: Mapping[str, _CursorEntry]
 ) -> set[str]:
-    """The tables whose last observation is out of the compaction sensor's range."""
-    known = [table for table in tables if table.key in seen and seen[table.key].newest is not None]
-    return {table.key for table in known} - newest_facts(instance, known).keys()
+    """The keys of the tables whose last observation is out of the compaction sensor's range."""
+    readable = list[Table]()
+    for table in tables:
+        previous = entries.get(table.key)
+        if previous is not None and previous.newest is not None:
+            readable.append(table)
+    return {table.key for table in readable} - newest_facts(instance, readable).keys()
 
 
 def _observe_in_turn(
-    tables: Sequence[Table], lake: Lake, seen: dict[str, _Seen], budget: TimeBudget
+    tables: Sequence[Table], lake: Lake, entries: dict[str, _CursorEntry], budget: TimeBudget
 ) -> tuple[list[_Event], list[str]]:
     """Observes tables until the time is up; returns the events to report, and sentences.
 
-    `seen` is ordered by the last read, so each observed table moves to its end.
+    `entries` is ordered by the last read, so the entry of each table that is read moves to its end.
     """
     events = list[_Event]()
     sentences = list[str]()
@@ -183,15 +188,15 @@ def _observe_in_turn(
         if number and budget.is_late():
             sentences.append(f"{len(tables) - number} more left for the next tick")
             break
-        before = seen.pop(table.key, None)
+        previous = entries.pop(table.key, None)
         try:
-            seen[table.key], new_events = _observe(table, lake, before)
+            entries[table.key], new_events = _observe(table, lake, previous)
         except Transient as error:
-            seen[table.key] = before or _Seen()
+            entries[table.key] = previous or _CursorEntry()
             sentences.append(f"{table.key}: {error}")
             continue
         events += new_events
-        sentences.append(f"{table.key}: {seen[table.key].sentence}")
+        sentences.append(f"{table.key}: {entries[table.key].sentence}")
     return events, sentences
 
 
@@ -204,92 +209,92 @@ def _assessed(table: Table, lake: Lake) -> Assessment | None:
 def _changed(
     tables: Sequence[Table],
     lake: Lake,
-    seen: Mapping[str, _Seen],
+    entries: Mapping[str, _CursorEntry],
     budget: TimeBudget,
     *,
-    hidden: Set[str],
+    out_of_range: Set[str],
 ) -> tuple[list[Table], dict[str, Transient]]:
     """The tables to read now, longest unread first, and errors of unreachable storage by table key.
 
-    A table is read if it is new, if its newest commit has changed, or if it is `hidden`.
+    A table is read if it is new, if its newest commit has changed, if it is `out_of_range`, or if
+    the last attempt to read it failed at least an hour ago.
     """
     unreachable: dict[str, Transient] = {}
 
     def is_changed(table: Table) -> bool:
-        before = seen.get(table.key)
-        if (
-            before is None
-            or table.key in hidden
-            or (before.newest is None and not before.has_fresh_checks)
-        ):
+        previous = entries.get(table.key)
+        if previous is None or table.key in out_of_range:
+            return True
+        if previous.newest is None and not previous.has_fresh_checks:
             return True
         if budget.is_late(_FINDING_SHARE):
             return False
         try:
-            if before.newest is not None:
-                return lake.has_moved_on(table.key, before.newest)
-            return not before.is_made and is_table(lake.store, table.key)
+            if previous.newest is not None:
+                return lake.has_moved_on(table.key, previous.newest)
+            return not previous.is_made and is_table(lake.store, table.key)
         except Transient as error:
             unreachable[table.key] = error
             return False
         except LakehouseError:
             return True  # reading the table reports this error
 
-    turns = {key: number for number, key in enumerate(seen)}
-    in_turn = sorted(tables, key=lambda table: turns.get(table.key, -1))
+    ranks = {key: rank for rank, key in enumerate(entries)}
+    ordered = sorted(tables, key=lambda table: ranks.get(table.key, -1))
     with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
-        changed = [*pool.map(is_changed, in_turn)]
-    to_read = [table for table, is_new in zip(in_turn, changed, strict=True) if is_new]
-    return to_read, unreachable
+        answers = [*pool.map(is_changed, ordered)]
+    changed = [table for table, answer in zip(ordered, answers, strict=True) if answer]
+    return changed, unreachable
 
 
-def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, list[_Event]]:
+def _observe(
+    table: Table, lake: Lake, previous: _CursorEntry | None
+) -> tuple[_CursorEntry, list[_Event]]:
     """Observes one table; returns its new cursor entry and the events to report.
 
     Raises:
         Transient: storage does not answer.
     """
     now = now_ms()
-    checked_ms = (
-        before.checked_ms
-        if before is not None and before.newest is not None and before.has_fresh_checks
-        else None
-    )
+    checked_ms = None  # all checks run, unless they ran within the last hour
+    if previous is not None and previous.newest is not None and previous.has_fresh_checks:
+        checked_ms = previous.checked_ms
     try:
         assessed = _assessed(table, lake)
     except Transient:
         raise
     except LakehouseError as error:
         unreadable = CheckResult(name="readable", ok=False, sentence=str(error), is_error=True)
-        return _Seen(checked_ms=now), [evaluation_of(table, unreadable)]
+        return _CursorEntry(checked_ms=now), [evaluation_of(table, unreadable)]
     if assessed is None:
-        return _Seen(checked_ms=now, is_made=False), []
+        return _CursorEntry(checked_ms=now, is_made=False), []
     tags = {_DATA_VERSION: data_version(assessed.facts)}
     observation = dg.AssetObservation(
         table_key(table), metadata=table_metadata(table, assessed), tags=tags
     )
     results = list[CheckResult]()
     if checked_ms is None:
+        checked_ms = now
         results += judge(table, lake, assessed)
     elif is_maintained(table):
         results.append(health_result(table, lake, assessed))
-    seen = _Seen(newest=assessed.facts.newest, checked_ms=now if checked_ms is None else checked_ms)
-    return seen, [observation, *(evaluation_of(table, result) for result in results)]
+    entry = _CursorEntry(newest=assessed.facts.newest, checked_ms=checked_ms)
+    return entry, [observation, *(evaluation_of(table, result) for result in results)]
 
 
-def _read_cursor(cursor: str | None) -> dict[str, _Seen]:
-    """The tables as last seen. If the cursor is unreadable, none, so this tick reads every log."""
+def _read_cursor(cursor: str | None) -> dict[str, _CursorEntry]:
+    """The cursor's entries by table key. An unreadable cursor has none, so every log is read."""
+    entries = dict[str, _CursorEntry]()
     try:
-        stored = json.loads(cursor or "{}")
-        return {
-            key: _Seen(**{**each, "newest": each["newest"] and LogFile(**each["newest"])})
-            for key, each in stored.items()
-        }
+        for key, entry in json.loads(cursor or "{}").items():
+            newest = entry["newest"] and LogFile(**entry["newest"])
+            entries[key] = _CursorEntry(**{**entry, "newest": newest})
     except (ValueError, TypeError, AttributeError, KeyError):
         return {}
+    return entries
 
 
-def _as_cursor(seen: Mapping[str, _Seen], tables: Sequence[Table]) -> str:
+def _as_cursor(entries: Mapping[str, _CursorEntry], tables: Sequence[Table]) -> str:
     """The next cursor, without tables that the sensor no longer observes."""
     keys = {table.key for table in tables}
-    return json.dumps({key: asdict(each) for key, each in seen.items() if key in keys})
+    return json.dumps({key: asdict(each) for key, each in entries.items() if key in keys})

@@ -14,8 +14,8 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.text import count_of
 
 URI_KEYS = ("dagster/uri", "uri")
-# The storages of Delta tables. Source: Delta Lake 4.4.0, docs, "Storage configuration"
-_STORAGES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
+# How addresses of Delta tables begin. Source: Delta Lake 4.4.0, docs, "Storage configuration"
+_STORAGE_PREFIXES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
 # After this line, `@asset` and `@asset(…)` assign the same pool to each asset.
 POOL_LINE = 'asset = functools.partial(dg.asset, pool="delta_tables")'
 
@@ -44,7 +44,8 @@ def written_tables(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[Writte
         pool = ""
         if isinstance(asset, dg.AssetsDefinition):
             specs = asset.specs
-            pool = getattr(asset.node_def, "pool", None) if asset.is_executable else ""
+            if asset.is_executable:
+                pool = getattr(asset.node_def, "pool", None)
         elif not isinstance(asset, dg.AssetSpec | dg.SourceAsset):
             raise Refused(
                 f"maintain: {asset!r} is not an asset. Use assets, or a mapping of asset keys to "
@@ -116,15 +117,18 @@ def maintained_by_key(
 
 
 def _uri_in(metadata: Mapping[str, Any]) -> str | None:
-    """The address of a table in an asset's metadata. Warehouse and web addresses are ignored.
+    """The address of a Delta table in an asset's metadata, or `None`.
 
-    An address in an unsupported storage is returned, so that the caller refuses it.
+    Addresses of warehouses and web pages are ignored. An address in a storage that Delta supports
+    and this program does not is returned, so that the caller refuses it.
     """
     for name in URI_KEYS:
         value = metadata.get(name)
-        text = value.value if isinstance(value, dg.MetadataValue) else value
-        if isinstance(text, str | Path) and (
-            "://" not in str(text) or str(text).startswith(_STORAGES)
-        ):
-            return str(text)
+        if isinstance(value, dg.MetadataValue):
+            value = value.value
+        if not isinstance(value, str | Path):
+            continue
+        address = str(value)
+        if "://" not in address or address.startswith(_STORAGE_PREFIXES):
+            return address
     return None

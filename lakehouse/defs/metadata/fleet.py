@@ -24,8 +24,11 @@ from lakehouse.defs.metadata.markdown import (
     markdown_value,
 )
 
-_SHOWN_IN_PAGE = 1_000
-_ROWS = 200
+# Longer Markdown is shown in a window.
+_PAGE_CHARACTERS = 1_000
+_WINDOW_ROWS = 200
+# Tables without a score come after all others, because the highest score is 100.
+_AFTER_ALL_SCORES = 101
 
 
 def fleet_metadata(
@@ -35,17 +38,19 @@ def fleet_metadata(
 
     `keys` maps each table to its asset. Each row links to the checks of this asset.
     """
-    ordered = sorted(tables, key=lambda each: 101 if each.score is None else each.score)
+    ordered = sorted(
+        tables, key=lambda each: _AFTER_ALL_SCORES if each.score is None else each.score
+    )
     heads = ("score", "table", "files", "bytes", "compaction")
     worst = markdown_cells(heads, [])
     for count in range(1, len(ordered) + 1):
         longer = markdown_cells(heads, [_cells(each, keys) for each in ordered[:count]])
-        if len(longer) >= _SHOWN_IN_PAGE:
+        if len(longer) >= _PAGE_CHARACTERS:
             break
         worst = longer
     details = [
         [*_cells(each, keys), _time(each.last_compaction_ms), _time(each.last_vacuum_ms)]
-        for each in ordered[:_ROWS]
+        for each in ordered[:_WINDOW_ROWS]
     ]
     return {
         "lakehouse/worst_tables": markdown_value(worst),

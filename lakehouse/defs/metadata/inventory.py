@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_among, undeclared_sentence
-from lakehouse.core.inventory.objects import KINDS
+from lakehouse.core.inventory.objects import PART_GROUPS
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.text import size_text
 from lakehouse.defs.metadata.markdown import (
@@ -21,13 +21,13 @@ from lakehouse.report.chart import StackedBar
 if TYPE_CHECKING:
     from lakehouse.engine.inventory.reports_table import InventoryOutcome
 
-_TABLES_DRAWN = 12
+_LARGEST_TABLES = 12
 
 
 def inventory_metadata(
     outcome: "InventoryOutcome", declared: Iterable[Table], *, now_ms: int
 ) -> Metadata:
-    """The totals of an inventory, by part and by storage class, with a picture.
+    """The totals of an inventory, by part and by storage class, with two pictures.
 
     The metadata also names undeclared tables, and what to do about them.
     """
@@ -44,7 +44,7 @@ def inventory_metadata(
         classes[share.storage_class or "none"] += share.size_bytes
     undeclared = undeclared_among([table.table for table in reconciliation.tables], declared)
     bars = [StackedBar(name, {name: size}, size_text(size)) for name, size in classes.most_common()]
-    return {
+    metadata: Metadata = {
         "lakehouse/report": load.report,
         "lakehouse/report_age_hours": round((now_ms - load.created_ms) / 3_600_000, 3),
         "lakehouse/objects": load.object_count,
@@ -55,42 +55,48 @@ def inventory_metadata(
         "lakehouse/tables": len(reconciliation.tables),
         "lakehouse/missing_files": sum(len(table.missing) for table in reconciliation.tables),
         "lakehouse/small_files_unread": sum(share.small_count for share in shares if share.part),
-        **({"lakehouse/not_declared": undeclared_sentence(undeclared)} if undeclared else {}),
-        **({} if outcome.version is None else {"lakehouse/version": outcome.version}),
-        **{f"lakehouse/bytes_{part}": size for part, size in sorted(parts.items())},
-        **{f"lakehouse/class_bytes_{name.lower()}": size for name, size in sorted(classes.items())},
-        "lakehouse/where": markdown_value(*_where_the_bytes_lie(reconciliation)),
-        "lakehouse/storage_classes": markdown_value(
-            stacked_picture("bytes by storage class", [bar.name for bar in bars], bars)
-        ),
     }
+    if undeclared:
+        metadata["lakehouse/not_declared"] = undeclared_sentence(undeclared)
+    if outcome.version is not None:
+        metadata["lakehouse/version"] = outcome.version
+    for part, size in sorted(parts.items()):
+        metadata[f"lakehouse/bytes_{part}"] = size
+    for name, size in sorted(classes.items()):
+        metadata[f"lakehouse/class_bytes_{name.lower()}"] = size
+    metadata["lakehouse/where"] = markdown_value(*_bytes_by_table(reconciliation))
+    metadata["lakehouse/storage_classes"] = markdown_value(
+        stacked_picture("bytes by storage class", [bar.name for bar in bars], bars)
+    )
+    return metadata
 
 
-def _where_the_bytes_lie(reconciliation: Reconciliation) -> tuple[Markdown, Markdown]:
+def _bytes_by_table(reconciliation: Reconciliation) -> tuple[Markdown, Markdown]:
     """Stacked bars of the largest tables and of the rest, and a Markdown table of the same data."""
-    kind_of = {part: kind for kind, parts in KINDS.items() for part in parts}
+    kind_of = {part: kind for kind, parts in PART_GROUPS.items() for part in parts}
     by_table = {table.table: Counter[str]() for table in reconciliation.tables}
     for table in reconciliation.tables:
         for share in table.shares:
             if share.part is not None:
                 by_table[table.table][kind_of[share.part]] += share.size_bytes
-    rows = sorted(
-        ((name, kinds) for name, kinds in by_table.items() if kinds),
-        key=lambda row: -row[1].total(),
-    )
+    sizes = [(name, kinds) for name, kinds in by_table.items() if kinds]
+    sizes.sort(key=lambda row: row[1].total(), reverse=True)
+    rows = sizes[:_LARGEST_TABLES]
+    smaller = sizes[_LARGEST_TABLES:]
     rest = Counter[str]()
-    for _, kinds in rows[_TABLES_DRAWN:]:
+    for _, kinds in smaller:
         rest.update(kinds)
-    rows = [
-        *rows[:_TABLES_DRAWN],
-        *([(f"{len(rows) - _TABLES_DRAWN} more tables", rest)] if rest else []),
-    ]
-    if unclaimed := sum(share.size_bytes for share in reconciliation.unclaimed):
+    if rest:
+        rows.append((f"{len(smaller)} more tables", rest))
+    unclaimed = sum(share.size_bytes for share in reconciliation.unclaimed)
+    if unclaimed:
         rows.append(("no table", Counter({"no table": unclaimed})))
-    named = sorted({kind for _, kinds in rows for kind in kinds}, key=[*KINDS, "no table"].index)
+    present = {kind for _, kinds in rows for kind in kinds}
+    columns = sorted(present, key=[*PART_GROUPS, "no table"].index)
     bars = [StackedBar(name, kinds, size_text(kinds.total())) for name, kinds in rows]
     cells = [
-        [name, *(f"{kinds[kind]:,}" for kind in named), f"{kinds.total():,}"]
+        [name, *(f"{kinds[kind]:,}" for kind in columns), f"{kinds.total():,}"]
         for name, kinds in rows
     ]
-    return stacked_picture("bytes", named, bars), markdown_table(["bytes", *named, "sum"], cells)
+    picture = stacked_picture("bytes", columns, bars)
+    return picture, markdown_table(["bytes", *columns, "sum"], cells)

@@ -20,12 +20,12 @@ Markdown = NewType("Markdown", str)
 # Characters that begin inline markup: code, emphasis, links, images, tags, entities, cells and
 # escapes. Source: CommonMark 0.31, "Backslash escapes" and "Inlines"; GitHub Flavored Markdown,
 # "Tables" and "Strikethrough".
-_ACTING = re.compile(r"[\\`*_\[\]<>&|~]")
+_MARKUP = re.compile(r"[\\`*_\[\]<>&|~]")
 
 
 def markdown_text(text: str) -> Markdown:
     """Markdown that shows exactly this text within a line."""
-    return Markdown(_ACTING.sub(r"\\\g<0>", printable(text)))
+    return Markdown(_MARKUP.sub(r"\\\g<0>", printable(text)))
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdown:
@@ -63,7 +63,7 @@ def stacked_picture(title: str, kinds: Sequence[str], bars: Sequence[StackedBar]
 
 
 def _picture(description: str, draw: Callable[[], bytes]) -> Markdown:
-    """The picture; without the extra `charts`, only its description."""
+    """The picture, or only its description if the extra `charts` is not installed."""
     if not is_installed("matplotlib"):
         return markdown_text(description)
     png = base64.b64encode(draw()).decode()

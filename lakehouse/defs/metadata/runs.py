@@ -1,8 +1,7 @@
 """The outcome of a write, a compaction or a vacuum as Dagster metadata."""
 
-from collections.abc import Iterable
-from itertools import groupby, islice
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import dagster as dg
 
@@ -12,24 +11,20 @@ from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.defs.dagster_records import COMMITTED
-from lakehouse.defs.metadata.markdown import (
-    markdown_table,
-    markdown_value,
-)
+from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.metadata.table import Metadata
 
-_COMPACTION_NUMBERS = (
-    *(
-        "version_after",
-        "optimize_seconds",
-        "verify_seconds",
-        "conflicts",
-        "wasted_bytes",
-        "wasted_seconds",
-    ),
-    *("rows_verified", "verified_by"),
+_COMPACTION_FIELDS = (
+    "version_after",
+    "optimize_seconds",
+    "verify_seconds",
+    "conflicts",
+    "wasted_bytes",
+    "wasted_seconds",
+    "rows_verified",
+    "verified_by",
 )
-_VACUUM_NUMBERS = (
+_VACUUM_FIELDS = (
     "mode",
     "files",
     "actual_files",
@@ -44,15 +39,16 @@ _PATHS = 1_000
 
 
 def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> Metadata:
-    """The plan and the outcome of a vacuum; at most a thousand files of each kind are named."""
+    """The plan and the outcome of a vacuum, with the paths of at most 1,000 files of each kind."""
     plan = outcome.plan
     record = outcome.record
     document = outcome.as_json()
-    named = {"paths": document["paths"][:_PATHS]}
-    named |= {kind: dict(islice(document[kind].items(), _PATHS)) for kind in ("spared", "failed")}
-    return {
+    document["paths"] = document["paths"][:_PATHS]
+    for kind in ("spared", "failed"):
+        document[kind] = dict(islice(document[kind].items(), _PATHS))
+    metadata: Metadata = {
         "lakehouse/outcome": plan.sentence,
-        **{f"lakehouse/{name}": document[name] for name in _VACUUM_NUMBERS},
+        **{f"lakehouse/{name}": document[name] for name in _VACUUM_FIELDS},
         "lakehouse/predicted_seconds": document["seconds"],
         "lakehouse/seconds": document["actual_seconds"],
         "lakehouse/predicted_usd": document["usd"],
@@ -62,16 +58,18 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> Metadata:
         "lakehouse/account": figures_table(outcome.figures),
         "lakehouse/spared": record.spared,
         "lakehouse/failed": len(outcome.failed),
-        "lakehouse/vacuum": dg.MetadataValue.json(document | named),
-        **({"lakehouse/notes": "\n".join(plan.notes)} if plan.notes else {}),
+        "lakehouse/vacuum": dg.MetadataValue.json(document),
     }
+    if plan.notes:
+        metadata["lakehouse/notes"] = "\n".join(plan.notes)
+    return metadata
 
 
 def write_metadata(outcome: WriteOutcome) -> Metadata:
-    """The outcome of one run of a table's write."""
+    """The outcome of one run that writes a table."""
     # A landing area may be full of foreign files. The journal names all of them, and Dagster's page
     # names the first 20.
-    named = markdown_table(
+    set_aside = markdown_table(
         ["file", "bytes", "why"],
         [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]],
     )
@@ -80,7 +78,7 @@ def write_metadata(outcome: WriteOutcome) -> Metadata:
         "lakehouse/rows_rescued": outcome.rows_rescued,
         "lakehouse/columns_added": ", ".join(outcome.columns_added),
         "lakehouse/strategy": outcome.strategy and outcome.strategy.sentence,
-        "lakehouse/set_aside": outcome.set_aside and markdown_value(named),
+        "lakehouse/set_aside": outcome.set_aside and markdown_value(set_aside),
     }
     since = outcome.code_changed_since
     return {
@@ -96,19 +94,15 @@ def write_metadata(outcome: WriteOutcome) -> Metadata:
 
 
 def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
-    """Predicted and actual figures, and the durations; at most a thousand files are named."""
+    """The predicted and actual figures and the durations, with the paths of at most 1,000 files."""
     plan = outcome.plan
     entry = outcome.entry
     document = outcome.as_json()
-    named = islice(
-        ((number, path) for number, paths in enumerate(document["bins"]) for path in paths), _PATHS
-    )
-    document["bins"] = [
-        [path for _, path in paths] for _, paths in groupby(named, key=itemgetter(0))
-    ]
+    document["bins"] = _first_paths(document["bins"])
+    failure = None if outcome.version_after else " ".join(outcome.sentences)
     metadata = {
         "lakehouse/plan": plan.sentence,
-        "lakehouse/outcome": None if outcome.version_after else " ".join(outcome.sentences) or None,
+        "lakehouse/outcome": failure or None,
         "lakehouse/reason": plan.reason.name,
         "lakehouse/version_before": plan.version,
         COMMITTED: entry and dg.MetadataValue.timestamp(entry.compaction.committed_ms / 1000),
@@ -116,7 +110,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
         **{f"lakehouse/actual_{each.name}": each.actual for each in outcome.figures},
         "lakehouse/predicted_by": plan.estimate.basis,
         "lakehouse/bytes_added": outcome.bytes_added,
-        **{f"lakehouse/{name}": document[name] for name in _COMPACTION_NUMBERS},
+        **{f"lakehouse/{name}": document[name] for name in _COMPACTION_FIELDS},
         "lakehouse/account": figures_table(outcome.figures),
         "lakehouse/compaction": dg.MetadataValue.json(document),
     }
@@ -139,6 +133,18 @@ def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
         }
     # Unknown figures are omitted, because a plot that showed them as zero would mislead.
     return {name: value for name, value in metadata.items() if value is not None}
+
+
+def _first_paths(bins: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """The bins with the first `_PATHS` paths."""
+    shown = list[Sequence[str]]()
+    left_count = _PATHS
+    for paths in bins:
+        if left_count == 0:
+            break
+        shown.append(paths[:left_count])
+        left_count -= len(shown[-1])
+    return shown
 
 
 def figures_table(figures: Iterable[Figure]) -> dg.MarkdownMetadataValue:

@@ -1,8 +1,8 @@
 """A table's state, health and plan as Dagster metadata. Only this module defines their keys.
 
 The keys of numbers never change, so that Dagster can plot the numbers over time. Where Dagster
-defines a key, that key is used. No value comes from the environment, because every user of Dagster
-sees the metadata.
+defines a key, that key is used. No value contains credentials, because every user of Dagster sees
+the metadata.
 """
 
 from contextlib import suppress
@@ -45,10 +45,15 @@ from lakehouse.report.chart import Bar
 
 Metadata = dict[str, Any]
 
-# Numbers that Dagster plots: fields of the health, and of the TableState.
+# Numbers that Dagster plots: fields of `Health`, and of `TableState`.
 _HEALTH_NUMBERS = (
-    *("file_count", "small_file_count", "mergeable_file_count", "size_bytes", "average_file_bytes"),
-    *("tombstone_count", "tombstone_bytes"),
+    "file_count",
+    "small_file_count",
+    "mergeable_file_count",
+    "size_bytes",
+    "average_file_bytes",
+    "tombstone_count",
+    "tombstone_bytes",
 )
 _STATE_NUMBERS = (
     "mergeable_bytes",
@@ -59,24 +64,22 @@ _STATE_NUMBERS = (
     "estimate_usd",
 )
 _STATE_TIMES = ("oldest_small", "last_compaction")
-# Fields that are not recorded, because the sensor gets them from elsewhere.
-_DECLARED = ("table", "prices", "readers", "lost_openings", "on_s3")
+# Fields of `TableState` that are not recorded, because the sensor gets them from elsewhere.
+_NOT_RECORDED = ("table", "prices", "readers", "lost_openings", "on_s3")
 
 
 def declared_metadata(table: Table, lake: Lake) -> Metadata:
     """The metadata that follows from the declaration: the table's address, name and policy."""
     policy = policy_for(table.layer, table.compaction)
-    knobs = {each.name: getattr(policy, each.name) for each in fields(policy)}
+    knobs = dict[str, int | float | str]()
+    for field in fields(policy):
+        value = getattr(policy, field.name)
+        knobs[field.name] = value if isinstance(value, int | float | str) else repr(value)
     return {
         "dagster/uri": lake.table_uri(table.key),
         "dagster/table_name": f"{table.layer}.{table.name}",
         "dagster/storage_kind": "deltalake",
-        "lakehouse/policy": dg.MetadataValue.json(
-            {
-                name: value if isinstance(value, int | float | str) else repr(value)
-                for name, value in knobs.items()
-            }
-        ),
+        "lakehouse/policy": dg.MetadataValue.json(knobs),
     }
 
 
@@ -86,7 +89,7 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     The metadata includes the time of the last compaction, in case Dagster has lost older records.
     """
     facts = assessed.facts
-    snapshot = assessed.facts.snapshot
+    snapshot = facts.snapshot
     health = assessed.health
     strategy = strategy_in_force(table, facts).strategy
     once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
@@ -94,18 +97,10 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     state = state_of(snapshot, health.plan, once_cold, history=facts.history)
     compacted_ms = last_compaction_ms(facts.history, assessed.failures)
     state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score, **in_force)
-    numbers = {
-        name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None
-    }
     parts = [
         [part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts
     ]
-    times = {
-        name: dg.MetadataValue.timestamp(ms / 1000)
-        for name in _STATE_TIMES
-        if (ms := getattr(state, f"{name}_ms")) is not None
-    }
-    return {
+    metadata: Metadata = {
         "lakehouse/summary": markdown_value(_summary_table(health, state)),
         "lakehouse/sizes": markdown_value(*_picture(health)),
         "lakehouse/version": snapshot.version,
@@ -113,16 +108,9 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
         "lakehouse/log_commits": health.log.commit_count,
         "lakehouse/log_bytes": health.log.commit_bytes,
         "lakehouse/health_score": health.score,
-        **{f"lakehouse/{name}": value for name, value in (numbers | times).items()},
+        **_known_figures(state),
         "lakehouse/strategy_in_force": type(strategy).__name__,
         "lakehouse/state": state_metadata(state, assessed.rewrites),
-        **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
-        # The last batch in the table; the landing sensor compares the ledger with it.
-        **(
-            {"lakehouse/landed_batch": snapshot.transactions.get(ingest_app_id(table.key), 0)}
-            if table.source
-            else {}
-        ),
         "dagster/uri": snapshot.uri,
         "dagster/column_schema": _column_schema(table, snapshot),
         "lakehouse/health": health.sentence,
@@ -131,10 +119,31 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
         ),
         "lakehouse/plan": health.plan.sentence,
     }
+    if health.row_count is not None:
+        metadata["dagster/row_count"] = health.row_count
+    if table.source:
+        # The last batch in the table. The landing sensor compares the ledger with it.
+        last_batch = snapshot.transactions.get(ingest_app_id(table.key), 0)
+        metadata["lakehouse/landed_batch"] = last_batch
+    return metadata
+
+
+def _known_figures(state: TableState) -> Metadata:
+    """The state's numbers and times that Dagster plots. Unknown figures are omitted."""
+    figures: Metadata = {}
+    for name in _STATE_NUMBERS:
+        number = getattr(state, name)
+        if number is not None:
+            figures[f"lakehouse/{name}"] = number
+    for name in _STATE_TIMES:
+        ms = getattr(state, f"{name}_ms")
+        if ms is not None:
+            figures[f"lakehouse/{name}"] = dg.MetadataValue.timestamp(ms / 1000)
+    return figures
 
 
 def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
-    """The table's health, files, last and next upkeep, as a check that never fails."""
+    """The table's health, files, and last and next upkeep, as a check that never fails."""
     health = assessed.health
     snapshot = assessed.facts.snapshot
     compacted_ms = last_compaction_ms(assessed.facts.history, assessed.failures)
@@ -162,8 +171,8 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
     )
 
 
-def _vacuum_text(vacuumed: VacuumRecord) -> str:
-    return f"{utc_text(vacuumed.ended_ms)}, {count_of(vacuumed.deleted_files, 'file')} deleted"
+def _vacuum_text(record: VacuumRecord) -> str:
+    return f"{utc_text(record.ended_ms)}, {count_of(record.deleted_files, 'file')} deleted"
 
 
 def _next_vacuum(snapshot: Snapshot, horizon_ms: int) -> str:
@@ -172,24 +181,23 @@ def _next_vacuum(snapshot: Snapshot, horizon_ms: int) -> str:
     The last vacuum deleted the files that were removed before its horizon.
     """
     retention_ms = retention_ms_of(snapshot.properties)
-    removed = [
-        (stone.deleted_ms, stone.size_bytes or 0)
-        for stone in snapshot.tombstones
-        if stone.deleted_ms is not None and stone.deleted_ms >= horizon_ms
-    ]
-    if not removed:
+    removal_times = list[int]()
+    size_bytes = 0
+    for tombstone in snapshot.tombstones:
+        if tombstone.deleted_ms is not None and tombstone.deleted_ms >= horizon_ms:
+            removal_times.append(tombstone.deleted_ms)
+            size_bytes += tombstone.size_bytes or 0
+    if not removal_times:
         return "no removed files"
-    files = (
-        f"{count_of(len(removed), 'removed file')}, {size_text(sum(each for _, each in removed))}"
-    )
+    files = f"{count_of(len(removal_times), 'removed file')}, {size_text(size_bytes)}"
     if retention_ms is None:
         return f"{files}; the table's retention cannot be read"
-    return f"{files}; the first can be deleted from {utc_text(min(removed)[0] + retention_ms)}"
+    return f"{files}; the first can be deleted from {utc_text(min(removal_times) + retention_ms)}"
 
 
 def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
     """The state by which the compaction sensor decides. `sensed_state` reads this value."""
-    recorded = {name: value for name, value in asdict(state).items() if name not in _DECLARED}
+    recorded = {name: value for name, value in asdict(state).items() if name not in _NOT_RECORDED}
     return dg.MetadataValue.json(recorded | {"rewrites": asdict(rewrites)})
 
 
@@ -202,21 +210,18 @@ def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rew
     values: dict[str, Any] = {
         each.name: recorded.get(each.name)
         for each in fields(TableState)
-        if each.name not in _DECLARED
+        if each.name not in _NOT_RECORDED
     }
-    cold = values["once_cold"]
-    if cold is not None:
-        values["once_cold"] = OnceCold(
-            **{each.name: cold.get(each.name) for each in fields(OnceCold)}
-        )
+    once_cold = values["once_cold"]
+    if once_cold is not None:
+        recorded_once_cold = {each.name: once_cold.get(each.name) for each in fields(OnceCold)}
+        values["once_cold"] = OnceCold(**recorded_once_cold)
     openings = values["openings"]
     if openings is not None:
         values["openings"] = tuple((since_ms, count) for since_ms, count in openings)
     rewrites = recorded.get("rewrites", {})
-    return (
-        TableState(table=table, **values),
-        Rewrites(**{each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)}),
-    )
+    counts = {each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)}
+    return TableState(table=table, **values), Rewrites(**counts)
 
 
 def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
@@ -242,10 +247,10 @@ def _picture(health: Health) -> tuple[Markdown, ...]:
     filled = [number for number, count in enumerate(health.histogram.values()) if count]
     if not filled:
         return (markdown_text("no files"),)
-    candidate = health.plan.policy.candidate_bytes
+    candidate_bytes = health.plan.policy.candidate_bytes
     bins = zip(health.histogram.items(), (*HISTOGRAM_BYTES, inf), strict=True)
-    all_bars = [Bar(label, count, below <= candidate) for (label, count), below in bins]
-    bars = all_bars[filled[0] : filled[-1] + 1]
+    all_bars = [Bar(label, count, limit <= candidate_bytes) for (label, count), limit in bins]
+    bars = all_bars[filled[0] : filled[-1] + 1]  # without the empty bins at both ends
     rows = [[bar.label, str(bar.count)] for bar in bars]
     return histogram_picture(bars), markdown_table(["size", "files"], rows)
 

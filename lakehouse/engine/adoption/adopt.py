@@ -6,7 +6,6 @@ Nothing is written into the table.
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import takewhile
 from threading import Lock
 
 from lakehouse.core.adoption.adopted_file import adopted_lines, parse_adopted
@@ -35,7 +34,7 @@ _HEAD = (
     "docs/adopt.md explains them.\n"
 )
 # `LakeFacts` is not thread-safe, and several threads inspect tables.
-_ONE_AT_A_TIME = Lock()
+_FACTS_LOCK = Lock()
 
 
 def inspect_table(
@@ -43,27 +42,25 @@ def inspect_table(
 ) -> TableFinding:
     """Inspects one of the tables of `lake_facts`.
 
-    `known_as` is the key of a table that is already declared, or empty.
+    `known_as` is the table's key if the table is already declared, else empty.
 
     Raises:
         Refused: the table has a feature that this program does not know.
     """
-    if unknown := unknown_features(facts.snapshot.features):
+    unknown = unknown_features(facts.snapshot.features)
+    if unknown:
         address = address_of(table, lake_facts.lake.settings)
         raise Refused(
             f"table {address} has the feature {', '.join(unknown)}. "
             "This program does not know the feature's rules for rewriting and deleting files. Use "
             "a table without this feature"
         )
-    if facts.snapshot.clustering_columns and not known_as and isinstance(table.write, Adopted):
-        table = replace(
-            table,
-            compaction=Compaction(
-                data_layout=LiquidClustering(columns=facts.snapshot.clustering_columns)
-            ),
-        )
+    clustering_columns = facts.snapshot.clustering_columns
+    if clustering_columns and not known_as and isinstance(table.write, Adopted):
+        layout = LiquidClustering(columns=clustering_columns)
+        table = replace(table, compaction=Compaction(data_layout=layout))
     try:
-        with _ONE_AT_A_TIME:
+        with _FACTS_LOCK:
             vacuum = plan(lake_facts, table) or "there is no table"
     except LakehouseError as error:
         vacuum = str(error)
@@ -78,38 +75,42 @@ def inspect_table(
     )
 
 
-def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted: str | None) -> str:
-    """The key of a table to adopt: the wanted one, or one derived from its address.
+def choose_key(
+    address: str, tables: Mapping[str, Table], lake: Lake, *, given_key: str | None
+) -> str:
+    """The key of a table to adopt: `given_key`, or a key derived from its address.
 
     Raises:
-        Refused: the key is taken, or the lake has files at the key's path. In this lake, also: the
-            table's path is not `layer/name`, or the wanted key is not the table's path.
+        Refused: the key is taken, or the lake has files at the key's path. For a table in this
+            lake, also: its path is not `layer/name`, or `given_key` is not its path.
     """
     settings = lake.settings
     root = real_address(lake.settings.root)
     path = address.removeprefix(f"{root}/") if is_inside(address, root) else None
-    if path is not None and (path.count("/") != 1 or wanted not in (None, path)):
+    if path is not None and (path.count("/") != 1 or given_key not in (None, path)):
         suggestion = f"the key {path}" if path.count("/") == 1 else "a table at layer/name"
         raise Refused(
             f"adopt {address}: the table lies in this lake, {root}, where a table's key is its "
             f"path. Use {suggestion}"
         )
     free_key = path or key_of(address, tables)
-    taken = {*tables}
+    taken_keys = {*tables}
     while path is None and lake.holds_files(free_key):
-        taken.add(free_key)
-        free_key = key_of(address, taken)
-    if wanted is not None and wanted in tables:
+        taken_keys.add(free_key)
+        free_key = key_of(address, taken_keys)
+    if given_key is None:
+        return free_key
+    if given_key in tables:
         raise Refused(
-            f"adopt {address}: the table at {address_of(tables[wanted], settings)} already has the "
-            f"key {wanted}. Use another key, for example {free_key}"
+            f"adopt {address}: the table at {address_of(tables[given_key], settings)} already has "
+            f"the key {given_key}. Use another key, for example {free_key}"
         )
-    if path is None and wanted is not None and lake.holds_files(wanted):
+    if path is None and lake.holds_files(given_key):
         raise Refused(
-            f"adopt {address}: the path of the key {wanted}, {settings.root}/{wanted}, already has "
-            f"files. Use another key, for example {free_key}"
+            f"adopt {address}: the path of the key {given_key}, {settings.root}/{given_key}, "
+            f"already has files. Use another key, for example {free_key}"
         )
-    return wanted or free_key
+    return given_key
 
 
 def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
@@ -117,47 +118,51 @@ def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
     refuse_table_of_another_lake(lake, address, asked=f"adopt {address}")
     for table in tables:
         other = address_of(table, lake.settings)
-        if is_inside(address, other) or is_inside(other, address):
-            outer, inner = (other, address) if is_inside(address, other) else (address, other)
+        for inner, outer in ((address, other), (other, address)):
+            if is_inside(inner, outer):
+                raise Refused(
+                    f"adopt {address}: {inner} lies inside the folder of the table {outer}. Use "
+                    "only one of these two tables"
+                )
+    for folder in folders_above(address):
+        if folder == lake.settings.root:
+            break
+        if _may_be_table(folder):
             raise Refused(
-                f"adopt {address}: {inner} lies inside the folder of the table {outer}. Use "
-                "only one of these two tables"
-            )
-    for above in takewhile(lambda folder: folder != lake.settings.root, folders_above(address)):
-        if _may_be_table(above):
-            raise Refused(
-                f"adopt {address}: it lies inside the folder of the table {above}. Use "
+                f"adopt {address}: it lies inside the folder of the table {folder}. Use "
                 "only one of these two tables"
             )
 
 
 def write_adopted(
-    settings: Settings, tables: Iterable[Table], *, beside: Mapping[str, Table]
+    settings: Settings, tables: Iterable[Table], *, declared: Mapping[str, Table]
 ) -> None:
     """Adds tables to the file of adopted tables, and keeps the other entries.
 
-    `beside` are all tables that are declared already. The file is replaced atomically, under a
-    lock, so two people who adopt at once lose no entry.
+    `declared` are all tables that are declared already. The file is replaced atomically, under a
+    lock, so two people who adopt at the same time lose no entry.
 
     Raises:
-        Refused: the file is not a file of adopted tables, already has one of these tables, or with
-            them would make the next command fail.
+        Refused: the file is not a file of adopted tables, or already has one of these tables, or
+            one of them conflicts with another table (`checked`).
         Transient: another process is writing the file.
     """
     store = DiskStore(settings.adopted.parent)
     name = settings.adopted.name
     try:
         with hold_lock(settings.home / "locks" / "adopted.lock", seconds=_WAIT_SECONDS):
-            before = _HEAD
+            old_text = _HEAD
             with suppress(FileNotFoundError):
-                before = store.read(name).decode("utf-8")
-            known = parse_adopted(before, name=str(settings.adopted))
-            added = {table.key: table for table in tables}
-            if duplicates := [key for key in added if key in known]:
+                old_text = store.read(name).decode("utf-8")
+            old_tables = parse_adopted(old_text, name=str(settings.adopted))
+            new_tables = {table.key: table for table in tables}
+            duplicates = [key for key in new_tables if key in old_tables]
+            if duplicates:
                 raise Refused(f"{settings.adopted} already has {duplicates[0]}. Use another key")
-            checked({**beside, **known, **added}, settings)
-            text = "\n".join([before.rstrip("\n") + "\n", *map(adopted_lines, added.values())])
-            if parse_adopted(text, name=str(settings.adopted)) != known | added:
+            checked({**declared, **old_tables, **new_tables}, settings)
+            entries = [adopted_lines(table) for table in new_tables.values()]
+            text = "\n".join([old_text.rstrip("\n") + "\n", *entries])
+            if parse_adopted(text, name=str(settings.adopted)) != old_tables | new_tables:
                 raise Broken(
                     f"{settings.adopted}: the new entries, parsed again, differ from the tables; "
                     "nothing was written"
@@ -172,7 +177,7 @@ def write_adopted(
 def _may_be_table(address: str) -> bool:
     """Whether the address is a table; false if this process may not read the address.
 
-    A user who may read a table may lack permission for the folders above the table.
+    A user of a table may lack permission for the folders above the table.
     """
     try:
         return is_table(store_at(address), "")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 
 from lakehouse.core.declaration.adopted import Adopted, folders_above
 from lakehouse.core.declaration.compaction_policy import LAYERS
@@ -16,11 +16,11 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store, store_at
 
-# A warehouse of a few thousand tables has about as many other folders. Search a bucket with more
-# folders part by part.
+# One search looks into at most this many folders. A warehouse of a few thousand tables has about as
+# many other folders. A bucket with more folders must be searched part by part.
 MOST_FOLDERS = 10_000
 _NEAR_FOLDERS = 200
-_ASKED_AT_ONCE = 16
+_REQUESTS_AT_ONCE = 16
 _LOG = "_delta_log"
 _HINT = f"use the folder that contains the table's {_LOG}"
 
@@ -46,27 +46,37 @@ def find_tables(
     searched = store or store_at(address)
     tables = list[str]()
     passed = list[str]()
-    level = [""]
+    unsearched = [""]
     count = 0
-    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as readers:
-        while level and count < most_folders:
-            batch = level[: most_folders - count]
-            level = level[most_folders - count :]
+    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as readers:
+        while unsearched and count < most_folders:
+            batch = unsearched[: most_folders - count]
+            unsearched = unsearched[most_folders - count :]
             count += len(batch)
-            inside = list(readers.map(lambda folder: _look_into(searched, folder), batch))
-            tables += [
-                folder
-                for folder, subfolders in zip(batch, inside, strict=True)
-                if subfolders is None
-            ]
-            for folder in chain.from_iterable(subfolders or () for subfolders in inside):
-                name = folder.rpartition("/")[2]
-                (passed if name[:1] in ("", "_", ".") or "=" in name else level).append(folder)
+            contents = list(readers.map(lambda folder: _subfolders(searched, folder), batch))
+            for folder, subfolders in zip(batch, contents, strict=True):
+                if subfolders is None:
+                    tables.append(folder)
+                    continue
+                for subfolder in subfolders:
+                    if _is_passed(subfolder.rpartition("/")[2]):
+                        passed.append(subfolder)
+                    else:
+                        unsearched.append(subfolder)
 
-    def placed(folders: list[str]) -> tuple[str, ...]:
+    def addresses_of(folders: list[str]) -> tuple[str, ...]:
         return tuple(sorted(f"{address}/{folder}".rstrip("/") for folder in folders))
 
-    return FoundTables(addresses=placed(tables), passed=placed(passed), left_count=len(level))
+    return FoundTables(
+        addresses=addresses_of(tables),
+        passed=addresses_of(passed),
+        left_count=len(unsearched),
+    )
+
+
+def _is_passed(name: str) -> bool:
+    """Whether a folder is skipped because of its name: it is hidden, or a partition."""
+    return name[:1] in ("", "_", ".") or "=" in name
 
 
 def undeclared_tables(lake: Lake, declared: Collection[Table]) -> tuple[str, ...]:
@@ -76,17 +86,17 @@ def undeclared_tables(lake: Lake, declared: Collection[Table]) -> tuple[str, ...
     """
     folders = [f"{layer}/{name}" for layer in LAYERS for name in lake.store.folders(layer)]
     unknown = undeclared_among(folders, declared)
-    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as readers:
-        below = list(readers.map(lambda folder: _look_into(lake.store, folder), unknown))
-    return tuple(key for key, inside in zip(unknown, below, strict=True) if inside is None)
+    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as readers:
+        contents = list(readers.map(lambda folder: _subfolders(lake.store, folder), unknown))
+    return tuple(
+        key for key, subfolders in zip(unknown, contents, strict=True) if subfolders is None
+    )
 
 
 def is_table(store: Store, folder: str) -> bool:
     """Whether a folder has a Delta log, with its first commit or `_last_checkpoint`."""
-    begin = f"{folder}/" if folder else ""
-    return any(
-        store.stat(f"{begin}{_LOG}/{name}") for name in (f"{0:020}.json", "_last_checkpoint")
-    )
+    log = f"{folder}/{_LOG}" if folder else _LOG
+    return any(store.stat(f"{log}/{name}") for name in (f"{0:020}.json", "_last_checkpoint"))
 
 
 def facts_of(lake: Lake, table: Table) -> TableFacts | None:
@@ -103,13 +113,13 @@ def facts_of(lake: Lake, table: Table) -> TableFacts | None:
 
 def no_table(address: str) -> Refused:
     """The error for an address without a Delta table."""
-    near = _HINT
+    hint = _HINT
     with suppress(LakehouseError):  # suggestions are optional
-        near = _nearest(address)
-    return Refused(f"there is no Delta table at {address}: it has no {_LOG} with a commit; {near}")
+        hint = _suggestion(address)
+    return Refused(f"there is no Delta table at {address}: it has no {_LOG} with a commit; {hint}")
 
 
-def _look_into(store: Store, folder: str) -> Sequence[str] | None:
+def _subfolders(store: Store, folder: str) -> Sequence[str] | None:
     """The folders inside `folder`, or `None` if it is a table.
 
     A table's folder may have a million files, so it is only listed if no log is found by name.
@@ -123,31 +133,31 @@ def _look_into(store: Store, folder: str) -> Sequence[str] | None:
     return [f"{begin}{name}" for name in names]
 
 
-def _nearest(address: str) -> str:
-    """Suggestions for an address without a table: tables below it, above it, and next to it."""
+def _suggestion(address: str) -> str:
+    """What to use instead of an address without a table: a table below, above or next to it."""
     below = find_tables(address, most_folders=_NEAR_FOLDERS)
-    near = [each for each in below.addresses if each != address]
-    if len(near) > 1:
-        count = f"{'at least ' if below.left_count else ''}{len(near)} tables"
+    tables = [each for each in below.addresses if each != address]
+    if len(tables) > 1:
+        count = f"{'at least ' if below.left_count else ''}{len(tables)} tables"
         see = f"to see them: lakehouse adopt --prefix {address} --dry-run"
-        return f"{count} are below it ({first_names(near)}); {see}"
-    near = (
-        near
-        or [above for above in folders_above(address) if _look_into(store_at(above), "") is None][
-            :1
-        ]
-    )
+        return f"{count} are below it ({first_names(tables)}); {see}"
+    if not tables:
+        tables = _first_table_above(address)
     files = islice(store_at(address).walk(""), _NEAR_FOLDERS)
-    if not near and any(each.key.endswith(".parquet") for each in files):
+    if not tables and any(each.key.endswith(".parquet") for each in files):
         return "use CONVERT TO DELTA in Spark SQL to make a table of the Parquet files in it"
     parent = address.rpartition("/")[0]
-    if not near and parent not in ("", "s3:/"):
-        near = [
-            each
-            for each in find_tables(parent, most_folders=_NEAR_FOLDERS).addresses
-            if each != address
-        ]
-    by_name = {each.rpartition("/")[2]: each for each in near}
-    names = nearest_words(address.rpartition("/")[2], by_name)
-    named = [by_name[name] for name in names] or sorted(near)[:3]
-    return f"did you mean {' or '.join(named)}?" if named else _HINT
+    if not tables and parent not in ("", "s3:/"):
+        siblings = find_tables(parent, most_folders=_NEAR_FOLDERS).addresses
+        tables = [each for each in siblings if each != address]
+    by_name = {each.rpartition("/")[2]: each for each in tables}
+    similar_names = nearest_words(address.rpartition("/")[2], by_name)
+    suggestions = [by_name[name] for name in similar_names] or sorted(tables)[:3]
+    return f"did you mean {' or '.join(suggestions)}?" if suggestions else _HINT
+
+
+def _first_table_above(address: str) -> list[str]:
+    for folder in folders_above(address):
+        if _subfolders(store_at(folder), "") is None:
+            return [folder]
+    return []

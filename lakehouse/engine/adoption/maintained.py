@@ -35,7 +35,7 @@ class MaintainedRecord:
         self._confirmed_ms: int | None = None
 
     def confirm(self, now_ms: int) -> None:
-        """Writes the record if the stored one differs or is a day old."""
+        """Writes the record if the stored one differs or is a day old. Then deletes old records."""
         if self._confirmed_ms is None:
             self._confirmed_ms = self._stored_ms()
         if 0 <= now_ms - self._confirmed_ms < _CONFIRMED_EVERY_MS:
@@ -46,7 +46,7 @@ class MaintainedRecord:
         self._store.delete([each.name for each in records if not _is_in_force(each, now_ms)])
 
     def _stored_ms(self) -> int:
-        """When this record was stored; 0 if no record or a different one is stored."""
+        """The time at which this record was stored; 0 if it is missing or differs."""
         stored = self._store.stat(self._name)
         if stored is None or self._store.read(self._name) != self._content:
             return 0
@@ -54,7 +54,7 @@ class MaintainedRecord:
 
 
 def maintained_tables(store: Store, *, now_ms: int) -> dict[str, Table]:
-    """The tables in the records of a lake, by key. If two records have a key, the newer one counts.
+    """The tables in a lake's records, by key. Of two records with the same key, the newer counts.
 
     Raises:
         Refused: a record has a knob or a value that this version does not accept.

@@ -25,13 +25,13 @@ from lakehouse.engine.spark import statements, temporary_confs
 def has_files_of(lake: Lake, facts: TableFacts, operation: ArchiveOperation) -> bool:
     """Whether a DELETE of the partitions would remove exactly the recorded files, unchanged.
 
-    A file that got a deletion vector afterwards has changed: the archive has its deleted rows.
+    A file that got a deletion vector afterwards has changed, because the archive has its deleted
+    rows.
     """
     snapshot = facts.snapshot
     partitions = [each.values for each in operation.partitions]
-    current_paths = {
-        file.path for files in files_by_partition(snapshot, partitions).values() for file in files
-    }
+    current_files = files_by_partition(snapshot, partitions).values()
+    current_paths = {file.path for files in current_files for file in files}
     if snapshot.table_id != operation.table_id or current_paths != operation.sources:
         return False
     history = history_since(lake.store, facts.history, operation.version)
@@ -52,10 +52,10 @@ def delete_partitions(
     *,
     measured: Mapping[str, Any],
 ) -> None:
-    """Removes the partitions from the table of `facts` in one commit, which must be verified.
+    """Removes the partitions from the table of `facts` in one commit.
 
-    The commit's metadata has the plan's figures and what the run `measured` so far: `started_ms`,
-    and its S3 `requests` by method.
+    The caller must verify the commit (`verify_delete`). Its metadata contains the plan's figures
+    and what the run `measured` so far: `started_ms`, and its S3 `requests` by method.
     """
     snapshot = facts.snapshot
     predicate = statements.partition_predicate(
@@ -63,7 +63,7 @@ def delete_partitions(
     )
     document = planned.as_json()
     names = ("reason", "sentence", "files", "rows", "bytes", "requests", "seconds", "usd")
-    written = {
+    content = {
         ROWS_MOVED: "archive",
         "number": operation.number,
         **measured,
@@ -71,7 +71,7 @@ def delete_partitions(
         "rows": operation.row_count,
         "plan": {name: document[name] for name in names},
     }
-    metadata = json.dumps(written, separators=(",", ":"))
+    metadata = json.dumps(content, separators=(",", ":"))
     confs = {
         temporary_confs.TRANSACTION_APP: APP_ID,
         temporary_confs.TRANSACTION_VERSION: str(operation.number),
@@ -87,7 +87,7 @@ def verify_delete(lake: Lake, table_key: str) -> int | None:
 
     Raises:
         Broken: the commit removed other files than recorded, or another program changed the files
-            just before it. This is reported once: the next run continues.
+            just before it. This is reported only once, so the next run continues.
     """
     expected = expected_commit(lake.store, table_key)
     facts = None if expected is None else lake.facts(table_key)
@@ -103,26 +103,28 @@ def verify_delete(lake: Lake, table_key: str) -> int | None:
     history = history_since(lake.store, facts.history, version)
     commits = [each for each in history.commits if each.applications.get(APP_ID) == number]
     settle_commit(lake.store, table_key)
-    meanwhile = history.between(version, commits[-1].version - 1) if commits else None
-    if meanwhile is None:
+    commits_between = history.between(version, commits[-1].version - 1) if commits else None
+    if commits_between is None:
         raise Broken(
             f"archive of {table_key}: the log no longer has the commit of operation {number}, so it"
             " cannot be verified. Compare the rows of table and archive with their source"
         )
     commit = commits[-1]
-    changed = [each.version for each in meanwhile if _touches(each, operation)]
-    if changed:
+    conflicts = [each.version for each in commits_between if _touches(each, operation)]
+    if conflicts:
+        conflict = conflicts[0]
         raise Broken(
-            f"archive of {table_key}: version {changed[0]}, of another program, changed files of"
+            f"archive of {table_key}: version {conflict}, of another program, changed files of"
             f" the archived partitions just before version {commit.version} removed them. The"
-            f" archive may have rows that version {changed[0]} deleted, or lack rows that it wrote."
+            f" archive may have rows that version {conflict} deleted, or lack rows that it wrote."
             f" Before a vacuum deletes the files of version {commit.version - 1}, compare these"
             f" partitions in version {commit.version - 1} with their archived files. If they"
             f" differ, use `lakehouse archive restore {table_key} --into-source`, and repeat the"
             " change"
         )
     removed = {*commit.removed_paths}
-    if extra := sorted(removed - operation.sources):
+    extra = sorted(removed - operation.sources)
+    if extra:
         raise Broken(
             f"archive of {table_key}: version {commit.version} also removed"
             f" {count_of(len(extra), 'file')} that another program had just added, for example"

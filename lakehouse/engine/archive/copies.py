@@ -3,9 +3,9 @@
 The size of each copy, and the row count in its footer, are always compared. In addition:
 
 - On a disk, the content is read before and after the copy, and its SHA-256 is compared.
-- S3 copies an object only if it still has the listed ETag. The copy may have another ETag if it is
-  encrypted or was uploaded in parts. In that case, the ends of both objects are compared: they hold
-  the footer, with the sizes and statistics of all columns.
+- On S3, an object is copied only if it still has the recorded ETag. The copy may have another ETag
+  if it is encrypted or was uploaded in parts. In that case, the ends of both objects are compared,
+  because they contain the footer, with the sizes and statistics of all columns.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData
 
-_AT_ONCE = 16
-# Nearly all footers are smaller than this.
+_REQUESTS_AT_ONCE = 16
+# The first read of a file's end has this size. Nearly all footers are smaller.
 _FOOTER_BYTES = 64 * 1024
 # A Parquet file ends with the length of its footer (four bytes) and `PAR1`.
 _LENGTH_BYTES = 8
@@ -38,8 +38,8 @@ R = TypeVar("R")
 class SourceFile:
     """A file to copy into the archive.
 
-    `name` is its name in the lake. `path` is recorded as its source. `row_count` is `None` if the
-    log lacks it.
+    `name` is its name in the lake, and `archived` the name of its copy. `path` is recorded as its
+    source. `row_count` is `None` if the log lacks it.
     """
 
     path: str
@@ -71,8 +71,8 @@ def copy_files(lake: Lake, table_key: str, operation: ArchiveOperation) -> None:
     def copy(file: ArchivedFile) -> None:
         store = lake.store
         name = source_name(table_key, file)
-        copied = store.stat(file.archived)
-        if copied is not None and copied.size_bytes == file.size_bytes:
+        existing_copy = store.stat(file.archived)
+        if existing_copy is not None and existing_copy.size_bytes == file.size_bytes:
             return  # an earlier run copied the file; there are no partial copies
         original = store.stat(name)
         if original is None:
@@ -97,17 +97,18 @@ def compare_copies(lake: Lake, table_key: str, operation: ArchiveOperation) -> N
         Broken: some copies differ. They are deleted, so that the next run copies them again.
     """
     reasons = _in_parallel(lambda file: _difference(lake.store, table_key, file), operation.files)
-    differing = {
-        file.archived: why for file, why in zip(operation.files, reasons, strict=True) if why
-    }
-    if differing:
-        lake.store.delete(differing)
-        first = min(differing)
+    differences = dict[str, str]()
+    for file, reason in zip(operation.files, reasons, strict=True):
+        if reason:
+            differences[file.archived] = reason
+    if differences:
+        lake.store.delete(differences)
+        first = min(differences)
         raise Broken(
-            f"archive of {table_key}: different from the original:"
-            f" {count_of(len(differing), 'archived file')}, for example {first_names([first])}"
-            f" ({differing[first]}). The table is unchanged, and these copies were deleted. Check"
-            " the storage, then run the archive again"
+            f"archive of {table_key}: {count_of(len(differences), 'archived file')} differed from"
+            f" the original, for example {first_names([first])} ({differences[first]}). The table"
+            " is unchanged, and these copies were deleted. Check the storage, then run the archive"
+            " again"
         )
 
 
@@ -170,17 +171,19 @@ def _measured(store: Store, source: SourceFile) -> ArchivedFile:
             " the table"
         )
     row_count = source.row_count
+    if row_count is None:
+        row_count = row_count_in_footer(store, source.name)
     return ArchivedFile(
         source=source.path,
         archived=source.archived,
         size_bytes=source.size_bytes,
-        row_count=row_count_in_footer(store, source.name) if row_count is None else row_count,
+        row_count=row_count,
         checksum=store.checksum(stored),
     )
 
 
 def _difference(store: Store, table_key: str, file: ArchivedFile) -> str:
-    """How the copy differs from the record; empty if it does not."""
+    """How the copy differs from the record; an empty string if it does not differ."""
     stored = store.stat(file.archived)
     if stored is None:
         return "it is missing"
@@ -189,7 +192,7 @@ def _difference(store: Store, table_key: str, file: ArchivedFile) -> str:
     checksum = store.checksum(stored)
     end = _end_of(store, file.archived)
     if checksum != file.checksum:
-        # A copy of an object that is encrypted, or was uploaded in parts, gets another ETag.
+        # The copy of an object gets another ETag if it is encrypted or was uploaded in parts.
         may_be_equal = checksum.startswith("etag:")
         if not may_be_equal or end != _end_of(store, source_name(table_key, file)):
             return f"its content has the checksum {checksum} instead of {file.checksum}"
@@ -203,11 +206,11 @@ def _difference(store: Store, table_key: str, file: ArchivedFile) -> str:
 
 
 def _in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
         return [*pool.map(work, items)]
 
 
 def requests_since(store: Store, before: Mapping[str, int]) -> dict[str, int]:
-    """The S3 requests that a store sent after its counts were `before`."""
-    counted = {name: count - before.get(name, 0) for name, count in store.requests.items()}
-    return {name: count for name, count in counted.items() if count}
+    """The counts of the S3 requests that a store has sent since its counts were `before`."""
+    counts = {name: count - before.get(name, 0) for name, count in store.requests.items()}
+    return {name: count for name, count in counts.items() if count}

@@ -5,13 +5,13 @@
 2. The table's lock is taken. The log, the records of the archive and a listing of its folder are
    read, and the plan is made.
 3. A record that names the expired partitions is written. It removes them from the archive.
-4. Files are deleted in batches. Before each batch, the log and the records are read again. Files
-   that are in the archive again are kept, and the other files of the batch are deleted.
+4. Files are deleted in batches. Before each batch, the log and the records are read again. The
+   files of the batch that are in the archive again are kept.
 5. The oldest records are folded into one if nothing needs them any more.
 
 **Safety properties** (tests in `test_expire.py`)
-- Only files below `archive/<layer>/<table>/` that a record names are deleted, and only after the
-  record of an `expire`, or the commit of a restore, removed them from the archive.
+- A file is deleted only if it is below `archive/<layer>/<table>/`, a record names it, and the
+  record of an `expire` or the commit of a restore has removed it from the archive.
 - While an operation is interrupted, nothing is deleted.
 - A run may be killed at any step. The next run deletes the remaining files.
 - A record is not folded while one of its files is stored, a partition in the archive comes from it,
@@ -59,8 +59,8 @@ def expire(lake: Lake, table: Table, *, owner: str | None = None) -> ExpireOutco
     `owner` names the caller in the lock.
 
     Raises:
-        Refused: this machine's clock is off.
-        Transient: another process holds the table, or the storage is gone.
+        Refused: this machine's clock is wrong.
+        Transient: another process holds the table, or the storage does not answer.
         Broken: the records of the archive are damaged.
     """
     check_clock(lake, table.key)
@@ -85,14 +85,16 @@ def _fold(lake: Lake, table: Table, facts: ExpireFacts) -> None:
     """Folds records that were no longer needed as of `facts`. The caller holds the table's lock."""
     days = 0 if table.archive is None else table.archive.older_than_days
     fold = partial(foldable_records, facts, older_than_days=days, now_ms=now_ms())
+    # The log is listed for its oldest version only if any record could be folded.
     if not fold(oldest_version=facts.table.snapshot.version):
-        return  # nothing can be folded, so the log need not be listed for its oldest version
+        return
     if expected_commit(lake.store, table.key) is not None:
         return  # the next archive run must compare this commit with its record
     folder = f"{table.key}/_delta_log"
-    names = (file.name.removeprefix(f"{folder}/")[:20] for file in lake.store.list(folder))
+    names = [file.name.removeprefix(f"{folder}/")[:20] for file in lake.store.list(folder)]
     oldest_version = min((int(name) for name in names if name.isdigit()), default=0)
-    if foldable := fold(oldest_version=oldest_version):
+    foldable = fold(oldest_version=oldest_version)
+    if foldable:
         replace_by(lake.store, table.key, fold_records(foldable, facts.table.snapshot.table_id))
 
 
@@ -132,10 +134,10 @@ def _operation(facts: ExpireFacts, plan: ExpirePlan) -> ArchiveOperation:
 def _delete(
     lake: Lake, table: Table, outcome: ExpireOutcome, names: Sequence[str]
 ) -> ExpireOutcome:
-    """Deletes the files of a batch that may still be deleted; returns the extended outcome."""
+    """Deletes the files of a batch that still are not in the archive; returns the new outcome."""
     facts = _gather(lake, table)
-    allowed = set[str]() if facts is None else unarchived_files(facts, now_ms=now_ms())
-    confirmed = [name for name in names if name in allowed]
+    unarchived = set[str]() if facts is None else unarchived_files(facts, now_ms=now_ms())
+    confirmed = [name for name in names if name in unarchived]
     failed = lake.store.delete_each(confirmed)
     deleted = [name for name in confirmed if name not in failed]
     return replace(

@@ -1,12 +1,12 @@
 """Reads a declared table from a user's own program, with or without its archive.
 
-1. The table's log is read once. The read uses its newest version V.
+1. The table's log is read once. V is its newest version.
 2. With the archive: the records are read, and the contents of the archive as of V are computed.
-3. The rows of V and those of the archived files are combined by column name.
+3. The rows of V and the rows of the archived files are combined by column name.
 
 **Safety properties** (tests in `test_read.py`)
-- Each row is read exactly once: V alone decides which operations are applied, because the commit
-  that moves rows also carries the operation's number.
+- Each row is read exactly once. V alone decides which operations are applied, because the commit
+  that moves rows also contains the operation's number.
 - A missing file is an error, whatever the session's settings are. Its rows are never omitted
   silently (`long/test_archive_readback.py`).
 """
@@ -55,11 +55,11 @@ _READ_EXACTLY = {
 def read(
     table: Table | str, *, spark: "SparkSession | None" = None, with_archive: bool = False
 ) -> "DataFrame":
-    """The rows of a declared table (a key or a declaration) at its newest version.
+    """The rows of a declared table at its newest version.
 
-    With `with_archive`, the rows of its archive are included. The environment names the lake, as
-    for the commands. `spark` is a session with Delta; the default is a session on the lake's Spark
-    server, which must be running.
+    `table` is a key or a declaration. With `with_archive`, the rows of its archive are included.
+    The LAKEHOUSE_ variables of the environment name the lake. `spark` is a session with Delta; the
+    default is a session on the lake's Spark server, which must be running.
 
     Raises:
         Refused: the table is not declared, or does not exist yet.
@@ -99,11 +99,12 @@ def archived_rows(
 ) -> "DataFrame":
     """The rows of archived partitions, with the columns of the table at the snapshot.
 
-    A column that a file lacks is null. Column mapping leads to the values of renamed columns, and
-    of renamed fields inside structs. For columns, the declaration's `renamed` is used as well.
+    A column that a file lacks is null. The old names of renamed columns, and of renamed fields
+    inside structs, come from column mapping. Those of columns also come from the declaration's
+    `renamed`.
 
     Raises:
-        Refused: a column or field seems to have been renamed, but neither source has its old name.
+        Refused: a column or field seems to have been renamed, but its old name is unknown.
     """
     schema = table_at(session.spark, snapshot).schema
     frames = list["DataFrame"]()
@@ -129,8 +130,8 @@ def rows_by_file(
 def _files(session: TableSession, schema: "StructType", names: Iterable[str]) -> "DataFrame":
     """The rows in archived files.
 
-    The files are named individually, because their folders may also have files that are no longer,
-    or not yet, part of the archive.
+    Spark gets the name of each file instead of folders, because a folder may also have files that
+    are not yet or no longer part of the archive.
     """
     root = session.lake.settings.spark_root
     reader = session.spark.read.schema(schema).options(**_READ_EXACTLY)
@@ -141,16 +142,16 @@ def _files(session: TableSession, schema: "StructType", names: Iterable[str]) ->
 def _rows_of(session: TableSession, schema: "StructType", group: StoredGroup) -> "DataFrame":
     from pyspark.sql.types import StructField, StructType
 
-    stored = {column: stored_type(schema, column, group) for column in group.names}
-    fields = [
-        StructField(name, stored[column]) for column, names in group.names.items() for name in names
-    ]
+    stored_types = {column: stored_type(schema, column, group) for column in group.names}
+    fields = list[StructField]()
+    for column, names in group.names.items():
+        fields += [StructField(name, stored_types[column]) for name in names]
     rows = _files(session, StructType(fields), group.files)
     columns = list["Column"]()
     for column in schema.names:
         value = F.coalesce(*(F.col(quote(name)) for name in group.names[column]))
         type_ = renamed_fields(schema[column].dataType, (column,), {})
-        if stored[column] != type_:  # a cast of a struct matches fields by position, not by name
+        if stored_types[column] != type_:  # the cast of a struct matches fields by position
             value = value.cast(type_)
         columns.append(value.alias(column))
     return rows.select(*columns)

@@ -2,7 +2,8 @@
 
 All records of a table, together with the transaction in its log, define what its archive holds. So
 a record never changes once its operation is applied. Months later, when the files of the oldest
-records are deleted, these records are folded into one, which gets the name of the newest of them.
+records have been deleted, one record replaces these records. It has the name of the newest of them,
+and the kind `folded`.
 
 The file `unverified` next to the records names the operation whose commit must still be compared
 with its record. It is written before the commit, and deleted after the comparison.
@@ -32,7 +33,7 @@ _READS = 3
 
 
 def archive_operations(store: Store, table_key: str) -> tuple[ArchiveOperation, ...]:
-    """All recorded operations of a table's archive, by number, from the newest folded one on.
+    """The recorded operations of a table's archive, by number, from the newest folded record on.
 
     Raises:
         Broken: a record is damaged.
@@ -58,7 +59,7 @@ def _read_operations(store: Store, table_key: str) -> list[ArchiveOperation]:
             raise damaged(name, error) from error
         if name != _name(table_key, operation.number):
             raise Broken(
-                f"journal: {name} holds the record of operation {operation.number}. Restore the"
+                f"journal: {name} contains the record of operation {operation.number}. Restore the"
                 " file from a copy of the lake"
             )
         operations.append(operation)
@@ -78,7 +79,7 @@ def contents_of(
     store: Store, operations: Sequence[ArchiveOperation], facts: TableFacts
 ) -> ArchiveContents:
     """Like `archive_contents`, from all recorded operations."""
-    refuse_undone(_with_newest(store, operations, facts))
+    refuse_undone(_history_with_newest(store, operations, facts))
     applied_ms = {
         each.applications[APP_ID]: each.committed_ms
         for each in facts.history.commits
@@ -87,24 +88,25 @@ def contents_of(
     return fold_archive(operations, facts.snapshot, applied_ms)
 
 
-def _with_newest(
+def _history_with_newest(
     store: Store, operations: Sequence[ArchiveOperation], facts: TableFacts
 ) -> Commits:
     """The history from the newest applied operation on, or longer.
 
-    `facts` may lack this part, because they have only the last commits. Earlier commits are not
-    needed: before the newest operation was planned, no earlier operation was undone.
+    `facts` may lack this part, because they contain only the last commits. Earlier commits are not
+    needed: the newest operation was planned only after a check that no earlier one was undone.
     """
     snapshot = facts.snapshot
     history = facts.history
     applied = [
-        each.version
-        for each in operations
-        if each.kind != "expire" and each.is_applied_to(snapshot)
+        each for each in operations if each.kind != "expire" and each.is_applied_to(snapshot)
     ]
-    if not applied or not history.commits or history.commits[0].version <= applied[-1] + 1:
+    if not applied or not history.commits:
         return history
-    return history_since(store, history, applied[-1])
+    planned_version = applied[-1].version
+    if history.commits[0].version <= planned_version + 1:
+        return history
+    return history_since(store, history, planned_version)
 
 
 def record_operation(store: Store, table_key: str, operation: ArchiveOperation) -> None:
@@ -136,8 +138,8 @@ def replace_by(store: Store, table_key: str, folded: ArchiveOperation) -> None:
 def withdraw_unapplied(lake: Lake, facts: TableFacts, contents: ArchiveContents) -> None:
     """Deletes the copies and the record of an unapplied operation that a killed run left.
 
-    The caller holds the table's lock. The record is deleted last, so that a later run repeats a
-    withdrawal that was killed.
+    The caller holds the table's lock. The record is deleted last, so that a later run completes the
+    withdrawal if this run is killed.
 
     Raises:
         Broken: the log does not prove that the operation was not applied.
@@ -164,27 +166,27 @@ def withdraw_unapplied(lake: Lake, facts: TableFacts, contents: ArchiveContents)
 def _is_surely_unapplied(lake: Lake, facts: TableFacts, operation: ArchiveOperation) -> bool:
     """Whether the log proves that no commit applied the operation.
 
-    An `archive` was not applied if the table still has all its files. Otherwise, no commit since
-    the operation was planned may carry its number. False if the log lacks one of these commits.
+    An `archive` was not applied if the table still has all its files. Any operation was not applied
+    if no commit since its plan has its number. False if the log lacks one of these commits.
     """
     if operation.kind == "archive" and operation.files:
-        live = {file.path for file in facts.snapshot.files}
-        if operation.sources <= live:
+        current_paths = {file.path for file in facts.snapshot.files}
+        if operation.sources <= current_paths:
             return True
     history = history_since(lake.store, facts.history, operation.version)
     commits = history.between(operation.version, facts.snapshot.version)
-    return commits is not None and not any(
-        each.applications.get(APP_ID, 0) >= operation.number for each in commits
-    )
+    if commits is None:
+        return False
+    return all(each.applications.get(APP_ID, 0) < operation.number for each in commits)
 
 
 def staged_folder(table_key: str) -> str:
-    """The folder of rewritten rows that have yet to be copied into the archive."""
+    """The folder of the rewritten files that an archive run copies into the archive."""
     return f"{ARCHIVES}/{table_key}/staged"
 
 
 def clear_rewritten(lake: Lake, table_key: str) -> None:
-    """Deletes the rewritten rows in the staging folder of a table's archive."""
+    """Deletes the rewritten files in the staging folder of a table's archive."""
     folder = staged_folder(table_key)
     lake.store.delete([file.name for file in lake.store.list(folder)])
     lake.store.remove_empty_folders(folder)
@@ -197,7 +199,10 @@ def expect_commit(store: Store, table_key: str, operation: ArchiveOperation, ver
 
 
 def expected_commit(store: Store, table_key: str) -> tuple[int, int] | None:
-    """The number of the operation whose commit must be verified, and the version before it."""
+    """The number of the operation whose commit must be verified, and the version before the commit.
+
+    `None` if no commit has to be verified.
+    """
     try:
         content = json.loads(store.read(_unverified(table_key)))
         return int(content["number"]), int(content["version"])
@@ -213,7 +218,7 @@ def settle_commit(store: Store, table_key: str) -> None:
 
 
 def why_archived(lake: Lake, facts: TableFacts) -> str:
-    """Why a table with archived partitions cannot be rebuilt or moved; empty if it has none."""
+    """Why a table with archived partitions cannot be rebuilt or moved; else an empty string."""
     if not facts.snapshot.transactions.get(APP_ID):
         return ""
     contents = archive_contents(lake, facts)

@@ -8,8 +8,8 @@ Into a new table:
 
 Into the table itself:
 
-1. The table's lock is taken. A commit that a killed compaction or archive run did not verify is
-   verified now, and an operation that was killed before its commit is withdrawn.
+1. The table's lock is taken. If a killed compaction or archive run left an unverified commit, the
+   commit is verified now. The record of an operation without a commit is withdrawn.
 2. The log is read, the partitions are chosen, and the rows of each file are counted.
 3. A record of the operation is written, with the next number.
 4. One append writes the rows. It carries the record's number as its transaction id, so that the
@@ -68,12 +68,12 @@ def plan_restore(lake: Lake, table: Table, request: RestoreRequest) -> RestorePl
     """Plans a restore. Nothing is written, and Spark is not needed.
 
     Raises:
-        Refused: there is no table, or something exists at the address of the new table.
+        Refused: there is no table, or the address of the new table already contains files.
     """
-    if request.target and any(True for _ in store_at(request.target).walk("")):
+    first_file = next(iter(store_at(request.target).walk("")), None) if request.target else None
+    if first_file is not None:
         raise Refused(
-            f"restore of {table.key}: there is something at {request.target} already. Use an empty"
-            " folder"
+            f"restore of {table.key}: {request.target} already contains files. Use an empty folder"
         )
     facts = _facts_now(lake, table)
     return _planned(table, request, facts, archive_contents(lake, facts))
@@ -88,8 +88,9 @@ def run_restore(
     """Restores archived partitions. `tell` is called before each long step.
 
     Raises:
-        Refused: there is no table, something exists at the address of the new table, a commit of
-            another writer could be lost, or a column seems to have been renamed (`archived_rows`).
+        Refused: there is no table, the address of the new table already contains files, a commit
+            of another writer could be lost, or a column seems to have been renamed
+            (`archived_rows`).
         Transient: another process holds the table, or the server or the storage is unavailable.
         Broken: an archived file is missing, or does not have its recorded number of rows.
     """
@@ -120,8 +121,8 @@ def _facts_now(lake: Lake, table: Table) -> TableFacts:
     facts = lake.facts(table.key)
     if facts is None:
         raise Refused(
-            f"restore of {table.key}: the table does not exist, and only its log records what its"
-            f" archive holds. Read the Parquet files below archive/{table.key}/ directly"
+            f"restore of {table.key}: the table does not exist, and without its log the contents of"
+            f" its archive are unknown. Read the Parquet files below archive/{table.key}/ directly"
         )
     return facts
 
@@ -130,16 +131,18 @@ def _planned(
     table: Table, request: RestoreRequest, facts: TableFacts, contents: ArchiveContents
 ) -> RestorePlan:
     names = facts.snapshot.partition_columns
-    for name in {name for each in request.values for name in each}.difference(names):
+    requested_names = {name for each in request.values for name in each}
+    unknown_names = sorted(requested_names.difference(names))
+    if unknown_names:
         raise Refused(
-            f"restore of {table.key}: the table is not partitioned by {name!r}. Use"
+            f"restore of {table.key}: the table is not partitioned by {unknown_names[0]!r}. Use"
             f" {' or '.join(names)}"
         )
     return RestorePlan(
         table=table.key,
         version=facts.snapshot.version,
         target=request.target,
-        partitions=tuple(each for each in contents.partitions if request.wants(each)),
+        partitions=tuple(each for each in contents.partitions if request.includes(each)),
         stays_days=None if table.archive is None else table.archive.older_than_days,
     )
 
@@ -155,13 +158,13 @@ def _into_new_table(
     snapshot = facts.snapshot
     rows = _counted_rows(session, facts, plan, tell)
     tell(f"{plan.table}: writing {plan.row_count:,} rows to {plan.target}")
-    properties = snapshot.properties
+    properties = dict[str, str]()
+    if _COLUMN_MAPPING in snapshot.properties:
+        properties[_COLUMN_MAPPING] = snapshot.properties[_COLUMN_MAPPING]
     write = FrameWrite(
         mode="error",
         partition_by=snapshot.partition_columns,
-        properties={_COLUMN_MAPPING: properties[_COLUMN_MAPPING]}
-        if _COLUMN_MAPPING in properties
-        else {},
+        properties=properties,
         user_metadata=json.dumps({"restored_from": plan.table}),
     )
     write_frame(rows, plan.target.replace("s3://", "s3a://", 1), write)
@@ -175,7 +178,7 @@ def _into_source(
     number: int,
     tell: Callable[[str], None],
 ) -> int | None:
-    """Steps 3 to 5 of the operation with this number; returns the version of the append."""
+    """Runs steps 3 to 5 of the operation with this number; returns the version of the append."""
     if not plan.partitions:
         return None
     rows = _counted_rows(session, facts, plan, tell)
@@ -209,16 +212,17 @@ def _counted_rows(
     tell(f"{plan.table}: counting the rows of {count_of(plan.file_count, 'archived file')}")
     actual = rows_by_file(session, facts.snapshot, plan.partitions)
     expected = Counter[str]()
-    for file in (each for partition in plan.partitions for each in partition.files):
-        expected[file.archived.rpartition("/")[2]] += file.row_count
+    for partition in plan.partitions:
+        for file in partition.files:
+            expected[file.archived.rpartition("/")[2]] += file.row_count
     wrong = sorted(name for name in expected if actual[name] != expected[name])
     if wrong:
         name = wrong[0]
         raise Broken(
-            f"restore of {plan.table}: with another row count than recorded:"
-            f" {count_of(len(wrong), 'archived file')}, for example {name}"
-            f" ({actual[name]:,} instead of {expected[name]:,}). Nothing was written. Copy what"
-            f" differs from a backup of the lake into archive/{plan.table}/"
+            f"restore of {plan.table}: wrong row counts in"
+            f" {count_of(len(wrong), 'archived file')}, for example {name} ({actual[name]:,} rows,"
+            f" but the record says {expected[name]:,}). Nothing was written. Copy these files from"
+            f" a backup of the lake into archive/{plan.table}/"
         )
     return archived_rows(session, facts.snapshot, plan.partitions)
 
@@ -240,8 +244,8 @@ def _checked_version(facts: TableFacts, operation: ArchiveOperation) -> int:
             actual[typed_partition(file.partition, columns)] += file.row_count or 0
     if actual != expected:
         raise Broken(
-            f"restore of {table}: its commit added {actual.total():,} rows, but the archived files"
-            f" have {expected.total():,}, or the counts of single partitions differ. Compare the"
+            f"restore of {table}: its commit added {actual.total():,} rows, the archived files have"
+            f" {expected.total():,}, and the row counts of some partitions differ. Compare the"
             f" table with the files below archive/{table}/, which stay until the table's retention"
             " has passed"
         )

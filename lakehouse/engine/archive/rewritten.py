@@ -1,10 +1,10 @@
 """Rewrites the rows of partitions as plain Parquet, before they are copied into the archive.
 
-The files lie below `_lakehouse/archives/<layer>/<name>/staged/` until their operation is applied.
+The files stay below `_lakehouse/archives/<layer>/<name>/staged/` until their operation is applied.
 The rows of each partition are counted and hashed, both in the table and in the new files.
 
 Source: apache/spark v4.2.0, InMemoryFileIndex: Spark reads files in hidden folders if the given
-path lies within such a folder.
+path is inside such a folder.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ from lakehouse.engine.spark.frames import content_hash, literal_path, table_at
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# By partition values: the row count, and the sums of the upper and the lower halves of row hashes.
+# For each partition, by its values: the row count, and the sums of the upper and the lower halves
+# of the row hashes.
 RowSums = dict[tuple[object, ...], tuple[int, int, int]]
 
 
@@ -35,10 +36,10 @@ def stage_rewritten(
     partitions: Sequence[LeavingPartition],
     names: ArchivedNames,
 ) -> dict[TypedPartition, list[SourceFile]]:
-    """Writes the rows of these partitions, compares them, and returns the files by partition.
+    """Writes the rows of these partitions to staged files; returns the files by partition.
 
     Raises:
-        Broken: the written rows differ from those of the table.
+        Broken: the written rows differ from the table's rows.
     """
     clear_rewritten(session.lake, session.key)
     columns = snapshot.columns
@@ -57,14 +58,14 @@ def stage_rewritten(
     by_partition = {typed_in(snapshot, each.values): each for each in partitions}
     files: dict[TypedPartition, list[SourceFile]] = {each: [] for each in by_partition}
     for file in session.lake.store.list(folder):
-        *folders, last = file.name.removeprefix(f"{folder}/").split("/")
-        if not folders or last.startswith(("_", ".")):
+        *folders, base_name = file.name.removeprefix(f"{folder}/").split("/")
+        if not folders or base_name.startswith(("_", ".")):
             continue
         typed = typed_in(snapshot, values_in_folders(folders))
         source = SourceFile(
             path=file.name,
             name=file.name,
-            archived=names.name_for(by_partition[typed].values, last),
+            archived=names.name_for(by_partition[typed].values, base_name),
             size_bytes=file.size_bytes,
             row_count=None,
         )
@@ -73,7 +74,7 @@ def stage_rewritten(
 
 
 def _sums(rows: "DataFrame", snapshot: Snapshot) -> RowSums:
-    """The row count and the sums of hashes of each partition."""
+    """The row count of each partition, and the sums of its row hashes."""
     keys = [statements.quote(name) for name in snapshot.partition_columns]
     fields = [field for field in rows.schema.fields if field.name not in snapshot.partition_columns]
     hashed = rows.select(*keys, content_hash(fields).alias("_hash"))

@@ -4,13 +4,14 @@
    verified now.
 2. The log is read at its newest version, and the plan is made. If the plan moves nothing, the run
    ends. An operation that a killed run recorded keeps its number and its cutoff. If its record is
-   more than a day old, a new one is written, because `keep_days` may count from the record.
+   more than a day old, a new one is written, because `keep_days` may count from the time of the
+   record.
 3. If files cannot be copied as they are stored (deleted rows, renamed columns), Spark writes their
    rows to new files next to the archive, and the rows are compared (`rewritten`).
 4. The operation is recorded, with each file, its row count and its checksum.
 5. The files are copied into the archive, and the copies are compared with the record (`copies`).
-6. The newest version is read again: the files of these partitions must be exactly those of the
-   record. If a compaction or a late row changed them, steps 2 to 5 are repeated.
+6. The newest version is read again: the files of these partitions must be exactly the recorded
+   files. If a compaction or a late row changed them, steps 2 to 5 are repeated.
 7. One DELETE removes the partitions. Its condition uses only partition columns, so it reads no
    data. Its commit carries the operation's number as its transaction id, so the same commit removes
    the rows from the table and adds them to the archive.
@@ -19,9 +20,10 @@
 **Safety properties** (tests in `test_run.py`, `test_run_kills.py`; `long/test_archive.py`)
 - For a reader of any version, and whenever a run is killed, each row is either in the table or in
   the archive: a copy is part of the archive only from the commit of its operation on.
-- A run deletes nothing from storage except the copies of an operation that the log proves not to be
-  applied. The vacuum deletes the table's files, after their retention and after tables downstream
-  have read them.
+- A run deletes from storage only staged files, and copies that are not part of the archive: copies
+  that differ from the original, and copies of an operation that the log proves not to be applied.
+  The vacuum deletes the table's files, after their retention and after tables downstream have read
+  them.
 - No file leaves the table before its copy was compared: size, row count, checksum (on a disk), and
   content (of rewritten rows).
 - A DELETE that would rewrite a file is never sent.
@@ -31,16 +33,17 @@
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from lakehouse.core.archive.archived_files import ArchivedNames, typed_in
 from lakehouse.core.archive.contents import ArchiveContents
 from lakehouse.core.archive.outcome import ArchiveOutcome
-from lakehouse.core.archive.plan import ArchiveFacts, ArchivePlan, plan_archive
+from lakehouse.core.archive.plan import ArchiveFacts, ArchivePlan, LeavingPartition, plan_archive
 from lakehouse.core.archive.records import ArchiveOperation, RecordedPartition
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.snapshot import TableFacts
+from lakehouse.core.delta.snapshot import DataFile, TableFacts
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS
@@ -79,9 +82,9 @@ class _FilesChanged(Exception):
 
 
 def plan(lake: Lake, table: Table, declared: Iterable[Table] = ()) -> ArchivePlan | None:
-    """The plan of an archive run now; `None` if there is no table. `declared` are all tables.
+    """The plan of an archive run now; `None` if there is no table.
 
-    Nothing is written, and no Spark is needed.
+    `declared` are all declared tables. Nothing is written, and Spark is not needed.
 
     Raises:
         Refused: the table declares no archive, or its old rows cannot leave as whole files.
@@ -106,7 +109,7 @@ def run_archive(
 
     Raises:
         Refused: there is no table, it declares no archive, its old rows cannot leave as whole
-            files, a commit of another writer could be lost, or this machine's clock is off.
+            files, a commit of another writer could be lost, or this machine's clock is wrong.
         Transient: another process holds the table, or other writers kept changing the partitions.
         Broken: copies differ from their originals, or the commit removed other files than recorded.
     """
@@ -124,15 +127,13 @@ def run_archive(
     ):
         verify_left(lake, session.spark, key)
         verify_delete(lake, key)
+        outcome = None
+        run_once = partial(_run, session, tuple(declared), tell)
         for _ in range(_TRIES):
-            try:
-                outcome = retry_conflicts(
-                    partial(_run, session, tuple(declared), tell), tries=_TRIES
-                )
+            with suppress(_FilesChanged):
+                outcome = retry_conflicts(run_once, tries=_TRIES)
                 break
-            except _FilesChanged:
-                continue
-        else:
+        if outcome is None:
             raise Transient(
                 f"{command}: other writers changed its old partitions {_TRIES} times in a row. Use"
                 " the same command again"
@@ -166,17 +167,17 @@ def _run(
     if not planned.partitions:
         return ArchiveOutcome(plan=planned)
     tell(f"{key}: {planned.sentence}")
-    operation = unapplied or _recorded(session, planned, facts, contents)
+    operation = unapplied or _record(session, planned, facts, contents)
     tell(f"{key}: copying {count_of(len(operation.files), 'file')}")
     copy_files(lake, key, operation)
     compare_copies(lake, key, operation)
-    before = lake.facts(key)
-    if before is None or not has_files_of(lake, before, operation):
+    current = lake.facts(key)
+    if current is None or not has_files_of(lake, current, operation):
         raise _FilesChanged
     tell(f"{key}: deleting the partitions from the table")
     requests = requests_since(lake.store, requests_before)
     measured = {"started_ms": started_ms, "requests": requests}
-    delete_partitions(session, operation, planned, before, measured=measured)
+    delete_partitions(session, operation, planned, current, measured=measured)
     version = verify_delete(lake, key)
     clear_rewritten(lake, key)
     return ArchiveOutcome(plan=planned, operation=operation, version_after=version)
@@ -205,8 +206,8 @@ def _is_resumable(
 ) -> bool:
     """Whether this run can continue the operation.
 
-    That requires a recent record, the same files and storage class as in the plan, all rewritten
-    files in staging, and unchanged files in the table.
+    Its record must be recent, its files and storage class must be those of the plan, all its staged
+    files must exist, and its files in the table must be unchanged.
     """
     planned_paths = {file.path for each in planned.partitions for file in each.files}
     if operation.kind != "archive" or planned_paths != operation.sources:
@@ -215,13 +216,15 @@ def _is_resumable(
         return False
     if operation.storage_class != planned.archive.storage_class:
         return False
-    staged = [file.source for each in operation.partitions if each.rewritten for file in each.files]
-    if any(lake.store.stat(name) is None for name in staged):
-        return False
+    for partition in operation.partitions:
+        if not partition.rewritten:
+            continue
+        if any(lake.store.stat(file.source) is None for file in partition.files):
+            return False
     return has_files_of(lake, facts, operation)
 
 
-def _recorded(
+def _record(
     session: TableSession, planned: ArchivePlan, facts: TableFacts, contents: ArchiveContents
 ) -> ArchiveOperation:
     """Runs steps 3 and 4; returns the recorded operation."""
@@ -233,17 +236,10 @@ def _recorded(
     staged = stage_rewritten(session, snapshot, rewritten, names) if rewritten else {}
     partitions = list[RecordedPartition]()
     for each in planned.partitions:
-        sources = staged.get(typed_in(snapshot, each.values)) or [
-            SourceFile(
-                path=file.path,
-                name=stored_name(key, file.path),
-                archived=names.name_for(each.values, stored_name(key, file.path)),
-                size_bytes=file.size_bytes,
-                row_count=file.row_count,
-            )
-            for file in each.files
-            if not each.rewritten
-        ]
+        if each.rewritten:
+            sources = staged[typed_in(snapshot, each.values)]
+        else:
+            sources = [_copied_source(key, each, file, names) for file in each.files]
         partitions.append(
             RecordedPartition(
                 values=each.values,
@@ -267,3 +263,17 @@ def _recorded(
     )
     record_operation(lake.store, key, operation)
     return operation
+
+
+def _copied_source(
+    table_key: str, partition: LeavingPartition, file: DataFile, names: ArchivedNames
+) -> SourceFile:
+    """A file of the table that is copied as it is stored."""
+    name = stored_name(table_key, file.path)
+    return SourceFile(
+        path=file.path,
+        name=name,
+        archived=names.name_for(partition.values, name),
+        size_bytes=file.size_bytes,
+        row_count=file.row_count,
+    )

@@ -25,15 +25,15 @@ T = TypeVar("T")
 # Prefixes of columns that Delta adds to data files for row tracking and for the change data feed.
 # They are not columns of the table.
 # Source: delta-io/delta v4.4.0, CDCReader.scala, CDC_COLUMNS_IN_DATA
-_OF_DELTA = ("_row-id-col-", "_row-commit-version-col-", "__is_cdc", "_change_type")
+_DELTA_PREFIXES = ("_row-id-col-", "_row-commit-version-col-", "__is_cdc", "_change_type")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroup:
     """Archived files that Spark reads together, because their columns have the same names.
 
-    `names` has the possible names of each column of the table in these files, `field_names` the
-    name of each field inside its structs.
+    `names` maps each column of the table to its possible names in these files. `field_names` maps
+    the path of each field inside its structs to the field's name in these files.
     """
 
     partition_columns: tuple[str, ...]
@@ -60,9 +60,9 @@ def groups_of(
 
 
 def refuse_unmapped(session: TableSession, schema: "StructType", group: StoredGroup) -> None:
-    """Refuses a file that has a column which the table lacks, and lacks a column of the table.
+    """Refuses a file that both has a column that the table lacks, and lacks a column of the table.
 
-    One of them may have been renamed to the other. The same applies to fields inside a column.
+    The first may have been renamed to the second. The same applies to fields inside a column.
     """
     schemas = schemas_in_footers(session.lake.store, group.files)
     for file, stored in zip(group.files, schemas, strict=True):
@@ -90,16 +90,18 @@ def _refuse(session: TableSession, file: str, names: tuple[str, str, str], use: 
 def _unmapped_columns(
     session: TableSession, group: StoredGroup, stored: "pa.Schema"
 ) -> tuple[list[str], list[str]]:
-    """The columns of a file that the table lacks, and those of the table that the file lacks."""
+    """The file's columns that the table lacks, and the table's columns that the file lacks."""
     known = {each.lower() for names in group.names.values() for each in names}
     known |= {each.lower() for each in session.table.renamed}
-    found = {name.lower(): name for name in (*group.partition_columns, *stored.names)}
-    unknown = [found[name] for name in sorted({*found} - known) if not name.startswith(_OF_DELTA)]
-    missing = [
-        column
-        for column, names in group.names.items()
-        if not any(name.lower() in found for name in names)
-    ]
+    in_file = {name.lower(): name for name in (*group.partition_columns, *stored.names)}
+    unknown = list[str]()
+    for name in sorted(in_file.keys() - known):
+        if not name.startswith(_DELTA_PREFIXES):
+            unknown.append(in_file[name])
+    missing = list[str]()
+    for column, names in group.names.items():
+        if all(name.lower() not in in_file for name in names):
+            missing.append(column)
     return unknown, missing
 
 
@@ -108,20 +110,22 @@ def _unmapped_fields(
 ) -> Iterable[tuple[str, str]]:
     """Pairs of a field that the table lacks and a field that the file lacks: one pair per column.
 
-    A field of the file whose name the table uses for another field was dropped. It is ignored.
+    If the table uses a field's name for another field, the file's field was dropped. It is ignored.
     """
     in_file = {field.name.lower(): field for field in stored}
     for column, names in group.names.items():
-        in_table = [*_paths(schema[column].dataType, _parts_in_spark)]
-        expected = [*_paths(stored_type(schema, column, group), _parts_in_spark)]
-        for field in (in_file[name.lower()] for name in names if name.lower() in in_file):
-            actual = {*_paths(field.type, _parts_in_arrow)}
-            unknown = sorted(actual.difference(in_table, expected))
-            missing = [
-                path
-                for path, path_in_file in zip(in_table, expected, strict=True)
-                if path_in_file not in actual
-            ]
+        table_paths = [*_paths(schema[column].dataType, _parts_in_spark)]
+        expected_paths = [*_paths(stored_type(schema, column, group), _parts_in_spark)]
+        for name in names:
+            field = in_file.get(name.lower())
+            if field is None:
+                continue
+            file_paths = {*_paths(field.type, _parts_in_arrow)}
+            unknown = sorted(file_paths.difference(table_paths, expected_paths))
+            missing = list[FieldPath]()
+            for table_path, expected_path in zip(table_paths, expected_paths, strict=True):
+                if expected_path not in file_paths:
+                    missing.append(table_path)
             if unknown and missing:
                 yield ".".join((column, *unknown[0])), ".".join((column, *missing[0]))
 
@@ -160,7 +164,7 @@ def _parts_in_spark(type_: "DataType") -> Iterable[tuple[str, "DataType"]]:
 
 
 def stored_type(schema: "StructType", column: str, group: StoredGroup) -> "DataType":
-    """The type of a column in the files, whose fields may have other names there."""
+    """The type of a column in the files. Its fields may have other names than in the table."""
     return renamed_fields(schema[column].dataType, (column,), group.field_names)
 
 

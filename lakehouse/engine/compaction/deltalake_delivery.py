@@ -1,8 +1,8 @@
-"""Copies files that deltalake wrote into the table, and deletes those that were not committed.
+"""Copies deltalake's output files into the table's folder, and deletes copies without a commit.
 
 No log names these files before the commit, and a vacuum of an adopted table keeps files that its
-log never named. So if a run ends between the first copy and the commit, a later run has to know
-these names.
+log never named. So if a run ends between the first copy and the commit, a later run has to know the
+names of the copies.
 
 1. Before the first copy, the names and the planned version are recorded in the home directory.
 2. Each file is copied to its own name, and flushed to the disk.
@@ -11,7 +11,7 @@ these names.
 
 **Safety properties** (tests in `test_deltalake_delivery.py`)
 - If it is unknown whether a run committed, its files stay until a later run has committed. From
-  then on, the earlier run cannot commit any more, since the version that it would create exists.
+  then on, the earlier run cannot commit any more, because the version that it would create exists.
   The table's lock shows that the earlier run has ended.
 - A file is never deleted if a commit since the planned version names it, even if a checkpoint has
   dropped its tombstone: readers of older versions may need the file. If the log no longer has all
@@ -45,7 +45,7 @@ class CommitFailedError(Exception):
 
 
 class _Delivery(NamedTuple):
-    """The names of the files of one run, and the version after which it may have committed them."""
+    """The names of one run's files, and the version after which the run may have committed them."""
 
     version: int
     names: list[str]
@@ -53,18 +53,18 @@ class _Delivery(NamedTuple):
 
 @contextmanager
 def delivered(
-    lake: Lake, before: Snapshot, files: Sequence[Path], location: Location
+    lake: Lake, snapshot: Snapshot, files: Sequence[Path], location: Location
 ) -> Iterator[None]:
     """Copies files from the table's workshop into the table. The block commits them.
 
     The caller holds the table's lock. `files` are paths relative to the workshop. The block commits
-    after the version of `before`.
+    after the version of `snapshot`.
     """
-    key = before.table
+    key = snapshot.table
     workshop = workshop_of(lake, key)
     names = [file.as_posix() for file in files]
-    earlier = _recorded(workshop)
-    _record(workshop, [*earlier, _Delivery(before.version, names)])
+    earlier_deliveries = _read_record(workshop)
+    _record(workshop, [*earlier_deliveries, _Delivery(snapshot.version, names)])
     is_delivered = False
     try:
         for name in names:
@@ -76,11 +76,11 @@ def delivered(
             # If this fails, the names stay recorded.
             with suppress(LakehouseError, OSError):
                 _delete(names, location)
-                _record(workshop, earlier)
+                _record(workshop, earlier_deliveries)
         raise
     with suppress(LakehouseError, OSError):
-        if earlier:
-            _delete(_uncommitted(lake, key, earlier), location)
+        if earlier_deliveries:
+            _delete(_uncommitted(lake, key, earlier_deliveries), location)
         _record(workshop, [])
 
 
@@ -89,7 +89,8 @@ def workshop_of(lake: Lake, key: str) -> Path:
     return lake.settings.home / "workshops" / key.replace("/", ".")
 
 
-def _recorded(workshop: Path) -> list[_Delivery]:
+def _read_record(workshop: Path) -> list[_Delivery]:
+    """The recorded deliveries; an empty list if there is no readable record."""
     with suppress(FileNotFoundError, ValueError, TypeError):
         content = json.loads(DiskStore(workshop.parent).read(f"{workshop.name}.json"))
         return [_Delivery(int(version), [*map(str, names)]) for version, names in content]
@@ -97,8 +98,9 @@ def _recorded(workshop: Path) -> list[_Delivery]:
 
 
 def _record(workshop: Path, deliveries: Sequence[_Delivery]) -> None:
-    """Replaces the record atomically: a torn record would lose the names of earlier runs."""
-    store, name = DiskStore(workshop.parent), f"{workshop.name}.json"
+    """Replaces the record atomically, because an incomplete record would lose earlier names."""
+    store = DiskStore(workshop.parent)
+    name = f"{workshop.name}.json"
     if deliveries:
         store.put(name, json.dumps(deliveries).encode())
     else:
@@ -126,7 +128,7 @@ def _delete(names: Sequence[str], location: Location) -> None:
 
 
 def _uncommitted(lake: Lake, key: str, deliveries: Sequence[_Delivery]) -> list[str]:
-    """The files of runs that are known not to have committed."""
+    """The files of the runs that certainly have not committed."""
     facts = lake.facts(key)
     if facts is None:
         return []
@@ -135,12 +137,11 @@ def _uncommitted(lake: Lake, key: str, deliveries: Sequence[_Delivery]) -> list[
     for each in deliveries:
         history = history_since(lake.store, facts.history, each.version)
         commits = history.between(each.version, newest) or ()
-        # The last part of a name is unique, however a log spells its path.
-        in_log = {
-            os.path.basename(unquote(path))
-            for commit in commits
-            for path in (*commit.added_paths, *commit.removed_paths)
-        }
-        if commits and in_log.isdisjoint(map(os.path.basename, each.names)):
+        # Base names are unique, and compare equal however a log spells the path.
+        base_names = set[str]()
+        for commit in commits:
+            paths = (*commit.added_paths, *commit.removed_paths)
+            base_names.update(os.path.basename(unquote(path)) for path in paths)
+        if commits and base_names.isdisjoint(map(os.path.basename, each.names)):
             names += each.names
     return names

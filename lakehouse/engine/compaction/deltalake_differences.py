@@ -2,9 +2,9 @@
 
 **Safety properties** (tests in `test_deltalake_differences.py`)
 - No value changes for Spark: files that deltalake would misread are refused.
-- No row becomes invisible: bounds of columns that may be wrong are omitted, since readers skip a
-  file or a row group by its bounds. Footers keep the bounds of floats inside structs, since
-  deltalake accepts no options for these columns.
+- No row becomes invisible: bounds that may be wrong are omitted, because readers skip a file or a
+  row group by its bounds. Footers keep the bounds of floats inside structs, because deltalake
+  accepts no options for these columns.
 """
 
 import re
@@ -23,44 +23,54 @@ _SPARK_VERSION = b"org.apache.spark.version"
 # Spark versions before 3.1.0 write Julian dates or INT96 times. Later versions do so only in files
 # with one of these keys.
 # Source: apache/spark v4.2.0, DataSourceUtils.scala, datetimeRebaseSpec and int96RebaseSpec
-_GREGORIAN = b"3.1.0"
-_JULIAN = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
-# A double holds 15 digits of any decimal.
-_DOUBTFUL = re.compile(r"float|double|decimal\((1[6-9]|[23]\d),\d+\)")
+_FIRST_GREGORIAN_VERSION = b"3.1.0"
+_JULIAN_KEYS = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
+# The types whose bounds may be wrong. A double represents decimals exactly up to 15 digits.
+_INEXACT_TYPES = re.compile(r"float|double|decimal\((1[6-9]|[23]\d),\d+\)")
 
 
 def refuse_misread(table: str, inputs: Mapping[Path, str], written: Sequence[Path]) -> None:
     """Refuses inputs that deltalake has read differently from Spark.
 
     Spark ignores the case of column names, and converts dates of the Julian calendar. deltalake
-    reads a column with another case as null, and does not convert dates. The comparison of rows
-    detects neither, since it reads files as deltalake does.
+    reads a column as null if the case of its name differs, and does not convert dates. The
+    comparison of rows detects neither, because it reads files as deltalake does.
 
-    `inputs` are the files that deltalake has read, each with its path in the table's log.
+    `inputs` maps the files that deltalake has read to their paths in the table's log.
 
     Raises:
         Refused: there is such a file.
     """
     columns = {name for path in written for name in _columns_of(pq.read_metadata(path))}
     in_lower_case = {name.lower() for name in columns}
-    for path, name_in_log in inputs.items():
+    for path, path_in_log in inputs.items():
         footer = pq.read_metadata(path)
-        others = {*_columns_of(footer)} - columns
-        misread = sorted(name for name in others if name.lower() in in_lower_case)
-        keys: Mapping[bytes, bytes] = footer.metadata or {}
-        is_julian = not _JULIAN.isdisjoint(keys) or keys.get(_SPARK_VERSION, b"9") < _GREGORIAN
-        if misread or is_julian:
-            why = f"the column {misread[0]} in this case" if misread else "dates of an old calendar"
+        other_columns = {*_columns_of(footer)} - columns
+        misread = sorted(name for name in other_columns if name.lower() in in_lower_case)
+        reason = ""
+        if misread:
+            reason = f"the column name {misread[0]} in another case than the table"
+        elif _may_have_julian_dates(footer.metadata or {}):
+            reason = "dates of an old calendar"
+        if reason:
             raise Refused(
-                f"compaction of {table}: deltalake would misread {name_in_log}, which has {why}. "
-                'Use engine="spark"'
+                f"compaction of {table}: deltalake would misread {path_in_log}, which has {reason}."
+                ' Use engine="spark"'
             )
 
 
-def writer_properties(fields: Sequence[Any]) -> "WriterProperties | None":
-    """deltalake's defaults, but footers have no bounds of floats, since these do not include NaN.
+def _may_have_julian_dates(metadata: Mapping[bytes, bytes]) -> bool:
+    """Whether a footer's metadata shows that Spark may have written dates of the old calendar."""
+    if not _JULIAN_KEYS.isdisjoint(metadata):
+        return True
+    version = metadata.get(_SPARK_VERSION)
+    return version is not None and version < _FIRST_GREGORIAN_VERSION
 
-    `fields` are those of the table's schema, as JSON.
+
+def writer_properties(fields: Sequence[Any]) -> "WriterProperties | None":
+    """deltalake's defaults, without bounds of floats in footers, because such bounds ignore NaN.
+
+    `None` stands for the defaults. `fields` are the fields of the table's schema, as JSON.
     """
     from deltalake import ColumnProperties, WriterProperties
 
@@ -93,15 +103,16 @@ def _sound_bounds(bounds: Mapping[str, Any], fields: Sequence[Any]) -> dict[str,
         name = field["name"]
         type_ = field["type"]
         if isinstance(type_, dict):
-            # Of the nested types, only a struct has fields, and bounds.
+            # Among the nested types, only structs have fields and bounds.
             inner: Any = type_
-            if nested := _sound_bounds(bounds.get(name, {}), inner.get("fields", ())):
-                sound[name] = nested
-        elif name in bounds and not _DOUBTFUL.fullmatch(type_):
+            inner_bounds = _sound_bounds(bounds.get(name, {}), inner.get("fields", ()))
+            if inner_bounds:
+                sound[name] = inner_bounds
+        elif name in bounds and not _INEXACT_TYPES.fullmatch(type_):
             sound[name] = bounds[name]
     return sound
 
 
 def _columns_of(footer: Any) -> list[str]:
     """The paths of all columns of a Parquet file, with the names of enclosing columns."""
-    return [footer.schema.column(place).path for place in range(len(footer.schema))]
+    return [footer.schema.column(index).path for index in range(len(footer.schema))]

@@ -6,23 +6,23 @@ the planned files, in a workshop: a folder on this machine with its own Delta lo
 commits the result to the table.
 
 1. The workshop gets the table's metadata and the planned files, in the plan's order. Files on a
-   disk are linked, files on S3 are downloaded. They get plain names in the workshop, since
-   deltalake respells the paths in a log: `ä` becomes `%C3%A4`. An entry above the target size ends
-   each bin.
+   disk are linked, files on S3 are downloaded. They get plain names in the workshop, because
+   deltalake respells the paths in a log: `ä` becomes `%C3%A4`. In the workshop's log, an entry
+   above the target size ends each bin.
 2. deltalake compacts the workshop. Its commit there names the files that it wrote. Planned files
-   that Spark reads differently are refused, and doubtful statistics are omitted
-   (`rewritten_files`).
-3. The written files are copied into the table's folder (`delivered_files`).
-4. The commit, with the plan's figures, creates the table's next version if it does not exist.
-   Otherwise the log is read again. If all planned files are still live and the table's metadata are
+   that Spark reads differently are refused, and statistics that may be wrong are omitted
+   (`deltalake_differences`).
+3. The written files are copied into the table's folder (`deltalake_delivery`).
+4. The commit, with the plan's figures, creates the table's next version if that does not exist.
+   Otherwise the log is read again. If all planned files are still live and the table's metadata is
    the same, the version after the newest one is tried.
 
 **Safety properties** (tests in `test_deltalake_run.py`)
 - A commit never overwrites another one, and never removes a file that another writer has removed.
 - A commit spells the paths of removed files as the table's log does. With another spelling, the
   files would stay live, and their rows would be doubled.
-- If the log names a file of step 3, these files are not deleted, even if the storage reported that
-  another writer was faster.
+- If the log names one of the copied files, none of them is deleted, even if the storage reported
+  that another writer created the version first.
 - The table's next compaction deletes a workshop that a killed run left. It deletes the links, not
   the files that they point to.
 - An undo commits directly after the newest version of the compaction, or not at all.
@@ -64,11 +64,12 @@ from lakehouse.engine.store.s3_objects import download
 
 Actions = list[dict[str, Any]]
 Inputs = Mapping[str, DataFile]
-# A link in the workshop to the table's folder. Paths that deltalake does not respell are read
-# through this one link, since a link per file takes longer than the rest of a compaction.
+# A link in the workshop to the table's folder. Files at paths that deltalake does not respell are
+# read through this one link, because a link per file takes longer than the rest of a compaction.
 _LINK = "table"
 _PLAIN_PATH = re.compile(r"([A-Za-z0-9_=-][A-Za-z0-9_.=-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_.=-]*")
-# Each version that another writer was faster to create costs one more reading of the log.
+# A commit tries at most this many versions. After each version that another writer created first,
+# the log is read again.
 _VERSIONS_TRIED = 50
 
 
@@ -86,7 +87,7 @@ def compact_by_deltalake(
         _fetch_inputs(inputs, folder, location, Path(lake.table_uri(snapshot.table)).absolute())
         with panics_translated(f"compaction of {snapshot.table}"):
             _write_log(inputs, folder, planned, protocol_and_metadata(lake, snapshot))
-            actions = _rewritten(inputs, folder, planned, user_metadata)
+            actions = _rewrite(inputs, folder, planned, user_metadata)
         written = [Path(unquote(action["add"]["path"])) for action in actions if "add" in action]
         paths_in_log = {folder / inside: file.path for inside, file in inputs.items()}
         refuse_misread(snapshot.table, paths_in_log, [folder / file for file in written])
@@ -95,7 +96,7 @@ def compact_by_deltalake(
 
 
 def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str) -> None:
-    """Restores the version of `before` as the version after `newest`, and as no other version."""
+    """Restores the version of `before`, as the version after `newest` and as no other version."""
     from deltalake import CommitProperties
 
     properties = CommitProperties(custom_metadata={"userMetadata": user_metadata})
@@ -120,12 +121,12 @@ def _inputs(planned: CompactionPlan, store: Store) -> Inputs:
     """The planned files in the plan's order, by their paths in the workshop."""
     files = [file for bin_ in planned.bins for file in bin_.files]
     on_disk = not isinstance(store, S3Store)
-    return {
-        f"{_LINK}/{file.path}"
-        if on_disk and _PLAIN_PATH.fullmatch(file.path)
-        else f"input-{number}.parquet": file
-        for number, file in enumerate(files)
-    }
+    inputs = dict[str, DataFile]()
+    for number, file in enumerate(files):
+        is_plain = _PLAIN_PATH.fullmatch(file.path) is not None
+        inside = f"{_LINK}/{file.path}" if on_disk and is_plain else f"input-{number}.parquet"
+        inputs[inside] = file
+    return inputs
 
 
 def _fetch_inputs(inputs: Inputs, folder: Path, location: Location, root: Path) -> None:
@@ -146,14 +147,14 @@ def _write_log(inputs: Inputs, folder: Path, planned: CompactionPlan, actions: A
     remaining = iter(inputs.items())
     for number, bin_ in enumerate(planned.bins):
         for inside, file in islice(remaining, len(bin_.files)):
-            actions.append(_added(inside, file, file.size_bytes))
-        # deltalake closes the bin here, since it skips this entry as too large and never opens it.
+            actions.append(_add_action(inside, file, file.size_bytes))
+        # deltalake closes the bin here. It skips this entry as too large, and never opens it.
         too_large = planned.statement.up_to_bytes + 1
-        actions.append(_added(f"end-of-bin-{number}", bin_.files[0], too_large))
+        actions.append(_add_action(f"end-of-bin-{number}", bin_.files[0], too_large))
     (folder / "_delta_log" / f"{0:020}.json").write_bytes(_encoded(actions))
 
 
-def _added(path: str, file: DataFile, size_bytes: int) -> dict[str, Any]:
+def _add_action(path: str, file: DataFile, size_bytes: int) -> dict[str, Any]:
     add = {
         "path": path,
         "partitionValues": dict(file.partition),
@@ -166,9 +167,7 @@ def _added(path: str, file: DataFile, size_bytes: int) -> dict[str, Any]:
     return {"add": add}
 
 
-def _rewritten(
-    inputs: Inputs, folder: Path, planned: CompactionPlan, user_metadata: str
-) -> Actions:
+def _rewrite(inputs: Inputs, folder: Path, planned: CompactionPlan, user_metadata: str) -> Actions:
     """Rewrites the files (step 2), and returns the actions of a commit to the table."""
     from deltalake import DeltaTable
 
@@ -181,57 +180,62 @@ def _rewritten(
     actions: Actions = []
     for action in map(json.loads, lines):
         kind, values = next(iter(action.items()))
-        known = {name: value for name, value in values.items() if value is not None}
+        content = {name: value for name, value in values.items() if value is not None}
         if kind == "commitInfo":
-            of_plan = {"readVersion": planned.version, "userMetadata": user_metadata}
-            known |= of_plan | {"timestamp": now_ms()}
+            content["readVersion"] = planned.version
+            content["userMetadata"] = user_metadata
+            content["timestamp"] = now_ms()
         elif kind == "remove":
-            known["path"] = inputs[known["path"]].path
-        elif kind == "add" and "stats" in known:
-            known["stats"] = json.dumps(sound_statistics(json.loads(known["stats"]), fields))
-        actions.append({kind: known})
+            content["path"] = inputs[content["path"]].path
+        elif kind == "add" and "stats" in content:
+            content["stats"] = json.dumps(sound_statistics(json.loads(content["stats"]), fields))
+        actions.append({kind: content})
     return actions
 
 
 def _commit(
     lake: Lake,
-    before: Snapshot,
+    snapshot: Snapshot,
     planned: CompactionPlan,
     actions: Actions,
     location: Location,
 ) -> None:
     """Commits the actions to the table (step 4)."""
     store, prefix = location
-    paths = {file.path for bin_ in planned.bins for file in bin_.files}
-    added = {action["add"]["path"] for action in actions if "add" in action}
+    planned_paths = {file.path for bin_ in planned.bins for file in bin_.files}
+    added_paths = {action["add"]["path"] for action in actions if "add" in action}
     content = _encoded(actions)
-    version = before.version
+    version = snapshot.version
     for _ in range(_VERSIONS_TRIED):
         if store.put_if_absent(f"{prefix}_delta_log/{version + 1:020}.json", content):
             return
-        facts = lake.facts(before.table)
-        newest = before if facts is None else facts.snapshot
+        facts = lake.facts(snapshot.table)
+        newest = snapshot if facts is None else facts.snapshot
         if newest.version <= version:
             raise Transient(
-                f"compaction of {before.table}: version {version + 1} exists, but the log does not "
-                "show it; try again"
+                f"compaction of {snapshot.table}: version {version + 1} exists, but the log does "
+                "not show it; try again"
             )
-        known = (*newest.files, *newest.tombstones)
-        if not added.isdisjoint(file.path for file in known):
+        paths_in_log = (file.path for file in (*newest.files, *newest.tombstones))
+        if not added_paths.isdisjoint(paths_in_log):
             return  # the version that exists is ours, whatever the storage reported
-        if _shape(newest) != _shape(before):
+        if _unchangeable(newest) != _unchangeable(snapshot):
             raise CommitFailedError("another writer changed the table's metadata or protocol")
-        if removed := paths - _live_paths(newest.files):
-            raise CommitFailedError(f"another writer removed {len(removed)} of the planned files")
+        removed_paths = planned_paths - _live_paths(newest.files)
+        if removed_paths:
+            raise CommitFailedError(
+                f"another writer removed {len(removed_paths)} of the planned files"
+            )
         version = newest.version
-    raise CommitFailedError(f"other writers were faster {_VERSIONS_TRIED} times")
+    raise CommitFailedError(f"other writers committed first {_VERSIONS_TRIED} times in a row")
 
 
 def _live_paths(files: Sequence[DataFile]) -> set[str]:
+    """The paths of the live files. A file that got a deletion vector is a different file."""
     return {file.path for file in files if file.deletion_vector is None}
 
 
-def _shape(snapshot: Snapshot) -> tuple[object, ...]:
+def _unchangeable(snapshot: Snapshot) -> tuple[object, ...]:
     """The facts about the table that must not change between the plan and the commit."""
     return (
         snapshot.table_id,
@@ -243,7 +247,11 @@ def _shape(snapshot: Snapshot) -> tuple[object, ...]:
 
 
 def _location_of(lake: Lake, key: str) -> Location:
-    """The store and prefix of the table. A `MountedStore` writes no tables of other programs."""
+    """The table's store and prefix.
+
+    If the table is mounted, this is the mounted store, because a `MountedStore` refuses writes to
+    tables of other programs.
+    """
     store = lake.store
     folder = key
     if isinstance(store, MountedStore):

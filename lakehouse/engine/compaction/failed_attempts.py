@@ -20,7 +20,7 @@ from lakehouse.runtime.server_state import status
 class Attempt:
     """The progress of one compaction, which is recorded if the compaction fails.
 
-    `run` names the Dagster run. `started` and `planned` describe the last statement.
+    `run` names the run that compacts. `started` and `planned` describe the last statement.
     `lost_server`: the server was lost while that statement ran.
     """
 
@@ -32,7 +32,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def statement(self, planned: CompactionPlan) -> Iterator[None]:
-        """Surrounds the plan's statement. From here on, a failure wastes all planned work."""
+        """Surrounds the plan's statement. If it fails, all planned work counts as wasted."""
         self.started = time.monotonic()
         self.planned = planned
         try:
@@ -91,13 +91,13 @@ def failure_recorded(lake: Lake, table_key: str, attempt: Attempt) -> Iterator[N
         raise
 
 
-def record_try(lake: Lake, table_key: str, ended: CompactionTry) -> None:
-    """Records an attempt that failed.
+def record_try(lake: Lake, table_key: str, record: CompactionTry) -> None:
+    """Records a failed attempt in the journal.
 
     A storage error is ignored, so that it does not hide the attempt's own error.
     """
     with contextlib.suppress(LakehouseError):
-        Journal(lake.store).record_try(table_key, ended)
+        Journal(lake.store).record_try(table_key, record)
 
 
 def _blames_table(lake: Lake, error: Exception, attempt: Attempt) -> bool:

@@ -3,7 +3,7 @@
 Row counts, minima, maxima and null counts are compared by partition. If they are equal, no row was
 lost or duplicated, provided that the writers counted correctly. A value that changed within the
 bounds of its column is not detected. A difference does not prove that rows differ, because two
-writers may spell a bound differently; in this case every row is compared (`verify`).
+writers may spell a bound differently. After a difference, every row is compared (`verify`).
 """
 
 import json
@@ -20,7 +20,10 @@ from lakehouse.engine.store import Store
 # How the statistics of several files are combined. Source: PROTOCOL.md, "Per-file Statistics".
 _FOLDS: Mapping[str, Any] = {"minValues": min, "maxValues": max, "nullCount": sum}
 
-PartitionFacts = tuple[int, Mapping[tuple[str, tuple[str, ...]], Any]]
+# The kind of a statistic, and the path of its column.
+StatisticKey = tuple[str, tuple[str, ...]]
+# The row count of a partition, and the combined statistics of its files.
+PartitionFacts = tuple[int, Mapping[StatisticKey, Any]]
 
 
 def equal_by_log(
@@ -31,65 +34,64 @@ def equal_by_log(
         sides = [*removed, *added]
         paths = {file.path for side in sides for file in side.files}
         statistics = read_statistics(store, snapshot.table, {side.version for side in sides}, paths)
-        before, after = (_by_partition(snapshot, each, statistics) for each in (removed, added))
-    except Exception:  # now every row is compared, which raises a storage error again
+        removed_facts = _by_partition(snapshot, removed, statistics)
+        added_facts = _by_partition(snapshot, added, statistics)
+    except Exception:  # the comparison of every row, which follows, raises a storage error again
         return None
-    if before is None or after is None or before.keys() != after.keys():
+    if removed_facts is None or added_facts is None or removed_facts.keys() != added_facts.keys():
         return None
-    for partition, (row_count, facts) in before.items():
-        other_count, others = after[partition]
-        if row_count != other_count or any(
-            facts[each] != others[each] for each in facts.keys() & others.keys()
-        ):
+    for partition, (row_count, combined) in removed_facts.items():
+        other_count, other_combined = added_facts[partition]
+        if row_count != other_count:
             return None
-    return sum(row_count for row_count, _ in after.values())
+        shared = combined.keys() & other_combined.keys()
+        if any(combined[each] != other_combined[each] for each in shared):
+            return None
+    return sum(row_count for row_count, _ in added_facts.values())
 
 
 def _by_partition(
     snapshot: Snapshot, sides: Sequence[Side], statistics: Mapping[tuple[int, str], str | None]
 ) -> Mapping[TypedPartition, PartitionFacts] | None:
-    """Row count and column facts by partition; `None` if a file's row count is unknown."""
+    """The facts of each partition with rows; `None` if a file's row count is unknown."""
     columns = by_name(snapshot.columns)
     files = dict[TypedPartition, list[tuple[DataFile, Mapping[str, Any]]]]()
     for side in sides:
         for file in side.files:
-            parsed = json.loads(
-                statistics.get((side.version, file.path)) or "{}", parse_float=Decimal
-            )
+            text = statistics.get((side.version, file.path)) or "{}"
+            parsed = json.loads(text, parse_float=Decimal)
             files.setdefault(typed_partition(file.partition, columns), []).append((file, parsed))
     facts: dict[TypedPartition, PartitionFacts] = {}
     for partition, members in files.items():
         row_count = 0
-        for file, _ in members:
+        are_exact = True
+        for file, parsed in members:
             if file.row_count is None:
                 return None
             row_count += file.row_count - file.deleted_row_count
+            # A deleted row may have contained the minimum of its file.
+            if file.deletion_vector is not None or not parsed.get("tightBounds", True):
+                are_exact = False
         if row_count:
-            # A deleted row may have held the minimum of its file.
-            are_exact = all(
-                file.deletion_vector is None and parsed.get("tightBounds", True)
-                for file, parsed in members
-            )
-            column_facts = _of_columns([parsed for _, parsed in members]) if are_exact else {}
-            facts[partition] = row_count, column_facts
+            combined = _combined([parsed for _, parsed in members]) if are_exact else {}
+            facts[partition] = row_count, combined
     return facts
 
 
-def _of_columns(
-    statistics: Sequence[Mapping[str, Any]],
-) -> Mapping[tuple[str, tuple[str, ...]], Any]:
+def _combined(statistics: Sequence[Mapping[str, Any]]) -> Mapping[StatisticKey, Any]:
     """Minimum, maximum and null count of each column for which all files have statistics."""
-    facts: dict[tuple[str, tuple[str, ...]], Any] = {}
+    combined: dict[StatisticKey, Any] = {}
     for kind, fold in _FOLDS.items():
         by_file = [dict(_leaves(each.get(kind, {}))) for each in statistics]
         for column in set.intersection(*map(set, by_file)):
-            facts[kind, column] = fold([each[column] for each in by_file])
-    return facts
+            combined[kind, column] = fold([each[column] for each in by_file])
+    return combined
 
 
 def _leaves(
     values: Mapping[str, Any], parents: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The path and the value of each column in nested statistics. Null values are omitted."""
     for name, value in values.items():
         path = (*parents, name)
         if isinstance(value, Mapping):

@@ -4,7 +4,7 @@
    scanned once without being measured.
 2. The views are scanned alternately, with all columns and without output, until the time budget is
    spent.
-3. The pairs of durations go to the journal:
+3. The pairs of durations are recorded in the journal:
    `_lakehouse/probes/<layer>/<name>/<time>-<version>.json`.
 
 **Safety properties**
@@ -34,25 +34,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BUDGET_SECONDS = 30.0
+# If the budget does not suffice for this many pairs, nothing is measured.
 _LEAST_PAIRS = 3
 _MOST_PAIRS = 10
 _LEAST_SCANS = 2 + 2 * _LEAST_PAIRS  # two of them unmeasured
-_BYTES_PER_SECOND = 100e6  # assumed for a scan of all Parquet columns on two cores
+# The assumed speed of a scan of all Parquet columns on two cores.
+_BYTES_PER_SECOND = 100e6
 
 
 def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome) -> Probe | None:
     """Measures a compaction and records the probe; `None` if the compaction changed nothing.
 
     Raises:
-        Transient: the server is gone.
+        Transient: the server does not answer.
     """
     entry = outcome.entry
     facts = outcome.facts
     if entry is None or facts is None or outcome.version_after is None:
         return None
-    began = time.monotonic()
+    started = time.monotonic()
     versions = (entry.compaction.first_version - 1, outcome.version_after)
-    before, after = _scanned(spark, facts.snapshot, outcome.plan.partitions, versions)
+    before, after = _measure_pairs(spark, facts.snapshot, outcome.plan.partitions, versions)
     probe = Probe(
         table=outcome.plan.table,
         version_before=versions[0],
@@ -60,7 +62,7 @@ def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutco
         measured_ms=now_ms(),
         before=before,
         after=after,
-        spent_seconds=round(time.monotonic() - began, 3),
+        spent_seconds=round(time.monotonic() - started, 3),
         budget_seconds=_BUDGET_SECONDS,
     )
     name = f"{probe.measured_ms:015}-{probe.version_after}.json"
@@ -90,13 +92,13 @@ def take_pairs(
     budget_seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Durations of alternating scans, after one unmeasured scan of each version."""
+    """Durations of alternating scans, before and after, after one unmeasured scan of each."""
     deadline = clock() + budget_seconds
     last_pair_seconds = scan_before() + scan_after()
     before: list[float] = []
     after: list[float] = []
     while len(before) < _MOST_PAIRS and clock() + last_pair_seconds <= deadline:
-        if len(before) % 2 == 0:  # alternate: the first scan of a pair has colder caches
+        if len(before) % 2 == 0:  # the order alternates, because the first scan has colder caches
             before.append(scan_before())
             after.append(scan_after())
         else:
@@ -106,19 +108,21 @@ def take_pairs(
     return tuple(before), tuple(after)
 
 
-def _scanned(
+def _measure_pairs(
     spark: "SparkSession",
     snapshot: Snapshot,
     partitions: Sequence[PartitionValues] | None,
     versions: tuple[int, int],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Pairs of durations for the compacted partitions; empty if too few fit into the budget."""
-    compacted = set(partitions or ())
-    size_bytes = sum(
-        file.size_bytes
-        for file in snapshot.files
-        if partitions is None or file.partition in compacted
-    )
+    """Pairs of durations for the compacted partitions; empty if too few fit into the budget.
+
+    `partitions` is `None` if the compaction planned for the whole table.
+    """
+    files = snapshot.files
+    if partitions is not None:
+        compacted = set(partitions)
+        files = [file for file in files if file.partition in compacted]
+    size_bytes = sum(file.size_bytes for file in files)
     if size_bytes / _BYTES_PER_SECOND * _LEAST_SCANS > _BUDGET_SECONDS:
         return (), ()
     predicate = "true"
@@ -138,8 +142,8 @@ def _scanned(
 
 def _scan_of(spark: "SparkSession", view: str) -> Callable[[], float]:
     def scan() -> float:
-        began = time.monotonic()
+        started = time.monotonic()
         spark.table(view).write.format("noop").mode("overwrite").save()
-        return time.monotonic() - began
+        return time.monotonic() - started
 
     return scan

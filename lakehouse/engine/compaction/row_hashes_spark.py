@@ -1,7 +1,7 @@
 """Row counts and sums of row hashes of data files, by partition, computed by Spark.
 
 Spark handles deletion vectors, renamed columns and dates in old calendars. If Spark's answer lacks
-a file, the file counts as empty only if its footer shows that it has no rows.
+a file, the file counts as empty only if its footer shows that it has no rows left.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,10 @@ class Side:
 def content_sums(
     lake: Lake, spark: "SparkSession | None", snapshot: Snapshot, sides: Sequence[Side]
 ) -> list[PartitionSums]:
-    """For each side, row counts and sums of hashes by partition; without a session, by Arrow."""
+    """For each side, row counts and sums of hashes by partition, computed by Spark.
+
+    Without a session, Arrow computes them in this process.
+    """
     if spark is None:
         from lakehouse.engine.compaction.row_hashes_arrow import arrow_sums
 
@@ -72,60 +75,54 @@ def spark_sums(
 ) -> list[PartitionSums]:
     """For each side, row counts and sums of hashes by partition, in as few jobs as possible."""
     all_through_log = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
-    plain_paths = {
-        _path(snapshot, file.path)
-        for side in sides
-        for file in side.files
-        if not all_through_log and file.deletion_vector is None
-    }
+
+    def is_plain(file: DataFile) -> bool:
+        return not all_through_log and file.deletion_vector is None
+
+    plain_files = [file for side in sides for file in side.files if is_plain(file)]
+    plain_paths = {_path(snapshot, file.path) for file in plain_files}
     # The newest version has the same columns as the others, and Delta has it in memory.
     newest = max(side.version for side in sides)
-    plain_sums = (
-        _by_file(snapshot, _read_files(spark, snapshot, plain_paths, version=newest))
-        if plain_paths
-        else {}
-    )
+    plain_sums: Mapping[str, RowSum] = {}
+    if plain_paths:
+        rows = _read_files(spark, snapshot, plain_paths, version=newest)
+        plain_sums = _by_file(snapshot, rows)
     columns = by_name(snapshot.columns)
     sums = list[PartitionSums]()
     for side in sides:
-        through_log = [
-            file for file in side.files if all_through_log or file.deletion_vector is not None
-        ]
-        log_sums = (
-            _by_file(snapshot, _read_table(spark, snapshot, through_log, version=side.version))
-            if through_log
-            else {}
-        )
-        log_paths = {file.path for file in through_log}
-        answers = (log_sums if file.path in log_paths else plain_sums for file in side.files)
-        of_files = [
-            _sum_of(lake, snapshot, file, answer)
-            for file, answer in zip(side.files, answers, strict=True)
-        ]
-        sums.append(sums_by_partition(side, of_files, columns))
+        through_log = [file for file in side.files if not is_plain(file)]
+        log_sums: Mapping[str, RowSum] = {}
+        if through_log:
+            rows = _read_table(spark, snapshot, through_log, version=side.version)
+            log_sums = _by_file(snapshot, rows)
+        file_sums = list[RowSum]()
+        for file in side.files:
+            answer = plain_sums if is_plain(file) else log_sums
+            file_sums.append(_sum_of(lake, snapshot, file, answer))
+        sums.append(sums_by_partition(side, file_sums, columns))
     return sums
 
 
 def sums_by_partition(
-    side: Side, of_files: Iterable[RowSum], columns: Mapping[str, Column]
+    side: Side, file_sums: Iterable[RowSum], columns: Mapping[str, Column]
 ) -> PartitionSums:
     """The sums of a side, added up from the sums of its files, without empty partitions."""
     sums: dict[TypedPartition, RowSum] = {}
-    for file, (count, total) in zip(side.files, of_files, strict=True):
-        if count:
+    for file, (row_count, hash_sum) in zip(side.files, file_sums, strict=True):
+        if row_count:
             partition = typed_partition(file.partition, columns)
-            so_far = sums.get(partition, (0, 0))
-            sums[partition] = (so_far[0] + count, so_far[1] + total)
+            partition_count, partition_sum = sums.get(partition, (0, 0))
+            sums[partition] = (partition_count + row_count, partition_sum + hash_sum)
     return sums
 
 
 def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, RowSum]) -> RowSum:
     """The sum of one file, from Spark's answer.
 
-    The answer lacks files without rows. If it lacks this file, the footer must show zero rows.
+    The answer lacks files without rows.
 
     Raises:
-        Broken: the answer lacks the file, and the footer does not show that it has no rows.
+        Broken: the answer lacks the file, and its footer does not show that it has no rows left.
     """
     path = _comparable_path(snapshot, file.path)
     if path in answer:
@@ -133,14 +130,14 @@ def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str,
     if _row_count_of(lake.store, snapshot, file) == 0:
         return 0, 0
     raise Broken(
-        f"compaction of {snapshot.table}: its rows cannot be compared, since Spark's answer, "
+        f"compaction of {snapshot.table}: its rows cannot be compared, because Spark's answer, "
         f"which names {len(answer)} file(s), lacks {path}. Nothing is restored. "
         "Check the newest versions of the table"
     )
 
 
 def _row_count_of(store: Store, snapshot: Snapshot, file: DataFile) -> int | None:
-    """The number of rows that are not deleted, from the footer; `None` if that cannot be read."""
+    """The footer's row count minus the deleted rows; `None` if the footer cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -168,13 +165,11 @@ def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, RowSum]:
         .agg(F.count(F.lit(1)).alias("row_count"), high.alias("high"), low.alias("low"))
         .collect()
     )
-    return {
-        _comparable_path(snapshot, row["path"]): (
-            row["row_count"],
-            (row["high"] << 32) + row["low"],
-        )
-        for row in rows
-    }
+    sums = dict[str, RowSum]()
+    for row in rows:
+        hash_sum = (row["high"] << 32) + row["low"]
+        sums[_comparable_path(snapshot, row["path"])] = (row["row_count"], hash_sum)
+    return sums
 
 
 def _path(snapshot: Snapshot, path: str) -> str:
@@ -183,7 +178,7 @@ def _path(snapshot: Snapshot, path: str) -> str:
 
 
 def _comparable_path(snapshot: Snapshot, path: str) -> str:
-    """The full path of a file, in the spelling in which paths are compared."""
+    """The canonical form of a file's full path, for comparisons."""
     return bare_uri(_path(snapshot, path))
 
 
@@ -208,20 +203,17 @@ def _read_table(
 ) -> "DataFrame":
     """The rows that the table had at `version` in the partitions of these files.
 
-    All files of these partitions are read, since a condition on file names would save nothing.
+    All files of these partitions are read, because a condition on file names would save nothing.
     """
     table = table_at(spark, snapshot, version=version)
     if not snapshot.partition_columns:
         return table
-    return table.where(
-        statements.partition_predicate(
-            snapshot.columns, sorted({file.partition for file in files}, key=str)
-        )
-    )
+    partitions = sorted({file.partition for file in files}, key=str)
+    return table.where(statements.partition_predicate(snapshot.columns, partitions))
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Whether the error says that files are missing or damaged; false for lost servers."""
+    """Whether an error means that files are missing or damaged; false if the server was lost."""
     if is_of_spark(error):
         return not is_lost(error) and not is_conflict(error)
     is_of_arrow = any(kind.__module__.startswith("pyarrow.") for kind in type(error).__mro__)

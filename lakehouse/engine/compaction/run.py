@@ -1,13 +1,11 @@
-"""One compaction: plan, OPTIMIZE, verify, and compare predicted with actual figures.
-
-Spark or deltalake runs the OPTIMIZE (`engine_choice.py`). deltalake opens no Spark session.
+"""One compaction: plan, OPTIMIZE by Spark or deltalake, verify, and compare with the plan.
 
 1. The table's lock is taken. A commit that an earlier run did not verify is verified now.
 2. The plan is made from the log. If there is nothing to do, the compaction ends here.
 3. A note in the journal records that a commit must be verified. OPTIMIZE runs on the plan's
    partitions, with the plan's file sizes, and writes the plan's figures into its commits.
 4. OPTIMIZE fails if another writer removed a planned file first. The wasted work is recorded, and
-   steps 2 and 3 are repeated without the contested partitions. There are at most three attempts.
+   steps 2 and 3 are repeated without the contested partitions, at most twice.
 5. The log is read again, to see which files were actually removed and added.
 6. The rows of the removed files and of the added files are compared (`verify`).
 7. With `cold_storage_class`, the added files move into that class (`engine/tiers/move_files.py`).
@@ -17,9 +15,8 @@ Spark or deltalake runs the OPTIMIZE (`engine_choice.py`). deltalake opens no Sp
   nothing from storage (`test_run.py`).
 - If the rows differ, the compaction is undone, unless another writer has committed since. In both
   cases `Broken` is raised (`test_verify.py`).
-- This also holds if the run is killed between its commit and step 6. The note in the journal is
-  removed only after the comparison, and the next compaction first verifies what the note names
-  (`test_unverified_commits.py`).
+- This also holds if the run is killed between its commit and step 6, because the next compaction
+  first verifies the commit that the note in the journal names (`test_unverified_commits.py`).
 """
 
 import json
@@ -30,7 +27,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.core.compaction.conflicts import Loss, partitions_removed_from, without_partitions
+from lakehouse.core.compaction.conflicts import (
+    LostConflict,
+    partitions_removed_from,
+    without_partitions,
+)
 from lakehouse.core.compaction.engine_choice import choose_engine, may_need_no_spark
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
@@ -59,7 +60,6 @@ from lakehouse.runtime.spark_startup_conf import cores_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 _TRIES = 3
 
 
@@ -86,20 +86,20 @@ def compact(
         Refused: there is no table yet, OPTIMIZE cannot be planned for one of its features, or a
             commit of another writer could be lost.
         Transient: another process holds the table, all attempts lost to other writers, or the
-            server is gone.
+            server does not answer.
         Broken: the rows after the compaction differ from the rows before it.
     """
     attempt = Attempt(run=owner or uuid4().hex, by_person=by_person)
-    asked, holder = f"compaction of {table.key}", owner or f"compaction of {table.key}"
+    operation = f"compaction of {table.key}"
     session: SparkSession | None = None
-    if _needs_spark(lake, table, asked=asked):
+    if _needs_spark(lake, table, asked=operation):
         session = spark() if callable(spark) else spark
-        refuse_unsafe_commits(lake, session, table, asked=asked)
+        refuse_unsafe_commits(lake, session, table, asked=operation)
     work = _Work(lake=lake, spark=session, table=table, attempt=attempt)
     with (
         failure_recorded(lake, table.key, attempt),
         translated(table.key, operation="compaction"),
-        hold(lake, session, table.key, owner=holder),
+        hold(lake, session, table.key, owner=owner or operation),
     ):
         verify_left(lake, session, table.key)
         return retry_conflicts(partial(_compact, work), tries=_TRIES)
@@ -113,7 +113,7 @@ class _Work:
     spark: "SparkSession | None"
     table: Table
     attempt: Attempt
-    losses: list[Loss] = field(default_factory=list[Loss])
+    losses: list[LostConflict] = field(default_factory=list[LostConflict])
 
 
 def _needs_spark(lake: Lake, table: Table, *, asked: str) -> bool:
@@ -129,26 +129,28 @@ def _needs_spark(lake: Lake, table: Table, *, asked: str) -> bool:
 def _compact(work: _Work) -> CompactionOutcome:
     """Runs steps 2 to 7 once.
 
-    If another writer wins the race for the commit, the cost is added to the losses. The conflict is
-    raised if OPTIMIZE has committed nothing.
+    After a conflict, the wasted work is added to the losses, and the conflict is raised if OPTIMIZE
+    has committed nothing.
     """
-    lake, table, losses = work.lake, work.table, work.losses
-    before = lake.facts(table.key)
-    if before is None:
+    lake = work.lake
+    table = work.table
+    facts = lake.facts(table.key)
+    if facts is None:
         raise Refused(
             f"compaction of {table.key}: there is no table yet. "
             f"Use lakehouse materialize {table.key} first"
         )
-    planned = _plan(lake, table, before, losses)
+    planned = _plan(lake, table, facts, work.losses)
     if not planned.bins:
-        return _outcome(planned, [], losses, before)
+        return _outcome(planned, [], work.losses, facts)
     mark = uuid4().hex
-    optimized = _optimize(work, before.snapshot, planned, mark)
-    commits, after = optimized.commits, optimized.facts
+    optimized = _optimize(work, facts.snapshot, planned, mark)
+    commits = optimized.commits
+    after = optimized.facts
     compared = None
     with settled(lake, table.key, mark):
         if commits:
-            compared = verify(lake, work.spark, before.snapshot, after, commits)
+            compared = verify(lake, work.spark, facts.snapshot, after, commits)
     if commits and planned.engine.engine == "deltalake":
         from lakehouse.engine.deltalake_tables import with_due_checkpoint
 
@@ -161,7 +163,7 @@ def _compact(work: _Work) -> CompactionOutcome:
         paths = [path for commit in commits for path in commit.added_paths]
         moved = move_added(lake, after, paths, table.compaction.cold_storage_class)
     return replace(
-        _outcome(planned, commits, losses, after),
+        _outcome(planned, commits, work.losses, after),
         compared=compared,
         seconds_optimize=optimized.seconds,
         seconds_verify=seconds_verify,
@@ -173,7 +175,7 @@ def _compact(work: _Work) -> CompactionOutcome:
 class _Optimized:
     """The commits of one OPTIMIZE, and the table's facts after it.
 
-    `seconds` excludes the time that a lost race wasted. `ended` is a `time.monotonic()`.
+    `seconds` excludes the time that a conflict wasted. `ended` is a `time.monotonic()`.
     """
 
     commits: Sequence[Commit]
@@ -182,35 +184,35 @@ class _Optimized:
     ended: float
 
 
-def _optimize(work: _Work, before: Snapshot, planned: CompactionPlan, mark: str) -> _Optimized:
+def _optimize(work: _Work, snapshot: Snapshot, planned: CompactionPlan, mark: str) -> _Optimized:
     """Runs steps 3 to 5: writes the note, runs the statement, and reads what it changed.
 
     Raises:
         Exception: the statement's own error. A conflict is raised only if nothing was committed.
     """
-    lake, table = work.lake, work.table
+    key = work.table.key
     started = time.monotonic()
-    expect_verification(lake, table.key, mark, version=before.version)
+    expect_verification(work.lake, key, mark, version=snapshot.version)
     conflict: Exception | None = None
     try:
         with work.attempt.statement(planned):
-            _run(work, before, planned, _metadata(planned, mark))
+            _run(work, snapshot, planned, _metadata(planned, mark))
     except Exception as error:
         if not is_conflict(error):
             raise
         conflict = error
     ended = time.monotonic()
     seconds = ended - started
-    after = _facts_since(lake, table, before.version)
+    after = _facts_since(work.lake, work.table, snapshot.version)
     commits = after.history.marked(mark)
     if conflict is not None:
         why = first_line(conflict)
-        lost = work.attempt.lost_race(planned, commits, seconds=seconds, why=why)
-        record_try(lake, table.key, lost)
-        foreign_commits = after.history.between(before.version, after.snapshot.version) or ()
-        contested = partitions_removed_from(before, foreign_commits)
-        work.losses.append(Loss(partitions=contested, ended=lost))
-        seconds -= lost.seconds
+        record = work.attempt.lost_race(planned, commits, seconds=seconds, why=why)
+        record_try(work.lake, key, record)
+        new_commits = after.history.between(snapshot.version, after.snapshot.version) or ()
+        contested = partitions_removed_from(snapshot, new_commits)
+        work.losses.append(LostConflict(partitions=contested, attempt=record))
+        seconds -= record.seconds
         if not commits:
             raise conflict
     return _Optimized(commits=commits, facts=after, seconds=seconds, ended=ended)
@@ -226,31 +228,22 @@ def _run(work: _Work, snapshot: Snapshot, planned: CompactionPlan, user_metadata
         return
     if work.spark is None:
         raise Transient(
-            f"compaction of {work.table.key}: deltalake can no longer compact the table, since "
+            f"compaction of {work.table.key}: deltalake can no longer compact the table, because "
             f"{planned.engine.why_not_deltalake}. Try again; the next run uses Spark"
         )
-    cores = cores_of(lake.settings)
-    run_statement(work.spark, snapshot, planned, user_metadata, cores=cores)
+    run_statement(work.spark, snapshot, planned, user_metadata, cores=cores_of(lake.settings))
     note_compaction(lake.settings)
 
 
 def _metadata(planned: CompactionPlan, mark: str) -> str:
-    """The plan's figures for the commit, as JSON. Bins are omitted, so the commit stays small.
-
-    `started_ms` is included because the log has only the time of the commit.
-    """
+    """The commit's metadata, as JSON: the time of the start, and the plan without its bins."""
     figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
-    return json.dumps(
-        {"compaction": mark, "started_ms": now_ms(), "plan": figures}, separators=(",", ":")
-    )
+    content = {"compaction": mark, "started_ms": now_ms(), "plan": figures}
+    return json.dumps(content, separators=(",", ":"))
 
 
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
-    """The current facts, with at least every commit after `version`.
-
-    Facts hold only the newest commits, and other writers may have made more than that during a long
-    statement.
-    """
+    """The current facts, with every commit after `version`, also after a long statement."""
     facts = lake.facts(table.key)
     assert facts is not None
     if facts.history.commits and facts.history.commits[0].version <= version + 1:
@@ -258,10 +251,12 @@ def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
     return replace(facts, history=history_since(lake.store, facts.history, version))
 
 
-def _plan(lake: Lake, table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:
+def _plan(
+    lake: Lake, table: Table, facts: TableFacts, losses: Sequence[LostConflict]
+) -> CompactionPlan:
     """The current plan, without the partitions in which earlier attempts lost to other writers.
 
-    If no other partition is left to compact, these partitions are included again.
+    If there is nothing to compact in the other partitions, the plan includes these partitions.
     """
     whole_plan = _whole_plan(lake, table, facts, cold_start=is_cold(lake.settings))
     contested = frozenset[TypedPartition]().union(*(loss.partitions for loss in losses))
@@ -283,9 +278,12 @@ def _whole_plan(
 
 
 def _outcome(
-    planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss], facts: TableFacts
+    planned: CompactionPlan,
+    commits: Sequence[Commit],
+    losses: Sequence[LostConflict],
+    facts: TableFacts,
 ) -> CompactionOutcome:
-    """The outcome, whose figures are zero if OPTIMIZE committed nothing."""
+    """The outcome. Its figures are zero if OPTIMIZE committed nothing."""
     return CompactionOutcome(
         plan=planned,
         version_after=commits[-1].version if commits else None,
@@ -294,7 +292,7 @@ def _outcome(
         bytes_removed=sum(commit.removed_bytes for commit in commits),
         bytes_added=sum(commit.added_bytes for commit in commits),
         conflicts=len(losses),
-        wasted_bytes=sum(loss.ended.bytes_rewritten for loss in losses),
-        wasted_seconds=sum(loss.ended.seconds for loss in losses),
+        wasted_bytes=sum(loss.attempt.bytes_rewritten for loss in losses),
+        wasted_seconds=sum(loss.attempt.seconds for loss in losses),
         facts=facts,
     )

@@ -35,10 +35,11 @@ def breaker_of(
 ) -> BreakerState:
     """The table's breaker, from the failures in the journal and the rewrites in the log.
 
-    Without a `history`, only the failures in the journal count. `failures` and `rewrites` are read
-    from journal and history unless the caller already knows them.
+    Without a `history`, only the failures in the journal count. If the caller does not pass
+    `failures` and `rewrites`, they are read from the journal and the history.
     """
-    failures = Journal(lake.store).tries(table.key) if failures is None else failures
+    if failures is None:
+        failures = Journal(lake.store).tries(table.key)
     tries = failures if history is None else tries_of(history, failures)
     rewrites = rewrites or (Rewrites() if history is None else find_rewrites(history))
     return assess_breaker(tries, rewrites, now_ms())
@@ -52,12 +53,13 @@ def hold_now(
     failures: Sequence[CompactionTry] | None = None,
     snapshot: Snapshot | None = None,
 ) -> Explanation | None:
-    """Why the sensor skips the table now, or `None`. A person may still compact it.
+    """Why the sensor skips the table now, or `None`.
 
-    Without a `snapshot`, Spark is assumed to compact the table.
+    A person may still compact the table, unless `refuse_held` refuses it. Without a `snapshot`,
+    Spark is assumed to compact the table.
     """
-    by_deltalake = snapshot is not None and is_by_deltalake(table, snapshot)
-    engine = "deltalake" if by_deltalake else "spark"
+    uses_deltalake = snapshot is not None and is_by_deltalake(table, snapshot)
+    engine = "deltalake" if uses_deltalake else "spark"
     pause = Journal(lake.store).pause_of(table.key)
     breaker = breaker_of(lake, table, history, failures=failures)
     return find_hold(
@@ -82,10 +84,10 @@ def refuse_held(lake: Lake, table: Table) -> None:
         Refused: the table is held. The message names `--anyway`, which overrides the hold.
     """
     pause = Journal(lake.store).pause_of(table.key)
-    held = persons_hold(policy_for(table.layer, table.compaction), pause, now_ms())
-    if held is not None:
+    hold = persons_hold(policy_for(table.layer, table.compaction), pause, now_ms())
+    if hold is not None:
         raise Refused(
-            f"compact {table.key}: {held.sentence}. To compact it all the same, use: "
+            f"compact {table.key}: {hold.sentence}. To compact it all the same, use: "
             f"lakehouse compact {table.key} --anyway"
         )
 
@@ -96,7 +98,9 @@ def refuse_upkeep(lake: Lake, table: Table, command: str) -> None:
     A vacuum is also refused if the declaration opts out.
     """
     pause = Journal(lake.store).pause_of(table.key)
-    why = pause.explanation.sentence if pause is not None and pause.holds(now_ms()) else ""
+    why = ""
+    if pause is not None and pause.holds(now_ms()):
+        why = pause.explanation.sentence
     if command == "vacuum" and table.vacuum.mode == "off":
         why = "its declaration says Vacuum(mode='off')"
     if why:

@@ -26,16 +26,14 @@ def run_statement(
     *,
     cores: int | None,
 ) -> None:
-    """Runs the plan's statement. Its commits carry `user_metadata`.
+    """Runs the plan's statement. Its commits contain `user_metadata`.
 
-    `cores` is the number of cores of a Spark on this machine. With `None`, the cluster is asked
+    `cores` is the number of cores if Spark runs on this machine. With `None`, the cluster is asked
     for its number of task slots.
     """
-    predicate = (
-        None
-        if planned.partitions is None
-        else statements.partition_predicate(snapshot.columns, planned.partitions)
-    )
+    predicate = None
+    if planned.partitions is not None:
+        predicate = statements.partition_predicate(snapshot.columns, planned.partitions)
     confs = {
         temporary_confs.UP_TO: str(planned.statement.up_to_bytes),
         temporary_confs.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
@@ -51,10 +49,10 @@ def run_statement(
                 temporary_confs.DELETED_ROWS: str(ratio),
             }
             open_bytes = temporary_confs.OPEN_BYTES * planned.files_removed
-            if planned.bytes_removed < open_bytes and len(planned.bins) < (
-                cores or task_slots(spark)
-            ):
-                # Cores would be idle, and opening files takes longer than reading and shuffling.
+            has_small_files = planned.bytes_removed < open_bytes
+            # Without these settings, cores would be idle, and opening files takes longer than
+            # reading and shuffling.
+            if has_small_files and len(planned.bins) < (cores or task_slots(spark)):
                 confs |= {
                     temporary_confs.READ_BIN_IN_PARALLEL: "true",
                     temporary_confs.OPEN_COST: str(temporary_confs.OPEN_BYTES),

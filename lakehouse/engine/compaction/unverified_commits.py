@@ -15,7 +15,7 @@ from lakehouse.engine.lake import Lake
 
 
 class Expected(NamedTuple):
-    """A compaction to verify: the `mark` in its commits, and the `version` it started from.
+    """A compaction to verify: the `mark` in its commits, and the `version` before them.
 
     `version` is `None` if the note does not have it.
     """
@@ -32,7 +32,7 @@ def expect_verification(
 
 
 def expected(lake: Lake, table_key: str) -> Expected | None:
-    """The compaction to verify, which may not have committed; `None` if there is none.
+    """The compaction to verify, which may not have committed; `None` if there is no note.
 
     Raises:
         Broken: the note is damaged.
@@ -41,9 +41,9 @@ def expected(lake: Lake, table_key: str) -> Expected | None:
     try:
         document = json.loads(lake.store.read(name))
         version = document.get("version")
-        return Expected(
-            mark=str(document["mark"]), version=None if version is None else int(version)
-        )
+        if version is not None:
+            version = int(version)
+        return Expected(mark=str(document["mark"]), version=version)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, LookupError, AttributeError) as error:

@@ -9,11 +9,10 @@
    restored, and the error reports the difference.
 
 **Safety properties** (tests in `test_verify.py`, `test_undo.py`)
-- If another writer has committed since, nothing is restored: that would lose the writer's rows.
+- If another writer has committed since, nothing is restored, because its rows would be lost.
 - RESTORE replaces whatever version is the newest when it starts. If another writer commits between
   our check and the RESTORE, the message names the versions whose rows are lost.
-- Whether a RESTORE was committed is read from the log. If the log does not show the RESTORE, the
-  message reports this.
+- The log decides whether a RESTORE was committed. If it shows none, the message reports this.
 - Tables that read this table's changes get no row twice: they skip the marked commit of a RESTORE.
 - The rows to compare are fixed by version, file and deletion vector, whatever others commit later.
 - Missing or different statistics never count as equal; in this case every row is compared.
@@ -24,6 +23,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A commit after which the rows are wrong. `operation` made the commit; `why`: the error."""
+    """A commit after which the rows are wrong. `operation` made it, and `why` is the error."""
 
     commit: Commit
     why: str
@@ -76,18 +76,19 @@ def verify(
     removed = [_side(lake, before, after, each.version - 1, each.removed_paths) for each in commits]
     added = [_side(lake, before, after, each.version, each.added_paths) for each in commits]
     predictions = [prediction_in(commit) for commit in commits]
-    by_log = all(each is not None and each.verify == "rows" for each in predictions)
-    if by_log and (count := equal_by_log(lake.store, before, removed, added)) is not None:
-        return Comparison(by="rows", row_count=count)
+    if all(each is not None and each.verify == "rows" for each in predictions):
+        row_count = equal_by_log(lake.store, before, removed, added)
+        if row_count is not None:
+            return Comparison(by="rows", row_count=row_count)
     try:
         sums = content_sums(lake, spark, before, [*removed, *added])
     except Exception as error:
         if not is_unreadable(error):
             raise
-        # If the removed files cannot be read either, the compaction is not to blame: this raises.
+        # This raises if the removed files cannot be read, either. The compaction is not the cause.
         sums = content_sums(lake, spark, before, removed)
         try:
-            # A second attempt, since storage may have failed only once.
+            # The second attempt may succeed, because storage may have failed only once.
             sums += content_sums(lake, spark, before, added)
         except Exception as again:
             if not is_unreadable(again):
@@ -95,34 +96,35 @@ def verify(
             why = f"its files cannot be read ({first_line(again)})"
             fault = Fault(commit=commits[0], why=why)
             raise Broken(undo(lake, spark, before, commits, fault)) from again
-    for commit, old, new in zip(commits, sums, sums[len(commits) :], strict=False):
+    added_sums = sums[len(commits) :]
+    for commit, old, new in zip(commits, sums, added_sums, strict=False):
         if old != new:
             fault = Fault(commit=commit, why=_difference(old, new))
             raise Broken(undo(lake, spark, before, commits, fault))
-    return Comparison(
-        by="content",
-        row_count=sum(count for each in sums[len(commits) :] for count, _ in each.values()),
-    )
+    row_count = sum(count for each in added_sums for count, _ in each.values())
+    return Comparison(by="content", row_count=row_count)
 
 
 def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> None:
     """Verifies a compaction that an earlier run did not verify. The caller holds the lock.
 
-    If the table is missing, the note is kept, since the table's disk may not be mounted.
+    If the table is missing, the note is kept, because the table's disk may not be mounted.
 
     Raises:
         Broken: the rows differ, or can no longer be compared. The note is removed.
         Exception: the rows could not be compared this time. The note is kept.
     """
     note = expected(lake, table_key)
-    if note is None or (facts := lake.facts(table_key)) is None:
+    facts = None if note is None else lake.facts(table_key)
+    if note is None or facts is None:
         return
     with settled(lake, table_key, note.mark):
         after = _facts_since(lake, facts, note)
         commits = () if after is None else after.history.marked(note.mark)
         if after is None or not commits:
             return
-        if (undone := _undone(after.history, commits[-1].version)) is not None:
+        undone = _undone(after.history, commits[-1].version)
+        if undone is not None:
             raise Broken(f"compaction of {table_key}: {undone}. Later compactions are not affected")
         try:
             before = lake.facts(table_key, version=commits[0].version - 1)
@@ -130,7 +132,7 @@ def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> Non
             verify(lake, spark, before.snapshot, after, commits)
         except Exception as error:
             is_final = isinstance(error, Refused | FileNotFoundError) or is_missing(error)
-            # If the storage or the log cannot be read now, a later run may compare the rows.
+            # If only the storage or the log cannot be read now, a later run may compare the rows.
             if not is_final or lake.facts(table_key) is None:
                 raise
             raise Broken(
@@ -151,22 +153,22 @@ def undo(
 
     Returns a message with the fault, the result of the RESTORE, and what to do.
     """
-    faulty, mark = fault.commit, uuid4().hex
-    version = faulty.version - 1
-    operation = f"{fault.operation} of {before.table}"
-    promise = f"version {faulty.version} must have the rows of version {version}"
-    problem = f"{operation}: {promise}, but {fault.why}"
+    mark = uuid4().hex
+    faulty_version = fault.commit.version
+    version = faulty_version - 1
+    promise = f"version {faulty_version} must have the rows of version {version}"
+    problem = f"{fault.operation} of {before.table}: {promise}, but {fault.why}"
     current = lake.facts(before.table)
-    newest = faulty.version if current is None else current.snapshot.version
-    if not {*range(faulty.version, newest + 1)} <= {commit.version for commit in commits}:
+    newest = faulty_version if current is None else current.snapshot.version
+    if not {*range(faulty_version, newest + 1)} <= {commit.version for commit in commits}:
         return (
-            f"{problem}. Nothing is restored, since another writer has committed after version "
-            f"{faulty.version}. Compare versions {version} and {newest}"
+            f"{problem}. Nothing is restored, because another writer has committed after version "
+            f"{faulty_version}. Compare versions {version} and {newest}"
         )
     failure: Exception | None = None
     try:
         _send(lake, spark, replace(before, version=version), newest, mark)
-    except Exception as error:  # the RESTORE may have committed; the log shows whether it did
+    except Exception as error:  # the log shows whether the RESTORE has committed nevertheless
         failure = error
     unknown = f"{problem}. RESTORE to version {version} was sent, but its result is unknown"
     check = f"If no version after {newest} is this RESTORE, use RESTORE to version {version}"
@@ -186,7 +188,8 @@ def undo(
             f"use RESTORE to version {version} by hand"
         )
     restored = f"{problem}. Version {version} is restored"
-    if not (missing := history.missing_after(newest)):
+    missing = history.missing_after(newest)
+    if not missing:
         return restored
     return (
         f"{restored} by version {restores[-1].version}, but another writer committed just before: "
@@ -198,7 +201,7 @@ def undo(
 def _send(
     lake: Lake, spark: "SparkSession | None", before: Snapshot, newest: int, mark: str
 ) -> None:
-    """Sends the RESTORE. Its commit has a mark, so that derived tables skip the commit."""
+    """Sends the RESTORE. Because of the mark in its commit, derived tables skip the commit."""
     user_metadata = json.dumps({"restored": before.version, "mark": mark})
     if spark is None:
         from lakehouse.engine.compaction.deltalake_run import restore_after
@@ -213,16 +216,14 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | 
     """The facts with every commit since the compaction began; `None` if the table was replaced.
 
     Raises:
-        Broken: the log has lost some of these commits, and the others are not the compaction's.
+        Broken: the log has lost some of these commits, and no other commit has the note's mark.
     """
     if note.version is not None and facts.snapshot.version < note.version:
         return None
-    history = history_since(lake.store, facts.history, -1 if note.version is None else note.version)
-    if (
-        note.version is not None
-        and history.between(note.version, facts.snapshot.version) is None
-        and not history.marked(note.mark)
-    ):
+    start = -1 if note.version is None else note.version
+    history = history_since(lake.store, facts.history, start)
+    is_complete = history.between(start, facts.snapshot.version) is not None
+    if note.version is not None and not is_complete and not history.marked(note.mark):
         raise Broken(
             f"compaction of {facts.snapshot.table}: the run that began at version {note.version} "
             "ended before it compared the rows, and the log no longer shows whether it committed. "
@@ -245,14 +246,12 @@ def _undone(history: Commits, version: int) -> str | None:
     if not between:
         return undone
     missing = history.missing_after(version)
-    fate = (
-        f"the rows of {_numbers(missing)} are in no newer version"
-        if missing
-        else "a later RESTORE brought them back, together with the undone version"
-    )
+    effect = "a later RESTORE brought them back, together with the undone version"
+    if missing:
+        effect = f"the rows of {_numbers(missing)} are in no newer version"
     return (
         f"{undone}; in between, another writer committed version(s) {_numbers(between)}, "
-        f"and {fate}. Check versions {version} to {restores[-1]}"
+        f"and {effect}. Check versions {version} to {restores[-1]}"
     )
 
 
@@ -265,24 +264,25 @@ def _side(
 ) -> Side:
     """The table's files at these paths, as of a version.
 
-    They come from `before` or `after`, if no commit in between adds or removes one of them.
+    They come from `before` or `after` if no commit between it and the version changes one of them.
     """
-    wanted, snapshot = set(paths), None
+    all_paths = set(paths)
+    snapshot = None
     for known in (before, after.snapshot):
-        between = after.history.between(*sorted((known.version, version)))
-        if between is not None and wanted.isdisjoint(
-            path for each in between for path in (*each.added_paths, *each.removed_paths)
-        ):
+        commits = after.history.between(*sorted((known.version, version)))
+        changed = chain(*((*each.added_paths, *each.removed_paths) for each in commits or ()))
+        if commits is not None and all_paths.isdisjoint(changed):
             snapshot = known
             break
     if snapshot is None:
         facts = lake.facts(before.table, version=version)
         assert facts is not None
         snapshot = facts.snapshot
-    files = tuple(file for file in snapshot.files if file.path in wanted)
-    if missing := sorted(wanted.difference(file.path for file in files)):
+    files = tuple(file for file in snapshot.files if file.path in all_paths)
+    missing = sorted(all_paths.difference(file.path for file in files))
+    if missing:
         raise Broken(
-            f"compaction of {before.table}: its rows cannot be compared, since version {version} "
+            f"compaction of {before.table}: its rows cannot be compared, because version {version} "
             f"lacks {len(missing)} file(s) that its commit names, first {missing[0]}. Nothing is "
             "restored. Check the newest versions of the table"
         )

@@ -1,4 +1,4 @@
-"""Reads a bill (a FOCUS export as Parquet or CSV), and splits its rows into `costs/chargeback`."""
+"""Reads a bill (a FOCUS export as Parquet or CSV), and splits its rows among the lake's tables."""
 
 import csv
 from collections.abc import Mapping
@@ -20,7 +20,11 @@ from lakehouse.engine.spark.open_session import connect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedBill:
-    """The rows of a bill that were split, and their BilledCost."""
+    """A bill after its allocation.
+
+    `billed_rows` of its rows, with a total BilledCost of `billed`, were split into `row_count` rows
+    of `costs/chargeback`.
+    """
 
     bill: str
     billed_rows: int
@@ -42,7 +46,7 @@ class AllocatedBill:
 def allocate_bill(
     lake: Lake, tables: Mapping[str, Table], bill: Path, *, resource: str
 ) -> AllocatedBill:
-    """Splits those rows of a bill whose ResourceId names `resource`.
+    """Splits the rows of a bill whose ResourceId contains `resource`, and writes the result.
 
     Raises:
         Refused: the file is not a FOCUS export, or no stored bytes are known for its period.
@@ -54,10 +58,11 @@ def allocate_bill(
         row_count = write_allocated(costs, rows, name=bill.name)
     finally:
         spark.stop()
+    billed_costs = [Decimal(str(row["BilledCost"])) for row in rows]
     return AllocatedBill(
         bill=bill.name,
         billed_rows=len(rows),
-        billed=sum((Decimal(str(row["BilledCost"])) for row in rows), Decimal(0)),
+        billed=sum(billed_costs, Decimal(0)),
         currency=str(rows[0]["BillingCurrency"]),
         row_count=row_count,
     )

@@ -6,13 +6,13 @@
 3. One commit replaces the open days whose rows differ. For a closed day with a later report,
    another commit appends corrections.
 
-A day is open until a run that could read all tables has written it after the day's end. The last
-days begin a week ago or, if that is earlier, with the newest written day.
+A day is open until a run writes it after the day's end and can read all tables. The last days begin
+a week ago or, if that is earlier, with the newest written day.
 
 **Safety properties** (tests in `test_chargeback_table.py`)
 - A run that is repeated, or killed and run again, leaves the same rows.
-- Rows of a closed day are never replaced. No day is closed while the operations of a table cannot
-  be read. On an open day, recorded operations stay even if they can no longer be read.
+- Estimated rows of a closed day are never replaced. No day is closed while the operations of a
+  table cannot be read. On an open day, recorded operations stay even if they can no longer be read.
 - A day without a report is charged like the day before, and corrected when the day's report
   arrives. Without any earlier report, storage is not charged.
 - A bill replaces only rows of the same file name, resource and days.
@@ -77,37 +77,37 @@ def write_chargeback(costs: CostsSession, *, now_ms: int) -> CostsWritten:
 
     Raises:
         Refused: a report cannot be trusted.
-        Transient: another process holds the table, or the server is gone.
+        Transient: another process holds the table, or the server does not answer.
     """
     with hold(costs.lake, costs.spark, CHARGEBACK, owner=costs.owner):
         estimates = Estimates(costs.lake, costs.tables, now_ms=now_ms)
-        written = read_charges(costs.lake, since=estimates.first)
-        replaced = list[Row]()
-        added = list[Row]()
-        corrected = list[Charge]()
-        before = list[Charge]()
+        stored_rows = read_charges(costs.lake, since=estimates.first)
+        replacements = list[Row]()
+        correction_rows = list[Row]()
+        all_corrections = list[Charge]()
+        previous = list[Charge]()
         for day, is_over in estimates.days:
-            rows = written.get(day, [])
-            known = [charge_of(row) for row in rows]
+            rows = stored_rows.get(day, [])
+            recorded = [charge_of(row) for row in rows]
             if any(row["x_is_closed"] for row in rows):
-                late = estimates.corrections_of(day, known)
-                corrected += late
-                added += estimates.rows(late, is_closed=True)
-                before = of_report(known) + late
+                day_corrections = estimates.corrections_of(day, recorded)
+                all_corrections += day_corrections
+                correction_rows += estimates.rows(day_corrections, is_closed=True)
+                previous = of_report(recorded) + day_corrections
                 continue
-            charges = estimates.of_day(day, known, before)
-            before = of_report(charges) or before
-            new = estimates.rows(charges, is_closed=is_over and not estimates.unread)
-            if _in_order(new) != _in_order(rows):
-                replaced += new
-        if replaced:
-            replace_days(costs, CHARGEBACK, COLUMNS, replaced)
-        if added:
-            write_rows(costs, CHARGEBACK, COLUMNS, added)
+            charges = estimates.of_day(day, recorded, previous)
+            previous = of_report(charges) or previous
+            new_rows = estimates.rows(charges, is_closed=is_over and not estimates.unread)
+            if _sorted_rows(new_rows) != _sorted_rows(rows):
+                replacements += new_rows
+        if replacements:
+            replace_days(costs, CHARGEBACK, COLUMNS, replacements)
+        if correction_rows:
+            write_rows(costs, CHARGEBACK, COLUMNS, correction_rows)
     return CostsWritten(
-        days=tuple(sorted({row["x_day"] for row in (*replaced, *added)})),
-        row_count=len(replaced) + len(added),
-        corrected_usd=total_usd(corrected),
+        days=tuple(sorted({row["x_day"] for row in (*replacements, *correction_rows)})),
+        row_count=len(replacements) + len(correction_rows),
+        corrected_usd=total_usd(all_corrections),
         unread=estimates.unread,
     )
 
@@ -115,27 +115,23 @@ def write_chargeback(costs: CostsSession, *, now_ms: int) -> CostsWritten:
 def write_allocated(costs: CostsSession, bill: Sequence[Mapping[str, Any]], *, name: str) -> int:
     """Splits the rows of a bill by stored bytes, and replaces earlier rows of the same bill.
 
-    Rows of other bills, other resources or other days stay.
-
-    Returns the number of rows written.
+    Rows of other bills, other resources or other days stay. Returns the number of rows written.
 
     Raises:
         Refused: no stored bytes are known for the period of a row.
     """
     with hold(costs.lake, costs.spark, CHARGEBACK, owner=costs.owner):
-        known = read_charges(costs.lake, since=date.min)
-        charges = [charge_of(row) for rows in known.values() for row in rows]
+        estimated = read_charges(costs.lake, since=date.min)
+        charges = [charge_of(row) for of_day in estimated.values() for row in of_day]
         rows = allocated_rows(bill, charges, bill=name)
         days = {row["x_day"] for row in rows}
         replaced = {(row["x_report"], row["ResourceId"]) for row in rows}
-        others = [
-            row
-            for row in read_rows(costs.lake, CHARGEBACK, COLUMNS, since=min(days))
-            if row["x_mode"] == "allocated"
-            and row["x_day"] in days
-            and (row["x_report"], row["ResourceId"]) not in replaced
-        ]
-        replace_days(costs, CHARGEBACK, COLUMNS, [*others, *rows])
+        kept = list[Row]()
+        for row in read_rows(costs.lake, CHARGEBACK, COLUMNS, since=min(days)):
+            is_replaced = (row["x_report"], row["ResourceId"]) in replaced
+            if row["x_mode"] == "allocated" and row["x_day"] in days and not is_replaced:
+                kept.append(row)
+        replace_days(costs, CHARGEBACK, COLUMNS, [*kept, *rows])
     return len(rows)
 
 
@@ -156,9 +152,9 @@ class KnownFacts:
 class Estimates:
     """The charges of the last days, from current facts. A report is read only when needed.
 
-    `known` facts are not read again. `days` has the days from `first` on, oldest first, each with a
-    flag for whether the day is over. `unread` has the reason for each table whose operations cannot
-    be read.
+    The `known` facts are not read again. `days` contains the days from `first` on, oldest first,
+    each with a flag that shows whether the day is over. `unread` maps each table whose operations
+    cannot be read to the reason.
     """
 
     def __init__(
@@ -184,42 +180,45 @@ class Estimates:
         self._uploads: Sequence[OpenUpload] | None = None
         self._reconciled: Mapping[str, Reconciliation] = {} if known is None else known.reconciled
         if known is None:
-            found, self.unread = operations_since(lake, tables, self.first)
+            operations, self.unread = operations_since(lake, tables, self.first)
         else:
-            found = known.operations
+            operations = known.operations
             self.unread = dict[str, str]()
         self._operations = dict[date, list[Charge]]()
-        for charge in operation_charges(found, tables, self._book):
+        for charge in operation_charges(operations, tables, self._book):
             self._operations.setdefault(charge.day, []).append(charge)
 
-    def of_day(self, day: date, known: Sequence[Charge], before: Sequence[Charge]) -> list[Charge]:
-        """The charges of an open day. `before` are the storage charges of the day before.
+    def of_day(
+        self, day: date, recorded: Sequence[Charge], previous: Sequence[Charge]
+    ) -> list[Charge]:
+        """The charges of an open day. `previous` are the storage charges of the day before.
 
-        Without a report, storage is charged as in `before`. Operations among the `known` charges
-        stay even if they can no longer be read.
+        Without a report, storage is charged as in `previous`. Operations among the `recorded`
+        charges stay even if they can no longer be read.
         """
         report = self._reports.get(day)
-        stored = of_report(known)
+        storage = of_report(recorded)
         if report is None:
-            stored = carried(before, day) if before else stored
-        elif not stored or any(each.report != report.name for each in stored):
-            stored = self._from_report(day)
-        others = [*self._operations.get(day, []), *(self._of_uploads(day) if stored else ())]
-        read = {(each.table, each.part, each.sku) for each in others}
-        kept = [
-            each
-            for each in known
-            if not each.report and (each.table, each.part, each.sku) not in read
-        ]
-        return [*stored, *kept, *others]
+            storage = carried(previous, day) if previous else storage
+        elif not storage or any(each.report != report.name for each in storage):
+            storage = self._from_report(day)
+        others = [*self._operations.get(day, [])]
+        if storage:
+            others += self._of_uploads(day)
+        current_keys = {(each.table, each.part, each.sku) for each in others}
+        unreadable = list[Charge]()
+        for each in recorded:
+            if not each.report and (each.table, each.part, each.sku) not in current_keys:
+                unreadable.append(each)
+        return [*storage, *unreadable, *others]
 
-    def corrections_of(self, day: date, known: Sequence[Charge]) -> list[Charge]:
+    def corrections_of(self, day: date, recorded: Sequence[Charge]) -> list[Charge]:
         """The corrections that a later report makes to the storage charges of a closed day."""
         report = self._reports.get(day)
-        stored = of_report(known)
-        if report is None or any(each.report == report.name for each in stored):
+        storage = of_report(recorded)
+        if report is None or any(each.report == report.name for each in storage):
             return []
-        return corrections(stored, self._from_report(day))
+        return corrections(storage, self._from_report(day))
 
     def rows(self, charges: Sequence[Charge], *, is_closed: bool) -> list[Row]:
         """The rows of charges."""
@@ -232,25 +231,26 @@ class Estimates:
 
     def _from_report(self, day: date) -> list[Charge]:
         report = self._reports[day]
-        tables = self._tables
-        found = self._reconciled.get(report.name) or self._reconcile(report)
         stored = StoredDay(
             day=day,
             report=report.name,
-            reconciliation=found,
+            reconciliation=self._reconciled.get(report.name) or self._reconcile(report),
             is_scan=report.configuration == SCAN,
         )
-        charges = storage_charges(stored, tables, self._book)
-        return [*charges, inventory_charge(stored, self._book)] if self._is_on_s3 else charges
+        charges = storage_charges(stored, self._tables, self._book)
+        if not self._is_on_s3:
+            return charges
+        return [*charges, inventory_charge(stored, self._book)]
 
     def _of_uploads(self, day: date) -> list[Charge]:
-        """The charges for the parts of uploads that began by the end of a day and are still open.
+        """The charges for open multipart uploads that began on this day or earlier.
 
         Uploads that cannot be listed, or whose size is unknown, are not charged.
         """
         if self._uploads is None:
             self._uploads = ()
-            if (place := s3_place(self._lake.store, "")) is not None:
+            place = s3_place(self._lake.store, "")
+            if place is not None:
                 with suppress(Refused):
                     self._uploads = open_uploads(place[0])
         sizes = dict[str, int]()
@@ -258,7 +258,8 @@ class Estimates:
             if day_of(upload.started_ms) <= day and upload.size_bytes:
                 name = upload.key.removeprefix(self._lake.store.prefix)
                 table = "/".join(name.split("/")[:2])
-                table = table if table in self._tables else ""
+                if table not in self._tables:
+                    table = ""
                 sizes[table] = sizes.get(table, 0) + upload.size_bytes
         return upload_charges(sizes, day, self._tables, self._book)
 
@@ -266,20 +267,21 @@ class Estimates:
         lake = self._lake
         tables = self._tables.values()
         keys = tables_to_read(lake, tables, report)
-        known = read_table_files(lake, tables, keys, now_ms=self._now_ms)
-        known = replace(known, least_billed_bytes=self._book.least_billed_bytes)
-        return reconcile_rows(lake, report, known, now_ms=self._now_ms)
+        table_files = read_table_files(lake, tables, keys, now_ms=self._now_ms)
+        table_files = replace(table_files, least_billed_bytes=self._book.least_billed_bytes)
+        return reconcile_rows(lake, report, table_files, now_ms=self._now_ms)
 
 
 def _last_day(lake: Lake) -> date | None:
-    """The newest day with estimated rows in the table."""
+    """The newest day with estimated rows in `costs/chargeback`, or `None`."""
     facts = lake.facts(CHARGEBACK)
     partitions = [dict(file.partition) for file in facts.snapshot.files] if facts else []
     days = [each["x_day"] or "" for each in partitions if each["x_mode"] == "estimated"]
     return date.fromisoformat(max(days)) if days else None
 
 
-def _in_order(rows: Sequence[Row]) -> list[Row]:
+def _sorted_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows in an order that does not depend on how they were stored."""
     return sorted(
         rows, key=lambda row: (row["x_table"], row["x_kind"], row["x_part"], row["SkuId"])
     )

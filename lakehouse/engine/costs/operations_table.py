@@ -1,8 +1,8 @@
 """Reads and writes the rows of the cost tables, and brings `costs/operations` up to date.
 
-1. The table's lock is taken, and the table's rows of the last days are read.
-2. The operations are read from logs and journal.
-3. One commit replaces the days whose rows differ.
+1. The table's lock is taken. The operations of the last days are read from logs and journal, and
+   the table's rows of these days are read.
+2. One commit replaces the days whose rows differ.
 
 **Safety properties** (tests in `test_chargeback_table.py`)
 - A run that is repeated, or killed and run again, leaves the same rows.
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from lakehouse.core.costs.chargeback_columns import midnight
 from lakehouse.core.costs.exact_amounts import DIGITS, day_of
 from lakehouse.core.costs.operations import UpkeepOperation
-from lakehouse.core.costs.operations_columns import OPERATION_COLUMNS, operation_row, united_rows
+from lakehouse.core.costs.operations_columns import OPERATION_COLUMNS, merge_rows, operation_row
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken
 from lakehouse.engine.costs.read_operations import read_operations
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OPERATIONS = "costs/operations"
-# AWS's reports arrive up to 47 hours late. Logs and journals go back at least a week.
+# Each run computes this many days again, because AWS's reports arrive up to 47 hours late. Logs and
+# journals go back at least a week.
 DAYS_BACK = 7
 _ARROW_TYPES = {
     "STRING": pa.string(),
@@ -49,7 +50,8 @@ _ARROW_TYPES = {
     "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
 }
 
-# Queries select days, which are partitions, so statistics of some 70 columns would not help.
+# No column gets statistics. Queries select days, which are partitions, so statistics of some 70
+# columns would not help.
 _PROPERTIES = {"delta.dataSkippingNumIndexedCols": "0"}
 
 Row = dict[str, Any]
@@ -69,7 +71,7 @@ class CostsSession:
 class CostsWritten:
     """What a run wrote: days, rows, and the corrections of closed days in USD.
 
-    `unread` has the reason for each table whose operations could not be read.
+    `unread` maps each table whose operations could not be read to the reason.
     """
 
     days: tuple[date, ...] = ()
@@ -82,36 +84,38 @@ def write_operations(costs: CostsSession, *, now_ms: int) -> CostsWritten:
     """Brings `costs/operations` up to date: the operations of the last days.
 
     Raises:
-        Transient: another process holds the table, or the server is gone.
+        Transient: another process holds the table, or the server does not answer.
     """
     lake = costs.lake
     first = day_of(now_ms) - timedelta(days=DAYS_BACK)
     with hold(lake, costs.spark, OPERATIONS, owner=costs.owner):
-        found, unread = operations_since(lake, costs.tables, first)
-        rows = [
-            operation_row(
-                each, lake=lake.settings.root, vcpus=costs.tables[each.table].prices.vcpus
-            )
-            for each in found
-        ]
-        written = read_rows(lake, OPERATIONS, OPERATION_COLUMNS, since=first)
-        before = rows_by_day(united_rows(written, ()))
-        after = rows_by_day(united_rows(written, rows))
-        changed = [day for day, of_day in after.items() if of_day != before.get(day)]
-        wanted = [row for day in changed for row in after[day]]
-        if wanted:
-            replace_days(costs, OPERATIONS, OPERATION_COLUMNS, wanted)
-    return CostsWritten(days=tuple(changed), row_count=len(wanted), unread=unread)
+        operations, unread = operations_since(lake, costs.tables, first)
+        fresh = list[Row]()
+        for each in operations:
+            vcpus = costs.tables[each.table].prices.vcpus
+            fresh.append(operation_row(each, lake=lake.settings.root, vcpus=vcpus))
+        stored = read_rows(lake, OPERATIONS, OPERATION_COLUMNS, since=first)
+        stored_by_day = rows_by_day(merge_rows(stored, ()))
+        merged_by_day = rows_by_day(merge_rows(stored, fresh))
+        changed_days = list[date]()
+        replacements = list[Row]()
+        for day, rows in merged_by_day.items():
+            if rows != stored_by_day.get(day):
+                changed_days.append(day)
+                replacements += rows
+        if replacements:
+            replace_days(costs, OPERATIONS, OPERATION_COLUMNS, replacements)
+    return CostsWritten(days=tuple(changed_days), row_count=len(replacements), unread=unread)
 
 
 def operations_since(
     lake: Lake, tables: Mapping[str, Table], first: date
 ) -> tuple[list[UpkeepOperation], dict[str, str]]:
-    """The operations since the start of a day, and by table, why operations cannot be read."""
+    """The operations since the start of a day, and for each table without operations the error."""
     since_ms = int(midnight(first).timestamp() * 1_000)
-    found = read_operations(lake, list(tables.values()), since_ms=since_ms)
-    operations = [each for of_table in found for each in of_table.value or ()]
-    return operations, {each.table.key: str(each.error) for each in found if each.error}
+    readings = read_operations(lake, list(tables.values()), since_ms=since_ms)
+    operations = [each for reading in readings for each in reading.value or ()]
+    return operations, {each.table.key: str(each.error) for each in readings if each.error}
 
 
 def read_rows(lake: Lake, key: str, columns: Mapping[str, str], *, since: date) -> list[Row]:
@@ -122,7 +126,8 @@ def read_rows(lake: Lake, key: str, columns: Mapping[str, str], *, since: date) 
     """
     facts = lake.facts(key)
     rows = list[Row]()
-    for file in facts.snapshot.files if facts else ():
+    files = facts.snapshot.files if facts else ()
+    for file in files:
         values = dict(file.partition)
         day = date.fromisoformat(values["x_day"] or "")
         if day < since:
@@ -136,8 +141,8 @@ def read_rows(lake: Lake, key: str, columns: Mapping[str, str], *, since: date) 
         # Spark may write timestamps in nanoseconds.
         stored = pq.read_table(io.BytesIO(data), coerce_int96_timestamp_unit="us")
         schema = arrow_schema({name: columns[name] for name in columns if name not in values})
-        of_file = stored.select(schema.names).cast(schema).to_pylist(maps_as_pydicts="strict")
-        rows += [{**values, "x_day": day, **row} for row in of_file]
+        file_rows = stored.select(schema.names).cast(schema).to_pylist(maps_as_pydicts="strict")
+        rows += [{**values, "x_day": day, **row} for row in file_rows]
     return [{name: row[name] for name in columns} for row in rows]
 
 
@@ -167,7 +172,7 @@ def write_rows(
 
 
 def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
-    """The columns in Arrow's types."""
+    """The Arrow schema of columns, which map names to Spark's types."""
     return pa.schema([pa.field(name, _ARROW_TYPES[kind]) for name, kind in columns.items()])
 
 

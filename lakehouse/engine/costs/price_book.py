@@ -1,4 +1,4 @@
-"""Loads the price book: the packaged one, with the user's own prices over it."""
+"""Loads the price book: the packaged prices, overridden by the user's own prices."""
 
 import tomllib
 from dataclasses import replace
@@ -15,12 +15,14 @@ from lakehouse.core.settings import Settings
 
 
 def load_price_book(settings: Settings) -> PriceBook:
-    """The packaged price book, with the prices of the user's file (if any) over it.
+    """The packaged price book. Prices in the user's file, if there is one, override its prices.
 
     Raises:
         Refused: the user's file cannot be read, or is invalid.
     """
-    return parse_price_book(_packaged(), _own(settings.prices), name=str(settings.prices))
+    return parse_price_book(
+        _packaged_prices(), _user_prices(settings.prices), name=str(settings.prices)
+    )
 
 
 def with_own_prices(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
@@ -28,20 +30,20 @@ def with_own_prices(tables: dict[str, Table], settings: Settings) -> dict[str, T
     if not settings.prices.exists():
         return tables
     prices = replace(load_price_book(settings).prices, vcpus=DEFAULT_PRICES.vcpus)
-    return {
-        key: replace(table, prices=prices) if table.prices == DEFAULT_PRICES else table
-        for key, table in tables.items()
-    }
+    priced = dict[str, Table]()
+    for key, table in tables.items():
+        has_default = table.prices == DEFAULT_PRICES
+        priced[key] = replace(table, prices=prices) if has_default else table
+    return priced
 
 
 @cache
-def _packaged() -> dict[str, Any]:
-    return tomllib.loads(
-        files("lakehouse.engine.costs").joinpath("prices.toml").read_text(encoding="utf-8")
-    )
+def _packaged_prices() -> dict[str, Any]:
+    file = files("lakehouse.engine.costs").joinpath("prices.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _own(path: Path) -> dict[str, Any] | None:
+def _user_prices(path: Path) -> dict[str, Any] | None:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -32,7 +32,10 @@ _DAYS_PER_MONTH = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerReading:
-    """The charges since a day. `unread` has the tables whose operations could not be read."""
+    """The charges since a day.
+
+    `unread` maps each table whose operations could not be read to the reason.
+    """
 
     charges: tuple[Charge, ...]
     unread: Mapping[str, str]
@@ -48,23 +51,22 @@ def read_ledger(
 ) -> LedgerReading:
     """The estimated charges since a day, including those of today so far.
 
-    The `facts` are not read again. A day that `costs/chargeback` lacks is estimated here, as the
-    next run of `costs/chargeback` would estimate the day.
+    The `facts` are not read again. Today, and the days that `costs/chargeback` lacks, are estimated
+    here, as the next run of `costs/chargeback` would estimate them.
     """
     estimates = Estimates(lake, tables, now_ms=now_ms, known=facts)
     recorded = read_charges(lake, since=min(since, estimates.first))
     charges = [charge_of(row) for rows in recorded.values() for row in rows]
-    before = list[Charge]()
+    previous = list[Charge]()
     for day, _ in estimates.days:
-        known = [each for each in charges if each.day == day]
-        if not known or day == day_of(now_ms):
-            known = estimates.of_day(day, known, before)
+        day_charges = [each for each in charges if each.day == day]
+        if not day_charges or day == day_of(now_ms):
+            day_charges = estimates.of_day(day, day_charges, previous)
             charges = [each for each in charges if each.day != day]
-            charges += known
-        before = of_report(known) or before
-    return LedgerReading(
-        charges=tuple(each for each in charges if each.day >= since), unread=estimates.unread
-    )
+            charges += day_charges
+        previous = of_report(day_charges) or previous
+    charges_since = tuple(each for each in charges if each.day >= since)
+    return LedgerReading(charges=charges_since, unread=estimates.unread)
 
 
 def read_savings(
@@ -73,13 +75,15 @@ def read_savings(
     """The costs of small files, and the savings by compactions, the inventory and the archive."""
     book = load_price_book(lake.settings)
     return [
-        *_of_files(lake, tables, now_ms=now_ms),
+        *_costs_of_small_files(lake, tables, now_ms=now_ms),
         _saved_by_inventory(lake, tables, book, now_ms=now_ms),
         _saved_by_archive(charges, book),
     ]
 
 
-def _of_files(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> list[FormulaCost]:
+def _costs_of_small_files(
+    lake: Lake, tables: Mapping[str, Table], *, now_ms: int
+) -> list[FormulaCost]:
     """The cost of opening small files, and the cost that compactions have saved."""
     from lakehouse.engine.costs.read_operations import read_operations
     from lakehouse.engine.fleet_from_logs import read_fleet
@@ -95,13 +99,13 @@ def _of_files(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> list[F
     saved_usd = Decimal(0)
     merged_count = 0
     since_ms = now_ms - _DAYS_PER_MONTH * DAY_MS
-    for found in read_operations(lake, list(tables.values()), since_ms=since_ms):
-        for operation in found.value or ():
+    for reading in read_operations(lake, list(tables.values()), since_ms=since_ms):
+        for operation in reading.value or ():
             if operation.kind == "compaction" and operation.is_ok:
                 actual = {figure.name: figure.actual or 0 for figure in operation.figures}
-                fewer = int(actual.get("files_removed", 0) - actual.get("files_added", 0))
-                saved_usd += _openings_usd(lake, found.table, fewer)
-                merged_count += fewer
+                fewer_count = int(actual.get("files_removed", 0) - actual.get("files_added", 0))
+                saved_usd += _openings_usd(lake, reading.table, fewer_count)
+                merged_count += fewer_count
     per_read = "x the price of an opening, for one full read of all tables a day, for a month"
     return [
         FormulaCost(
@@ -118,6 +122,7 @@ def _of_files(lake: Lake, tables: Mapping[str, Table], *, now_ms: int) -> list[F
 
 
 def _openings_usd(lake: Lake, table: Table, count: int) -> Decimal:
+    """The cost of opening this many files of a table."""
     return decimal_of(usd_per_opening(table.prices, on_s3=lake.on_s3(table.key))) * count
 
 
@@ -130,11 +135,12 @@ def _saved_by_inventory(
         records = vacuum_records(lake.store, table.key)
         return sum(each.lists_saved for each in records if each.ended_ms >= since_ms)
 
-    saved = sum(each.value or 0 for each in for_each_table(list(tables.values()), lists_saved))
+    counts = for_each_table(list(tables.values()), lists_saved)
+    saved_count = sum(each.value or 0 for each in counts)
     return FormulaCost(
         name="saved by inventory",
-        usd=decimal_of(book.usd_per_1000_puts) * saved / 1_000,
-        formula=f"{saved:,} LIST requests saved by vacuums of the last 30 days x their price",
+        usd=decimal_of(book.usd_per_1000_puts) * saved_count / 1_000,
+        formula=f"{saved_count:,} LIST requests saved by vacuums of the last 30 days x their price",
     )
 
 
@@ -143,14 +149,14 @@ def _saved_by_archive(charges: Sequence[Charge], book: PriceBook) -> FormulaCost
     stored = [each for each in charges if each.kind == "storage"]
     if not stored:
         return FormulaCost(name=name, usd=None, formula="unknown without an inventory")
-    newest = max(each.day for each in stored)
-    of_day = [each for each in stored if each.day == newest and each.part == "archived"]
-    standard = decimal_of(book.classes[DEFAULT_CLASS].usd_per_gb_month)
-    stored_gb = sum((each.quantity for each in of_day if each.is_stored), Decimal(0))
-    as_standard = stored_gb * standard
+    newest_day = max(each.day for each in stored)
+    archived = [each for each in stored if each.day == newest_day and each.part == "archived"]
+    usd_per_gb = decimal_of(book.classes[DEFAULT_CLASS].usd_per_gb_month)
+    archived_gb = sum((each.quantity for each in archived if each.is_stored), Decimal(0))
+    standard_usd = archived_gb * usd_per_gb
     return FormulaCost(
         name=name,
-        usd=(as_standard - total_usd(of_day)) * _DAYS_PER_MONTH,
+        usd=(standard_usd - total_usd(archived)) * _DAYS_PER_MONTH,
         formula="archived GB x (the price of STANDARD - that of their class), for a month",
     )
 

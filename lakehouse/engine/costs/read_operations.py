@@ -22,7 +22,7 @@ from lakehouse.engine.lake import Lake
 def read_operations(
     lake: Lake, tables: Sequence[Table], *, since_ms: int
 ) -> list[Found[list[UpkeepOperation]]]:
-    """The operations of each table that ended since a time, as far as log and journal go back.
+    """Each table's operations that ended at `since_ms` or later, as far as log and journal go back.
 
     A table that cannot be read has an error instead of operations.
     """
@@ -31,12 +31,11 @@ def read_operations(
         facts = facts_of(lake, table)
         key = table.key
         prices = table.prices
-        operations = (
-            [] if facts is None else operations_in_log(lake, table, facts, since_ms=since_ms)
-        )
-        operations += failed_compactions(
-            key, Journal(lake.store).tries(key), prices, since_ms=since_ms
-        )
+        operations = list[UpkeepOperation]()
+        if facts is not None:
+            operations += operations_in_log(lake, table, facts, since_ms=since_ms)
+        tries = Journal(lake.store).tries(key)
+        operations += failed_compactions(key, tries, prices, since_ms=since_ms)
         operations += vacuums_of(key, vacuum_records(lake.store, key), prices, since_ms=since_ms)
         return sorted(operations, key=lambda each: each.ended_ms)
 
@@ -46,10 +45,10 @@ def read_operations(
 def operations_in_log(
     lake: Lake, table: Table, facts: TableFacts, *, since_ms: int, all_since_ms: int | None = None
 ) -> list[UpkeepOperation]:
-    """The operations in a table's log that ended since a time, without those in the journal.
+    """The operations that a table's log records and that ended at `since_ms` or later.
 
-    `facts` hold only the newest commits, so older commits are read from the log. If `all_since_ms`,
-    a later time, is given, commits before that time are not read.
+    `facts` contain only the newest commits, so older commits are read from the log. Commits before
+    `all_since_ms`, if it is given, are not read.
     """
     key = table.key
     prices = table.prices

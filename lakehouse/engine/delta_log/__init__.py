@@ -60,9 +60,9 @@ def read_facts(
 ) -> TableFacts | None:
     """The facts of the table in folder `key`; `None` if there is no table.
 
-    `uri` is Spark's spelling of the folder. `version` requests the facts at an older version.
+    `uri` is the folder's URI as Spark spells it. `version` requests the facts at an older version.
 
-    The history holds at most `newest_commits` commits, and only those whose JSON files still exist.
+    The history holds at most `newest_commits` commits. It omits commits without a JSON file.
     `DataFile.compacted` is derived from the same commits. Code that decides about rows uses
     `history_since` or `newest_first`, which have no such limit.
 
@@ -82,13 +82,13 @@ def read_facts(
         find = partial(find_segment, listing, key, newest_commits=newest_commits, version=version)
         try:
             segment = find(without=unreadable)
-            if segment is not None and version not in (None, segment.version):
-                raise LogChanged(f"log of {key}: it reaches only version {segment.version}")
             if segment is None:
                 return None
+            if version not in (None, segment.version):
+                raise LogChanged(f"log of {key}: it reaches only version {segment.version}")
             with garbage_uncollected():
                 facts = _read(store, segment, uri=uri, newest_commits=newest_commits)
-                return facts if not unreadable else _with_note(facts, unreadable)
+                return _with_note(facts, unreadable) if unreadable else facts
         except UnreadableCheckpoint as error:
             # A cleanup may delete a sidecar between the listing and the reading, so try once more.
             # If the second listing still has the checkpoint, its sidecar is lost.
@@ -167,6 +167,7 @@ def _remedy(
 
 
 def _with_note(facts: TableFacts, unreadable: Mapping[str, UnreadableCheckpoint]) -> TableFacts:
+    """The facts, with the checkpoints that could not be read and the reasons."""
     reasons = {name: str(error) for name, error in unreadable.items()}
     log = replace(facts.snapshot.log, unreadable=reasons)
     return replace(facts, snapshot=replace(facts.snapshot, log=log))

@@ -21,8 +21,8 @@ from lakehouse.core.errors import Broken
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 TextPairs = tuple[tuple[str, str | None], ...]
-# Spark writes numRecords first, which saves parsing the rest. A column with the same name can only
-# come later.
+# Matches statistics that begin with numRecords, as Spark writes them, so that the rest need not be
+# parsed. A column of the same name can only come later.
 _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
 
 
@@ -142,9 +142,9 @@ class Actions:
             case "txn":
                 self.transactions[text(action, "appId")] = number(action, "version")
             case "domainMetadata":
-                self.domains[text(action, "domain")] = (
-                    None if flag(action, "removed") else any_text(action, "configuration")
-                )
+                is_removed = flag(action, "removed")
+                configuration = None if is_removed else any_text(action, "configuration")
+                self.domains[text(action, "domain")] = configuration
             case "sidecar":
                 self.sidecars.append((text(action, "path"), number_or_none(action, "sizeInBytes")))
 
@@ -186,7 +186,9 @@ def vector_id(vector: Mapping[str, Any]) -> str:
     offset = number_or_none(vector, "offset")
     if not is_vector(identity):
         raise ValueError(f"{identity!r} is not a deletion vector")
-    return f"{identity}@{'' if offset is None else offset}"
+    if offset is None:
+        return f"{identity}@"
+    return f"{identity}@{offset}"
 
 
 def row_count_of(stats: str | None) -> int | None:
@@ -213,11 +215,10 @@ def _added(action: Mapping[str, Any]) -> AddedFile:
 
 
 def _removed(action: Mapping[str, Any]) -> RemovedFile:
+    vector = None if action.get("deletionVector") is None else part(action, "deletionVector")
     return RemovedFile(
         path=text(action, "path"),
-        vector=None
-        if action.get("deletionVector") is None
-        else vector_id(part(action, "deletionVector")),
+        vector=None if vector is None else vector_id(vector),
         deleted_ms=number_or_none(action, "deletionTimestamp"),
         size_bytes=number_or_none(action, "size"),
         data_change=flag(action, "dataChange"),
@@ -269,9 +270,8 @@ def texts(action: Mapping[str, Any], name: str) -> tuple[str, ...]:
 def pairs(action: Mapping[str, Any], name: str) -> TextPairs:
     """A map of strings, as pairs; values may be null."""
     value = action.get(name)
-    if not isinstance(value, Mapping) or not all(
-        isinstance(each, str | None) for each in value.values()
-    ):
+    is_map = isinstance(value, Mapping)
+    if not is_map or not all(isinstance(each, str | None) for each in value.values()):
         raise ValueError(f"{name} is {_shown(action, name)}, and must be a map of strings")
     return tuple(value.items())
 
@@ -285,4 +285,5 @@ def part(action: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _shown(action: Mapping[str, Any], name: str) -> str:
+    """The beginning of a field's value, for an error message."""
     return repr(action[name])[:80] if name in action else "missing"

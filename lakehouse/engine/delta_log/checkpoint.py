@@ -45,7 +45,7 @@ _ADD = (
 _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for leaf in _VECTOR[:3]))
 # Errors that reading a damaged file may raise.
 UNREADABLE = (pa.ArrowException, OSError, Broken, *MALFORMED)
-_BATCH_ROWS = 65_536  # smaller batches take longer, larger ones more memory
+_BATCH_ROWS = 65_536  # smaller batches take longer, larger batches more memory
 _TABLE_KINDS = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")  # few actions each
 
 
@@ -54,7 +54,7 @@ class Checkpoint:
     """A checkpoint's content.
 
     `table_actions` are the actions that are not about data files. `row_count` is the number of
-    actions, without those in sidecars.
+    actions in the checkpoint itself, without the actions in its sidecars.
     """
 
     adds: AddedColumns = field(default_factory=AddedColumns)
@@ -73,6 +73,7 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
 
     Raises:
         UnreadableCheckpoint: a file is damaged, or a sidecar is missing or of another size.
+        Refused: a sidecar's path contains a folder.
     """
     checkpoint = Checkpoint()
     for file in segment.checkpoint:
@@ -80,36 +81,33 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
             checkpoint.row_count += _read_into(checkpoint, data, file.name)
     folder = f"{segment.table}/_delta_log/_sidecars"
     for sidecar, size_bytes in checkpoint.table_actions.sidecars:
-        name, path = segment.checkpoint[0].name, unquote(sidecar)
+        name = segment.checkpoint[0].name
+        path = unquote(sidecar)
         if "/" in path:
             raise Refused(
                 f"checkpoint {name}: the path of its sidecar {sidecar} contains a folder. Use "
                 f"names of files in {folder}"
             )
+        subject = f"checkpoint {name}: its sidecar {path}"
         try:
             data = store.read(f"{folder}/{path}")
         except FileNotFoundError as error:
-            raise UnreadableCheckpoint(
-                name, f"checkpoint {name}: its sidecar {path} is missing", lacks_sidecar=True
-            ) from error
+            raise UnreadableCheckpoint(name, f"{subject} is missing", lacks_sidecar=True) from error
         if size_bytes not in (None, len(data)):
-            raise UnreadableCheckpoint(
-                name,
-                f"checkpoint {name}: its sidecar {path} has {len(data)} bytes, but the "
-                f"checkpoint records {size_bytes}",
-            )
-        with _reading(name, f"checkpoint {name}: its sidecar {path}"):
+            sizes = f"has {len(data)} bytes, but the checkpoint records {size_bytes}"
+            raise UnreadableCheckpoint(name, f"{subject} {sizes}")
+        with _reading(name, subject):
             _read_into(checkpoint, BytesIO(data), path)
     return checkpoint
 
 
 @contextmanager
-def _reading(name: str, what: str) -> Iterator[None]:
+def _reading(name: str, subject: str) -> Iterator[None]:
     try:
         yield
     except UNREADABLE as error:
-        why = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
-        raise UnreadableCheckpoint(name, f"{what} cannot be read ({why})") from error
+        reason = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
+        raise UnreadableCheckpoint(name, f"{subject} cannot be read ({reason})") from error
 
 
 def _read_into(checkpoint: Checkpoint, data: IO[bytes], name: str) -> int:
@@ -144,19 +142,19 @@ def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
 def batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
     """Yields the actions of one kind, with the fields in `leaves` (all fields if it is empty)."""
     if kind in file.schema_arrow.names:
-        wanted = [f"{kind}.{leaf}" for leaf in leaves] or [kind]
-        for batch in file.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
+        columns = [f"{kind}.{leaf}" for leaf in leaves] or [kind]
+        for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
             rows = batch.column(kind)
             yield rows.filter(rows.is_valid()) if rows.null_count else rows
 
 
 def _append_adds(adds: AddedColumns, rows: pa.StructArray) -> None:
     first = len(adds)
-    for place, vector in vectors_of(rows):
-        adds.vectors[first + place] = vector_id(vector), number(vector, "cardinality")
-    indices, pairs = _partitions(rows.field("partitionValues"))
-    index_of = [*map(adds.index_of, pairs)]
-    adds.partition.extend(map(index_of.__getitem__, indices))
+    for index, vector in vectors_of(rows):
+        adds.vectors[first + index] = vector_id(vector), number(vector, "cardinality")
+    partition_numbers, partitions = _partitions(rows.field("partitionValues"))
+    indices = [adds.index_of(pairs) for pairs in partitions]
+    adds.partition.extend(map(indices.__getitem__, partition_numbers))
     counts = pa.nulls(len(rows), pa.int64())
     if _has(rows, "stats_parsed") and rows.field("stats_parsed").type.num_fields:
         counts = _whole_numbers(rows.field("stats_parsed").flatten()[0], "numRecords")
@@ -168,8 +166,8 @@ def _append_adds(adds: AddedColumns, rows: pa.StructArray) -> None:
 
 def _append_removes(removes: TombstoneColumns, rows: pa.StructArray) -> None:
     first = len(removes.size_bytes)
-    for place, vector in vectors_of(rows):
-        removes.vectors[first + place] = vector_id(vector)
+    for index, vector in vectors_of(rows):
+        removes.vectors[first + index] = vector_id(vector)
     _append_texts(removes.path, texts_of(rows, "path"))
     _append_numbers(removes.deleted_ms, _numbers_or_none(rows, "deletionTimestamp"))
     _append_numbers(removes.size_bytes, _numbers_or_none(rows, "size"))
@@ -201,22 +199,22 @@ def integers(values: Iterable[int]) -> pa.Array:
 
 def _append_numbers(numbers: "array[int]", column: pa.Array) -> None:
     """Adds a column of integers. A null becomes -1, which means unknown."""
-    known = compute().coalesce(column.cast(pa.int64()), integers([-1])[0])
-    numbers.frombytes(known.buffers()[1][8 * known.offset : 8 * (known.offset + len(known))])
+    filled = compute().coalesce(column.cast(pa.int64()), integers([-1])[0])
+    numbers.frombytes(filled.buffers()[1][8 * filled.offset : 8 * (filled.offset + len(filled))])
 
 
 def _count_rows(file: pq.ParquetFile, adds: AddedColumns, first: int) -> None:
     """Reads missing row counts from the JSON statistics, for the actions from `first` on."""
     if min(islice(adds.row_count, first, None), default=0) >= 0:
         return
-    place = first
+    index = first
     for rows in batches(file, "add", ("path", "stats")):
         texts = rows.field("stats").to_pylist() if _has(rows, "stats") else [None] * len(rows)
         for text in texts:
-            if adds.row_count[place] < 0:
+            if adds.row_count[index] < 0:
                 count = row_count_of(text)
-                adds.row_count[place] = -1 if count is None else count
-            place += 1
+                adds.row_count[index] = -1 if count is None else count
+            index += 1
 
 
 def _has(rows: pa.StructArray, name: str) -> bool:
@@ -224,7 +222,7 @@ def _has(rows: pa.StructArray, name: str) -> bool:
 
 
 def texts_of(rows: pa.StructArray, name: str) -> pa.Array:
-    """A column of texts that every action must have."""
+    """The string column `name`. Raises `ValueError` if an action has no value."""
     return _required(rows.field(name), name, _is_text, "a string")
 
 
@@ -249,9 +247,9 @@ def _numbers_or_none(rows: pa.StructArray, name: str) -> pa.Array:
 
 
 def _whole_numbers(column: pa.Array, name: str) -> pa.Array:
-    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
-        raise ValueError(f"{name} is {column.type}, and must be an integer")
-    return column
+    if pa.types.is_integer(column.type) or pa.types.is_null(column.type):
+        return column
+    raise ValueError(f"{name} is {column.type}, and must be an integer")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -266,28 +264,28 @@ def vectors_of(rows: pa.StructArray) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The deletion vectors, each with the index of its row."""
     if not _has(rows, "deletionVector") or rows.field("deletionVector").null_count == len(rows):
         return
-    for place, vector in enumerate(rows.field("deletionVector").to_pylist()):
+    for index, vector in enumerate(rows.field("deletionVector").to_pylist()):
         # Some writers store a struct of nulls for a missing vector.
         if vector and any(value is not None for value in vector.values()):
-            yield place, vector
+            yield index, vector
 
 
 def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[TextPairs]]:
     """For each row, an index into the returned partitions. Some partitions may be unused."""
     _required(column, "partitionValues", _is_map_of_texts, "a map of strings")
-    names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()
-    known_names, known_values = names.dictionary.to_pylist(), [*values.dictionary.to_pylist(), None]
-    places = values.indices.to_pylist()  # fill_null would import pandas
-    valued = [len(known_values) - 1 if place is None else place for place in places]
+    name_codes = column.keys.dictionary_encode()
+    value_codes = column.items.dictionary_encode()
+    names = name_codes.dictionary.to_pylist()
+    values = [*value_codes.dictionary.to_pylist(), None]
+    null = len(values) - 1  # fill_null would import pandas
+    codes = [null if code is None else code for code in value_codes.indices.to_pylist()]
     offsets = column.offsets.to_pylist()
-    if len(known_names) == 1 and offsets == list(range(len(valued) + 1)):
-        return valued, [((known_names[0], value),) for value in known_values]
-    entries = list(zip(names.indices.to_pylist(), valued, strict=True))
-    known: dict[tuple[tuple[int, int], ...], int] = {}
-    indices = [known.setdefault(row, len(known)) for row in _rows_of(entries, offsets)]
-    return indices, [
-        tuple((known_names[name], known_values[value]) for name, value in row) for row in known
-    ]
+    if len(names) == 1 and offsets == list(range(len(codes) + 1)):
+        return codes, [((names[0], value),) for value in values]
+    entries = list(zip(name_codes.indices.to_pylist(), codes, strict=True))
+    indices: dict[tuple[tuple[int, int], ...], int] = {}
+    row_indices = [indices.setdefault(row, len(indices)) for row in _rows_of(entries, offsets)]
+    return row_indices, [tuple((names[n], values[v]) for n, v in row) for row in indices]
 
 
 def _rows_of(

@@ -27,10 +27,12 @@ from lakehouse.engine.delta_log.log_segment import is_commit, log_folder
 from lakehouse.engine.store import Store, StoredFile
 
 _KEPT_BYTES = 64 * 1024 * 1024
-# Some file systems store times in whole seconds, FAT in steps of two seconds.
+# Without etags, only files older than this are cached, because some file systems store times in
+# whole seconds, and FAT in steps of two seconds.
 _SETTLED_MS = 3_000
 _BATCH_COMMITS = 100
-# Twice the commits that a table with one commit per minute has in a week.
+# The most commits that `history_back_to` adds: twice the commits that a table with one commit per
+# minute has in a week.
 _MOST_OLDER_COMMITS = 20_000
 
 
@@ -40,13 +42,14 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
     A commit's time is the time in its content or, if that is missing, the modification time of the
     file.
     """
-    kept = _caches.setdefault(store, _KeptCommits())
-    known = {file: commit for file in files if (commit := kept.get(file)) is not None}
-    data = store.read_many([file.name for file in files if file not in known])
-    asked_ms = now_ms()
+    cache = _caches.setdefault(store, _KeptCommits())
+    cached = {file: cache.get(file) for file in files}
+    contents = store.read_many([file.name for file in files if cached[file] is None])
+    requested_ms = now_ms()
     for file in files:
-        if (commit := known.get(file)) is None:
-            content = next(data)
+        commit = cached[file]
+        if commit is None:
+            content = next(contents)
             actions = parse_actions(content, file.name)
             version = int(file.name.rpartition("/")[2][:20])
             commit = ReadCommit(
@@ -54,10 +57,10 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
             )
             actions.info = {}  # the commit has it, and caching it twice wastes memory
             is_settled = file.etag or (
-                file.modified_ms < asked_ms - _SETTLED_MS and store.stat(file.name) == file
+                file.modified_ms < requested_ms - _SETTLED_MS and store.stat(file.name) == file
             )
             if is_settled and len(content) == file.size_bytes:
-                kept.add(file, commit)
+                cache.add(file, commit)
         yield commit
 
 
@@ -76,18 +79,17 @@ def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> 
     if first == 0 or (first is None and not over_gaps):
         return
     folder = log_folder(history.table)
-    listed = {file.name: file for file in store.list(folder) if is_commit(file.name)}
+    files = {file.name: file for file in store.list(folder) if is_commit(file.name)}
     if first is not None:
-        listed = {name: file for name, file in listed.items() if name < f"{folder}{first:020}"}
-    older = [listed[name] for name in sorted(listed, reverse=True)]
+        files = {name: file for name, file in files.items() if name < f"{folder}{first:020}"}
+    older = [files[name] for name in sorted(files, reverse=True)]
     if first is not None and not over_gaps:
         names = (f"{folder}{version:020}.json" for version in range(first - 1, -1, -1))
-        older = [listed[name] for name in takewhile(listed.__contains__, names)]
+        older = [files[name] for name in takewhile(files.__contains__, names)]
     for start in range(0, len(older), _BATCH_COMMITS):
+        batch_files = older[start : start + _BATCH_COMMITS]
         try:
-            batch = [
-                each.commit for each in read_commits(store, older[start : start + _BATCH_COMMITS])
-            ]
+            batch = [each.commit for each in read_commits(store, batch_files)]
         except FileNotFoundError as error:
             raise Transient(
                 f"log of {history.table}: it was cleaned up while it was read ({error}); try again"
@@ -113,8 +115,8 @@ def history_back_to(store: Store, history: Commits, since_ms: int) -> Commits:
         return history
     count = len(history.commits)
     older = islice(newest_first(store, history), count, count + _MOST_OLDER_COMMITS)
-    wanted = [*takewhile(lambda commit: commit.committed_ms >= since_ms, older)]
-    return replace(history, commits=(*reversed(wanted), *history.commits))
+    added = [*takewhile(lambda commit: commit.committed_ms >= since_ms, older)]
+    return replace(history, commits=(*reversed(added), *history.commits))
 
 
 class _KeptCommits:
@@ -130,7 +132,8 @@ class _KeptCommits:
 
     def get(self, file: StoredFile) -> ReadCommit | None:
         with self._lock:
-            if (commit := self._commits.get(file)) is not None:
+            commit = self._commits.get(file)
+            if commit is not None:
                 self._commits.move_to_end(file)
             return commit
 

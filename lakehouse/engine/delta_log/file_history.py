@@ -24,7 +24,8 @@ from lakehouse.engine.delta_log.log_segment import (
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, Shape, shape_of
 from lakehouse.engine.store import Store, StoredFile
 
-# The default of `newest_commits` in `read_facts`, so that both mark the same files as compacted.
+# At most this many commits up to the start are read to mark the files that compactions wrote. Equal
+# to the default of `newest_commits` in `read_facts`, so that both mark the same files.
 _OLDER_COMMITS = 500
 
 
@@ -45,22 +46,20 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
             return None
         files = newest.commits
         start = None
-        known = Actions()
+        table_actions = Actions()
         compacted = set[str]()
         first = newest.version + 1 - len(files)
         if first > 0:
             segment = _first_segment(listing, key, first=first)
             checkpoint = read_checkpoint(store, segment)
-            start = fold_layout(
-                segment, checkpoint, list(read_commits(store, segment.older)), uri=uri
-            )
+            older_commits = list(read_commits(store, segment.older))
+            start = fold_layout(segment, checkpoint, older_commits, uri=uri)
             files = files[start.version + 1 - first :]
-            known = checkpoint.table_actions
+            table_actions = checkpoint.table_actions
             compacted.update(file.path for file in start.files if file.compacted)
-        commits = tuple(
-            _file_commits(read_commits(store, files), known, compacted, table=key, uri=uri)
-        )
-        return FileHistory(table=key, start=start, commits=commits)
+        commits = read_commits(store, files)
+        file_commits = _file_commits(commits, table_actions, compacted, table=key, uri=uri)
+        return FileHistory(table=key, start=start, commits=tuple(file_commits))
     except UnreadableCheckpoint as error:
         raise Broken(f"{error}. Restore or remove the file") from error
     except LogChanged as error:
@@ -75,15 +74,14 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
 
 def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> Segment:
     """The segment of the oldest complete checkpoint that needs no commit older than `first`."""
-    names = [file.name.removeprefix(log_folder(table)) for file in listing]
-    versions = sorted(
-        {
-            int(name[:20])
-            for name in names
-            if name[:20].isdigit() and name[20:].startswith(".checkpoint")
-        }
-    )
-    for version in (number for number in versions if number >= first - 1):
+    versions = set[int]()
+    for file in listing:
+        name = file.name.removeprefix(log_folder(table))
+        if name[:20].isdigit() and name[20:].startswith(".checkpoint"):
+            versions.add(int(name[:20]))
+    for version in sorted(versions):
+        if version < first - 1:
+            continue
         try:
             segment = find_segment(listing, table, newest_commits=_OLDER_COMMITS, version=version)
         except LogChanged:
@@ -97,25 +95,27 @@ def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> 
 
 
 def _file_commits(
-    commits: Iterable[ReadCommit], known: Actions, compacted: set[str], *, table: str, uri: str
+    commits: Iterable[ReadCommit],
+    table_actions: Actions,
+    compacted: set[str],
+    *,
+    table: str,
+    uri: str,
 ) -> Iterator[FileCommit]:
     """Yields each commit, with the files that it added and removed.
 
-    `known` and `compacted` describe the table before the first commit: `known` has the table's
-    actions, and `compacted` has the paths that compactions wrote. Both are updated in place.
+    `table_actions` and `compacted` describe the table before the first commit. `table_actions` are
+    the newest actions that are not about data files. `compacted` are the paths of the files that
+    compactions wrote. Both are updated in place.
     """
     shape = None
-    for read in commits:
-        commit, actions = read
-        known.merge_newer(actions)
-        if (
-            shape is None
-            or actions.metadata
-            or actions.protocol
-            or CLUSTERING_DOMAIN in actions.domains
-        ):
-            shape = shape_of(known, table=table, uri=uri, version=commit.version)
-        compacted |= compacted_paths([read])
+    for read_commit in commits:
+        commit, actions = read_commit
+        table_actions.merge_newer(actions)
+        has_new_clustering = CLUSTERING_DOMAIN in actions.domains
+        if shape is None or actions.metadata or actions.protocol or has_new_clustering:
+            shape = shape_of(table_actions, table=table, uri=uri, version=commit.version)
+        compacted |= compacted_paths([read_commit])
         yield FileCommit(
             version=commit.version,
             committed_ms=commit.committed_ms,
@@ -131,5 +131,5 @@ def _added_files(actions: Actions, shape: Shape, compacted: Set[str]) -> tuple[D
     columns = AddedColumns()
     for add in actions.adds:
         columns.append(add)
-    own = {add.path for add in actions.adds if add.path in compacted}
-    return tuple(data_files(columns, range(len(columns)), shape.partition_of, own))
+    compacted_here = {add.path for add in actions.adds if add.path in compacted}
+    return tuple(data_files(columns, range(len(columns)), shape.partition_of, compacted_here))

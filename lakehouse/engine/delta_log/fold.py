@@ -56,7 +56,7 @@ def fold_layout(
 ) -> Snapshot:
     """The table at the segment's version.
 
-    `commits` are all commits that were read, oldest first, including those before the checkpoint.
+    `commits` are all commits of the segment, oldest first, including commits before the checkpoint.
     The snapshot uses the columns of `checkpoint` without a copy, and may add rows to them.
 
     Raises:
@@ -70,23 +70,22 @@ def fold_layout(
         newest.merge_newer(actions)
     shape = shape_of(newest, table=segment.table, uri=uri, version=segment.version)
     adds = checkpoint.adds
-    untouched_count = len(checkpoint.adds)
-    touched = keys_among(adds, {path for path, _ in later})
-    replaced = {place for place, key in touched.items() if key in later}
+    checkpoint_count = checkpoint.add_count
+    touched_keys = keys_among(adds, {path for path, _ in later})
+    replaced_places = {place for place, key in touched_keys.items() if key in later}
     # The newest commit comes first, the checkpoint last: deltalake merges neighbours in this order.
     for each in reversed(tail):
         for add in each.actions.adds:
             if later[add.path, add.vector] is add:
                 adds.append(add)
-    places = array("q", range(untouched_count, len(adds)))
-    places.extend(_without(untouched_count, replaced))
+    places = array("q", range(checkpoint_count, len(adds)))
+    places.extend(_without(checkpoint_count, replaced_places))
     files = data_files(adds, places, shape.partition_of, compacted_paths(commits))
     removed_vectors = _removed_vectors(checkpoint.removes, commits, files)
+    committed_ms = commits[-1].commit.committed_ms if commits else segment.checkpoint[0].modified_ms
     return replace(
         shape.snapshot,
-        committed_ms=commits[-1].commit.committed_ms
-        if commits
-        else segment.checkpoint[0].modified_ms,
+        committed_ms=committed_ms,
         files=files,
         tombstones=_tombstones(checkpoint.removes, later, files),
         removed_vectors=removed_vectors,
@@ -106,16 +105,16 @@ def fold_commit(actions: Actions, *, version: int, modified_ms: int) -> Commit:
     Writers may put anything into commitInfo, so a value of an unexpected type counts as missing.
     """
     info = actions.info
-    times = (info.get("inCommitTimestamp"), info.get("timestamp"))
+    committed_ms = modified_ms
+    for time in (info.get("timestamp"), info.get("inCommitTimestamp")):
+        if isinstance(time, int) and not isinstance(time, bool):
+            committed_ms = time or modified_ms
     operation = info.get("operation")
     user_metadata = info.get("userMetadata")
     engine = info.get("engineInfo") or info.get("clientVersion")
     return Commit(
         version=version,
-        committed_ms=next(
-            (time for time in times if isinstance(time, int) and not isinstance(time, bool)), 0
-        )
-        or modified_ms,
+        committed_ms=committed_ms,
         operation=operation if isinstance(operation, str) else "UNKNOWN",
         engine=engine if isinstance(engine, str) else "",
         changed_data=any(action.data_change for action in chain(actions.adds, actions.removes)),
@@ -163,15 +162,15 @@ def compacted_paths(commits: Iterable[ReadCommit]) -> set[str]:
 
     Commits that only add existing files again do not count.
     """
-    written: set[str] = set()
+    paths: set[str] = set()
     for commit in commits:
         if any(not remove.data_change for remove in commit.actions.removes):
-            written.update(add.path for add in commit.actions.adds if not add.data_change)
-    return written
+            paths.update(add.path for add in commit.actions.adds if not add.data_change)
+    return paths
 
 
 def _without(count: int, dropped: Set[int]) -> Iterable[int]:
-    """The places below `count`, without those in `dropped`."""
+    """The places below `count` that are not in `dropped`, in ascending order."""
     bounds = [-1, *sorted(dropped), count]
     return chain.from_iterable(range(low + 1, high) for low, high in pairwise(bounds))
 
@@ -182,7 +181,10 @@ def data_files(
     partition_of: Callable[[TextPairs], PartitionValues],
     compacted: Set[str],
 ) -> Rows[DataFile]:
-    """The files of the `add` actions at these places. `compacted` are paths by compactions."""
+    """The files of the `add` actions at these places.
+
+    `compacted` are the paths of files that compactions wrote.
+    """
     # Only partitions in use are translated: others may belong to a former partitioning.
     used = set(map(adds.partition.__getitem__, places))
     adds.partitions = [
@@ -199,10 +201,10 @@ def keys_among(adds: AddedColumns, paths: Iterable[str]) -> dict[int, tuple[str,
     return dict(zip(places, zip(adds.path.at(places), vectors, strict=True), strict=True))
 
 
-def _places_of(texts: Texts, wanted: pa.Array) -> list[int]:
-    """The places of the texts that are in `wanted`."""
+def _places_of(texts: Texts, values: pa.Array) -> list[int]:
+    """The places of the texts that are in `values`."""
     pc = compute()
-    return pc.indices_nonzero(pc.is_in(_as_array(texts), value_set=wanted)).to_pylist()
+    return pc.indices_nonzero(pc.is_in(_as_array(texts), value_set=values)).to_pylist()
 
 
 def _texts_of(values: Iterable[str]) -> Texts:
@@ -226,27 +228,28 @@ def _tombstones(
     The log may remove a path several times: once for each deletion vector that the file ever had.
     The removes in `later` are appended to `removes`.
     """
-    first = len(removes.size_bytes)
+    checkpoint_count = len(removes.size_bytes)
     for action in later.values():
         if isinstance(action, RemovedFile):
             append_removed(removes, action)
     count = len(removes.size_bytes)
     if not count:
         return Rows(removes, ())
-    added = cast("AddedColumns", files.columns).path
+    added_paths = cast("AddedColumns", files.columns).path
     added_again = set[int]()
     for start in range(0, count, _PATHS_AT_ONCE):
-        removed = _as_array(removes.path).slice(start, _PATHS_AT_ONCE)
-        added_again.update(_places_of(added, removed))
-    live = (added[place] for place in added_again.intersection(files.places))
-    dropped = {*_places_of(removes.path, _as_array(_texts_of(["", *live])))}
+        removed_paths = _as_array(removes.path).slice(start, _PATHS_AT_ONCE)
+        added_again.update(_places_of(added_paths, removed_paths))
+    live_paths = [added_paths[place] for place in added_again.intersection(files.places)]
+    dropped = {*_places_of(removes.path, _as_array(_texts_of(["", *live_paths])))}
     # Only a path with a deletion vector, or a path that later commits removed, can occur twice.
-    several = integers([*removes.vectors, *range(first, count)])
-    groups = defaultdict[str, list[int]](list)
-    for place in _places_of(removes.path, _as_array(removes.path).take(several)):
-        groups[removes.path[place]].append(place)
-    for *earlier, last in groups.values():
-        times = [stone.deleted_ms for stone in Rows(removes, [*earlier, last])]
+    candidates = integers([*removes.vectors, *range(checkpoint_count, count)])
+    places_by_path = defaultdict[str, list[int]](list)
+    for place in _places_of(removes.path, _as_array(removes.path).take(candidates)):
+        places_by_path[removes.path[place]].append(place)
+    for places in places_by_path.values():
+        *earlier, last = places
+        times = [tombstone.deleted_ms for tombstone in Rows(removes, places)]
         dropped.update(earlier)
         removes.deleted_ms[last] = -1 if None in times else max(cast("list[int]", times))
     return Rows(removes, array("q", _without(count, dropped)))
@@ -261,16 +264,14 @@ def _removed_vectors(
     checkpoint count, too: the checkpoint omits tombstones that had expired, and the retention may
     have been shorter at that time. `removes` are the checkpoint's tombstones.
     """
-    places = [*removes.vectors]
-    removed = [
-        *zip(removes.vectors.values(), Rows(removes, places), strict=True),
-        *((remove.vector, remove) for commit in commits for remove in commit.actions.removes),
-    ]
-    last_ms = last_removals(
-        [vector for vector, _ in removed], [remove.deleted_ms for _, remove in removed]
-    )
+    vectors: list[str | None] = [*removes.vectors.values()]
+    times = [tombstone.deleted_ms for tombstone in Rows(removes, [*removes.vectors])]
+    for commit in commits:
+        vectors += [remove.vector for remove in commit.actions.removes]
+        times += [remove.deleted_ms for remove in commit.actions.removes]
+    last_ms = last_removals(vectors, times)
     if last_ms:
-        live = cast("AddedColumns", files.columns).vectors
-        for place in filter(live.__contains__, files.places):
-            last_ms.pop(live[place][0], None)
+        added_vectors = cast("AddedColumns", files.columns).vectors
+        for place in filter(added_vectors.__contains__, files.places):
+            last_ms.pop(added_vectors[place][0], None)
     return last_ms

@@ -1,21 +1,22 @@
-"""Compares the figures that a log records with its content, since a checkpoint may lack files.
+"""Compares the figures that a Delta log records with its content, to detect incomplete checkpoints.
 
 Only figures that must be equal by definition are compared:
 
 - `numOfAddFiles` in `_last_checkpoint` must be the number of the checkpoint's `add` actions.
 - `size` in `_last_checkpoint` must be the number of all the checkpoint's actions. Two other numbers
-  are accepted, too: that of the `add` actions, which Delta Kernel (Java) writes, and that of the
-  bytes, which delta-rs wrote in 2022.
+  are accepted, too: the number of `add` actions, which Delta Kernel (Java) writes, and the number
+  of bytes, which delta-rs wrote in 2022.
 - `parts` and `sizeInBytes` in `_last_checkpoint` must be the number and the total size of the
   checkpoint's files.
 - `numFiles` and `tableSizeBytes` in a version checksum must match the live files of that version.
 - A checkpoint must hold each file that the commits before the checkpoint added and did not remove
   later. It must not hold a file that these commits removed and did not add again.
 
-Figures in `_last_checkpoint` are ignored if the file names another checkpoint than the one that was
-read. For a V2 checkpoint, or if the version has two checkpoints, only `numOfAddFiles` is compared:
-writers disagree on whether a V2 checkpoint's own metadata counts. As in Delta, absent and negative
-figures are ignored, and so is a file that is not JSON.
+Figures in `_last_checkpoint` are ignored if it refers to a checkpoint of another version. For a V2
+checkpoint, only `numOfAddFiles` is compared, because writers disagree on whether the checkpoint's
+own metadata counts. The same holds if the version has two checkpoints, because the other figures
+may describe the second checkpoint. As in Delta, absent and negative figures and files that are not
+JSON are ignored.
 Source: PROTOCOL.md, "Last Checkpoint File Schema", "Version Checksum File Schema"; delta-io/delta,
 Checkpoints.scala and Checkpointer.java; delta-rs, checkpoints.rs; delta-kernel-rs,
 checkpoint/mod.rs.
@@ -56,7 +57,9 @@ def refuse_contradictions(
         _check_pointer(segment, checkpoint, _json_in(store, segment.pointer))
     if segment.checkpoint:
         _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
-    if segment.checksum is not None and segment.checksum_version != segment.version:
+    # `refuse_wrong_totals` compares a checksum of the newest version.
+    is_of_checkpoint = segment.checksum_version != segment.version
+    if segment.checksum is not None and is_of_checkpoint:
         size_bytes = sum(checkpoint.adds.size_bytes)
         figures = {"numFiles": checkpoint.add_count, "tableSizeBytes": size_bytes}
         _check_checksum(segment, figures, _json_in(store, segment.checksum))
@@ -86,27 +89,28 @@ def _check_pointer(segment: Segment, checkpoint: Checkpoint, pointer: Mapping[st
     recorded = _count(pointer, "numOfAddFiles")
     if recorded not in (None, add_count):
         files = count_of(add_count, "file")
-        raise _contradiction(segment, files, f"numOfAddFiles is {recorded}")
+        raise _contradiction(segment, files, f"numOfAddFiles in _last_checkpoint is {recorded}")
     if segment.has_twin or segment.is_v2 or checkpoint.table_actions.sidecars:
         return
     size_bytes = sum(file.size_bytes for file in segment.checkpoint)
     recorded = _count(pointer, "size")
     if recorded not in (None, checkpoint.row_count, add_count, size_bytes):
         actions = count_of(checkpoint.row_count, "action")
-        raise _contradiction(segment, actions, f"size is {recorded}")
+        raise _contradiction(segment, actions, f"size in _last_checkpoint is {recorded}")
     recorded = _count(pointer, "parts")
     if recorded not in (None, len(segment.checkpoint)):
         parts = count_of(len(segment.checkpoint), "part")
-        raise _contradiction(segment, parts, f"parts is {recorded}")
+        raise _contradiction(segment, parts, f"parts in _last_checkpoint is {recorded}")
     recorded = _count(pointer, "sizeInBytes")
     if recorded not in (None, size_bytes):
-        raise _contradiction(segment, f"{size_bytes} bytes", f"sizeInBytes is {recorded}")
+        sizes = f"sizeInBytes in _last_checkpoint is {recorded}"
+        raise _contradiction(segment, f"{size_bytes} bytes", sizes)
 
 
-def _contradiction(segment: Segment, found: str, recorded: str) -> LogContradiction:
+def _contradiction(segment: Segment, content: str, record: str) -> LogContradiction:
     return LogContradiction(
-        f"log of {segment.table}: its checkpoint {segment.checkpoint[0].name} holds {found}, but "
-        f"in _last_checkpoint {recorded}",
+        f"log of {segment.table}: its checkpoint {segment.checkpoint[0].name} holds {content}, but "
+        f"{record}",
         evidence="_last_checkpoint",
     )
 
@@ -116,15 +120,17 @@ def _check_checksum(
 ) -> None:
     """Compares a checksum with the figures of its version."""
     assert segment.checksum is not None
-    source = f"its checkpoint {segment.checkpoint[0].name} and " if segment.checkpoint else "its "
-    for name, found in figures.items():
+    source = "its commits"
+    if segment.checkpoint:
+        source = f"its checkpoint {segment.checkpoint[0].name} and commits"
+    for name, actual in figures.items():
         recorded = _count(checksum, name)
-        if recorded not in (None, found):
+        if recorded not in (None, actual):
             unit = "file" if name == "numFiles" else "byte"
             raise LogContradiction(
-                f"log of {segment.table}: according to {source}commits, it has "
-                f"{count_of(found, unit)} at version {segment.checksum_version}, but in "
-                f"{segment.checksum.name} {name} is {recorded}",
+                f"log of {segment.table}: {count_of(actual, unit)} at version "
+                f"{segment.checksum_version}, according to {source}, but {name} in "
+                f"{segment.checksum.name} is {recorded}",
                 evidence=segment.checksum.name,
             )
 
@@ -139,12 +145,13 @@ def _check_older_commits(
     last = last_actions(older)
     if not last:
         return
-    present = set(keys_among(checkpoint.adds, {path for path, _ in last}).values())
+    touched_paths = {path for path, _ in last}
+    in_checkpoint = set(keys_among(checkpoint.adds, touched_paths).values())
     added = {key for key, action in last.items() if isinstance(action, AddedFile)}
-    missing = added - present
-    if missing:  # rare: a checkpoint may spell a path differently than the commit does
-        spelled = {*_spelled(checkpoint)}
-        missing = {key for key in missing if (_plain(key[0]), key[1]) not in spelled}
+    missing = added - in_checkpoint
+    if missing:  # rare: a checkpoint may spell a path differently from the commit
+        canonical_keys = {*_canonical_keys(checkpoint)}
+        missing = {key for key in missing if _canonical_key(key) not in canonical_keys}
     first = older[0].commit.version
     final = older[-1].commit.version
     name = segment.checkpoint[0].name
@@ -155,10 +162,10 @@ def _check_older_commits(
             f"later. It lacks, for example, {min(path for path, _ in missing)}",
             evidence="",
         )
-    wanted = {(_plain(path), vector) for path, vector in added}
-    removed = {
-        key for key in (last.keys() & present) - added if (_plain(key[0]), key[1]) not in wanted
-    }
+    added_canonical = {_canonical_key(key) for key in added}
+    removed_keys = last.keys() - added
+    candidates = removed_keys & in_checkpoint
+    removed = {key for key in candidates if _canonical_key(key) not in added_canonical}
     if removed:
         raise LogContradiction(
             f"log of {segment.table}: its checkpoint {name} holds {count_of(len(removed), 'file')} "
@@ -168,19 +175,20 @@ def _check_older_commits(
         )
 
 
-def _spelled(checkpoint: Checkpoint) -> Iterator[FileKey]:
+def _canonical_keys(checkpoint: Checkpoint) -> Iterator[FileKey]:
     adds = checkpoint.adds
-    for place, path in enumerate(adds.path.at(range(len(adds)))):
-        vector, _ = adds.vectors.get(place, (None, 0))
-        yield _plain(path), vector
+    for index, path in enumerate(adds.path.at(range(len(adds)))):
+        vector, _ = adds.vectors.get(index, (None, 0))
+        yield _canonical_key((path, vector))
 
 
-def _plain(path: str) -> str:
-    """A path in the spelling for comparisons, since Delta normalizes paths in checkpoints.
+def _canonical_key(key: FileKey) -> FileKey:
+    """The key with its path in a canonical form, because Delta normalizes paths in checkpoints.
 
     Source: Snapshot.scala, canonicalizePath.
     """
-    return name_in_table(path) or bare_uri(unquote(path))
+    path, vector = key
+    return name_in_table(path) or bare_uri(unquote(path)), vector
 
 
 def _json_in(store: Store, file: StoredFile) -> Mapping[str, Any]:
@@ -194,4 +202,5 @@ def _json_in(store: Store, file: StoredFile) -> Mapping[str, Any]:
 def _count(figures: Mapping[str, Any], name: str) -> int | None:
     """A non-negative integer, or `None`; Delta writes -1 for an unknown `size`."""
     value = figures.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value if is_count else None

@@ -52,8 +52,8 @@ class UnreadableCheckpoint(Broken):
 class Segment:
     """The files to read for one version.
 
-    `tail` holds the commits after the checkpoint, and `older` the contiguous commits directly
-    before the tail. `pointer` is `_last_checkpoint`. `checksum` is the checksum file of `version`
+    `tail` holds the commits after the checkpoint. `older` holds contiguous commits directly before
+    the tail. `pointer` is `_last_checkpoint`. `checksum` is the checksum file of `version`
     or, if that is missing, of `checkpoint_version`. `has_twin` is set if the log has another
     complete checkpoint of the same version. `is_older` is set if a version was requested. In that
     case, newer versions are ignored.
@@ -73,10 +73,11 @@ class Segment:
     @property
     def is_v2(self) -> bool:
         """Whether the checkpoint is a V2 checkpoint with a UUID in its name."""
-        return any(
-            (match := _CHECKPOINT.fullmatch(file.name.rpartition("/")[2])) and match["uuid"]
-            for file in self.checkpoint
-        )
+        for file in self.checkpoint:
+            match = _CHECKPOINT.fullmatch(file.name.rpartition("/")[2])
+            if match and match["uuid"]:
+                return True
+        return False
 
     @property
     def checksum_version(self) -> int:
@@ -149,8 +150,9 @@ def find_segment(
 ) -> Segment | None:
     """The segment of the newest version in a listing, or `None` if there is no log.
 
-    With `version`, newer versions are ignored. Checkpoint files in `without` are not used, but the
-    remaining files must still reach the version of each such checkpoint.
+    The segment's `tail` and `older` together hold at least `newest_commits` commits, unless the log
+    has fewer without a gap. With `version`, newer versions are ignored. Checkpoint files in
+    `without` are not used, but the remaining files must still reach their versions.
 
     Raises:
         LogChanged: a commit after the checkpoint (or from version 0 on) is missing, or there are
@@ -173,52 +175,47 @@ def find_segment(
     checkpoint_version, kind = max(complete, default=(-1, ""))
     newest = max(files.reached, checkpoint_version, *commits)
     tail = _after(commits, checkpoint_version, newest, table=table)
-    before = takewhile(
-        commits.__contains__,
-        range(checkpoint_version, checkpoint_version + len(tail) - newest_commits, -1),
-    )
+    candidates = range(checkpoint_version, newest - newest_commits, -1)
+    older = takewhile(commits.__contains__, candidates)
     return Segment(
         table=table,
         version=newest,
         checkpoint_version=checkpoint_version if complete else None,
         checkpoint=tuple(file for _, file in sorted(files.parts[checkpoint_version, kind].items())),
         tail=tail,
-        older=tuple(reversed([commits[number] for number in before])),
+        older=tuple(reversed([commits[number] for number in older])),
         pointer=files.pointer,
         checksum=checksums.get(newest) or checksums.get(checkpoint_version),
-        has_twin=[each for each, _ in complete].count(checkpoint_version) > 1,
+        has_twin=[number for number, _ in complete].count(checkpoint_version) > 1,
         is_older=version is not None,
     )
 
 
 def _is_complete(kind: str, files: Mapping[str, StoredFile]) -> bool:
-    in_parts = len(kind) == _DIGITS_OF_A_PART
-    return not in_parts or (
-        [int(part) for part in sorted(files)] == [*range(1, len(files) + 1)]
-        and len(files) == int(kind)
-    )
+    is_multi_part = len(kind) == _DIGITS_OF_A_PART
+    if not is_multi_part:
+        return True
+    has_all = len(files) == int(kind)
+    return has_all and [int(part) for part in sorted(files)] == [*range(1, len(files) + 1)]
 
 
 def _after(
     commits: Mapping[int, StoredFile], checkpoint_version: int, version: int, *, table: str
 ) -> tuple[StoredFile, ...]:
-    wanted = range(checkpoint_version + 1, version + 1)
-    present = [number for number in sorted(commits) if number in wanted]
+    """The commits after the checkpoint, up to `version`. Raises `LogChanged` if one is missing."""
+    expected = range(checkpoint_version + 1, version + 1)
+    present = [number for number in sorted(commits) if number in expected]
     missing_count = version - checkpoint_version - len(present)
     if missing_count:
         # A file name may claim a huge version, so the iteration stops at the first gap.
-        first = next(
-            number
-            for index, number in enumerate(wanted)
-            if index == len(present) or present[index] != number
-        )
-        after = (
-            f"after its checkpoint of version {checkpoint_version}"
-            if checkpoint_version >= 0
-            else "and has no complete checkpoint"
-        )
+        first = expected.start
+        while first in commits:
+            first += 1
+        checkpoint = "and has no complete checkpoint"
+        if checkpoint_version >= 0:
+            checkpoint = f"after its checkpoint of version {checkpoint_version}"
         raise LogChanged(
-            f"log of {table}: it reaches version {version} {after}, but lacks "
+            f"log of {table}: it reaches version {version} {checkpoint}, but lacks "
             f"{count_of(missing_count, 'commit')} (the first missing version is {first})"
         )
     return tuple(commits[number] for number in present)

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 from lakehouse.core.delta.paths import is_absolute, name_below, name_in_table, vector_path
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.objects import RESTORED_FIRST
+from lakehouse.core.inventory.objects import MUST_BE_RESTORED
 from lakehouse.engine.store import Store
 
 
@@ -23,7 +23,7 @@ class UnreadableFiles:
 
 
 def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
-    """The live files that are missing in storage, or lie in an archive.
+    """The live files that are missing in storage, or have an archive storage class.
 
     The table's folder is listed once, after the log was read. A file that a commit removes in the
     meantime does not count as missing, since it stays in storage until a vacuum deletes it.
@@ -36,7 +36,7 @@ def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
     return UnreadableFiles(
         missing=tuple(name for name in names if f"{snapshot.table}/{name}" not in stored),
         archived=tuple(
-            name for name in names if stored.get(f"{snapshot.table}/{name}") in RESTORED_FIRST
+            name for name in names if stored.get(f"{snapshot.table}/{name}") in MUST_BE_RESTORED
         ),
     )
 
@@ -54,8 +54,12 @@ def live_sizes(snapshot: Snapshot) -> dict[str, int | None]:
     Raises:
         Refused: a file lies outside the table's folder, as in a shallow clone.
     """
+    paths = dict[str, int | None]()
     vectors = {file.deletion_vector for file in snapshot.files if file.deletion_vector is not None}
-    paths = dict[str, int | None].fromkeys(filter(None, map(vector_path, vectors)))
+    for vector in vectors:
+        path = vector_path(vector)
+        if path:  # an inline deletion vector has no file
+            paths[path] = None
     paths |= {file.path: file.size_bytes for file in snapshot.files}
     sizes = dict[str, int | None]()
     for path, size_bytes in paths.items():

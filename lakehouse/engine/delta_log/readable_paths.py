@@ -39,12 +39,12 @@ _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
 def readable_paths(
     store: Store, key: str, *, trusts_checkpoints: bool = True
 ) -> frozenset[str] | None:
-    """The paths in the readable part of a log; `None` if files of other tables may be missing.
+    """The paths in the readable part of a log; `None` if it may lack paths in other tables.
 
-    The readable part is sufficient if it names any file and includes the first commit or a complete
-    checkpoint: a shallow clone names the files of other tables in its first commit, and every
-    checkpoint repeats these names. Use `trusts_checkpoints=False` if the log contradicts itself. In
-    that case, only the first commit is sufficient.
+    A shallow clone names the files of other tables in its first commit, and every checkpoint
+    repeats these names. Therefore, the readable part is sufficient if it names any file and
+    includes the first commit or a complete checkpoint. Use `trusts_checkpoints=False` if the log
+    contradicts itself: then only the first commit is sufficient.
     """
     listing = store.list(log_folder(key))
     paths = set[str]()
@@ -55,9 +55,8 @@ def readable_paths(
         elif file.name.endswith((".json", ".crc")):
             data = store.read(file.name)
             paths.update(_paths_in(data))
-            is_sufficient = is_sufficient or (
-                file.name.endswith(f"/{_FIRST_COMMIT}") and _is_complete(data)
-            )
+            if file.name.endswith(f"/{_FIRST_COMMIT}") and _is_complete(data):
+                is_sufficient = True
     return frozenset(paths) if is_sufficient and paths else None
 
 

@@ -40,6 +40,7 @@ _IMPLIED_BY_WRITER = {
 _READER_WITH_FEATURES = 3
 _WRITER_WITH_FEATURES = 7
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
+# The parts of arrays and maps: their names in a field path, and their keys in the schema's JSON.
 _PARTS = {"element": "elementType", "key": "keyType", "value": "valueType"}
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
@@ -145,13 +146,19 @@ def _physical_fields(
 
 
 def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
-    """All table features, including those that an old protocol version implies."""
+    """All table features, including the features that an old protocol version implies."""
     reader = number(protocol, "minReaderVersion")
     writer = number(protocol, "minWriterVersion")
-    read = _named(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
-    written = _named(protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES)
-    remedy = f"Use reader version 1 to 3, without features except {', '.join(sorted(COUNTABLE))}"
-    if catalog := sorted((read | written) & _CATALOG):
+    read = _feature_names(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
+    written = _feature_names(
+        protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES
+    )
+    remedy = (
+        "Use a table with reader version 1 to 3 and without reader features other than "
+        f"{', '.join(sorted(COUNTABLE))}"
+    )
+    catalog = sorted((read | written) & _CATALOG)
+    if catalog:
         raise Refused(
             f"log of {table}: table feature {catalog[0]} is not supported, since only a catalog or "
             f"coordinator may know the newest commits. {remedy}"
@@ -163,17 +170,18 @@ def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
             f"log of {table}: this program does not support {requirement}, so the table's files "
             f"cannot be counted reliably. {remedy}"
         )
-    implied = [
-        name
-        for version, names in _IMPLIED_BY_WRITER.items()
-        if version <= writer < _WRITER_WITH_FEATURES
-        for name in names
-    ]
-    return read | written | frozenset(implied)
+    implied = set[str]()
+    if writer < _WRITER_WITH_FEATURES:
+        for version, names in _IMPLIED_BY_WRITER.items():
+            if version <= writer:
+                implied.update(names)
+    return read | written | implied
 
 
-def _named(protocol: Mapping[str, Any], name: str, *, is_required: bool) -> frozenset[str]:
-    return frozenset(texts(protocol, name) if is_required or protocol.get(name) is not None else ())
+def _feature_names(protocol: Mapping[str, Any], name: str, *, is_required: bool) -> frozenset[str]:
+    if is_required or protocol.get(name) is not None:
+        return frozenset(texts(protocol, name))
+    return frozenset()
 
 
 def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, ...]:
@@ -194,24 +202,24 @@ def _partitioner(
     as in Delta, which looks values up in a map.
     Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization".
     """
-    wanted = tuple((name, physical.get(name, name)) for name in shape.partition_columns)
-    known: dict[TextPairs, PartitionValues] = {}
+    physical_names = {name: physical.get(name, name) for name in shape.partition_columns}
+    partitions: dict[TextPairs, PartitionValues] = {}
 
     def partition_of(pairs: TextPairs) -> PartitionValues:
-        if pairs not in known:
+        if pairs not in partitions:
             values = dict(pairs)
-            if values.keys() - {physical_name for _, physical_name in wanted}:
+            if values.keys() - {*physical_names.values()}:
                 of_file = ", ".join(values) or "nothing"
-                of_table = ", ".join(dict(wanted).values()) or "nothing"
+                of_table = ", ".join(physical_names.values()) or "nothing"
                 raise Refused(
                     f"log of {shape.table}: a file is partitioned by {of_file}, the table by "
                     f"{of_table}. Restore the commit that adds the file, or rewrite the file under "
                     "the table's partitioning"
                 )
-            known[pairs] = tuple(
-                (name, values.get(physical_name)) for name, physical_name in wanted
+            partitions[pairs] = tuple(
+                (name, values.get(physical_name)) for name, physical_name in physical_names.items()
             )
-        return known[pairs]
+        return partitions[pairs]
 
     return partition_of
 
@@ -239,10 +247,11 @@ def _fields_inside(
         return
     for field in type_.get("fields", ()):
         name = text(field, "name")
-        in_files = (field.get("metadata") or {}).get(_PHYSICAL_NAME, name)
-        paths = (*logical, name), (*physical, in_files)
-        yield paths
-        yield from _fields_inside(field["type"], *paths)
+        physical_name = (field.get("metadata") or {}).get(_PHYSICAL_NAME, name)
+        logical_path = (*logical, name)
+        physical_path = (*physical, physical_name)
+        yield logical_path, physical_path
+        yield from _fields_inside(field["type"], logical_path, physical_path)
     for name, key in _PARTS.items():
         if key in type_:
             yield from _fields_inside(type_[key], (*logical, name), (*physical, name))

@@ -8,33 +8,30 @@ import pyarrow.parquet as pq
 
 from lakehouse.engine.delta_log.checkpoint import batches
 from lakehouse.engine.delta_log.log_segment import find_segment, log_folder
-from lakehouse.engine.store import Store
+from lakehouse.engine.store import Store, StoredFile
 
 
 def read_statistics(
     store: Store, table: str, versions: Iterable[int], paths: Set[str]
 ) -> Mapping[tuple[int, str], str | None]:
-    """The statistics of the data files at `paths` as JSON, as of each version, by version and path.
+    """The statistics (JSON) of the data files at `paths` in each version, by version and path.
 
-    Each log file is read once, oldest first, so that a data file's newest statistics replace older
-    ones. Reading checkpoints of large tables takes most of the time.
+    Each log file is read once, oldest first, so that a data file's newest statistics replace its
+    older statistics. Reading checkpoints of large tables takes most of the time. The sidecars of a
+    V2 checkpoint are not read, so the result lacks the data files that are named only there.
     """
     versions_of = dict[str, list[int]]()
     listing = store.list(log_folder(table))
     for version in sorted({*versions}):
-        segment = find_segment(listing, table, version=version)
-        for log_file in () if segment is None else (*segment.checkpoint, *segment.tail):
-            versions_of.setdefault(log_file.name, []).append(version)
+        for name in _log_files(listing, table, version):
+            versions_of.setdefault(name, []).append(version)
     statistics_of = dict[tuple[int, str], str | None]()
     contents = store.read_many([*versions_of])
-    for (name, in_versions), data in zip(versions_of.items(), contents, strict=True):
-        recorded = _in_checkpoint(data) if name.endswith(".parquet") else _added_in(data)
-        statistics_of.update(
-            ((version, path), statistics)
-            for path, statistics in recorded
-            if path in paths
-            for version in in_versions
-        )
+    for (name, versions_of_file), data in zip(versions_of.items(), contents, strict=True):
+        for path, statistics in _statistics_in(name, data):
+            if path in paths:
+                for version in versions_of_file:
+                    statistics_of[version, path] = statistics
     return statistics_of
 
 
@@ -44,17 +41,28 @@ def each_statistics(store: Store, table: str, version: int) -> Iterator[tuple[st
     The oldest log file comes first, so the last statistics of a path are the valid ones. The
     statistics are never all in memory.
     """
-    segment = find_segment(store.list(log_folder(table)), table, version=version)
-    names = [
-        file.name for file in (() if segment is None else (*segment.checkpoint, *segment.tail))
-    ]
+    names = _log_files(store.list(log_folder(table)), table, version)
     for name, data in zip(names, store.read_many(names), strict=True):
-        yield from _in_checkpoint(data) if name.endswith(".parquet") else _added_in(data)
+        yield from _statistics_in(name, data)
 
 
-def _added_in(data: bytes) -> Iterable[tuple[str, str | None]]:
-    lines = (json.loads(line) for line in data.splitlines() if line.strip())
-    return ((line["add"]["path"], line["add"].get("stats")) for line in lines if line.get("add"))
+def _log_files(listing: Iterable[StoredFile], table: str, version: int) -> list[str]:
+    segment = find_segment(listing, table, version=version)
+    if segment is None:
+        return []
+    return [file.name for file in (*segment.checkpoint, *segment.tail)]
+
+
+def _statistics_in(name: str, data: bytes) -> Iterator[tuple[str, str | None]]:
+    """Path and statistics of each `add` action in the log file `name`."""
+    if name.endswith(".parquet"):
+        yield from _in_checkpoint(data)
+        return
+    for line in data.splitlines():
+        if line.strip():
+            add = json.loads(line).get("add")
+            if add:
+                yield add["path"], add.get("stats")
 
 
 def _in_checkpoint(data: bytes) -> Iterator[tuple[str, str | None]]:

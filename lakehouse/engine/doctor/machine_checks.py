@@ -80,9 +80,11 @@ def _space(home: Path) -> Verdict:
 
 def _ports(settings: Settings) -> Verdict:
     state = status(settings)
-    ports = {"LAKEHOUSE_PORT": settings.port, "LAKEHOUSE_METRICS_PORT": settings.metrics_port}
-    if state.supervisor is not None:
-        ports = {}  # this lake is running, and uses these ports
+    ports = dict[str, int]()
+    # If the lake is running, it uses its own ports.
+    if state.supervisor is None:
+        ports["LAKEHOUSE_PORT"] = settings.port
+        ports["LAKEHOUSE_METRICS_PORT"] = settings.metrics_port
     if settings.spark == "server" and state.pid is None:
         ports["LAKEHOUSE_SPARK_PORT"] = settings.spark_port
     taken = [f"{name} ({port})" for name, port in ports.items() if port and not port_is_free(port)]
@@ -100,9 +102,9 @@ def _jars() -> Verdict:
     missing = [name for name in wrong if not os.path.exists(FOLDER / name)]
     if missing:
         return Doubt(
-            sentence=f"not fetched yet: {len(missing)} of {len(pinned())} jars, for example "
-            f"{missing[0]}. The next start fetches what is missing, or use: make setup"
+            sentence=f"{len(missing)} of {len(pinned())} jars are missing, for example "
+            f"{missing[0]}. The next start fetches them. To fetch them now, use: make setup"
         )
     raise Refused(
-        f"wrong checksum: {count_of(len(wrong), 'jar')}, for example {wrong[0]}. Use: make setup"
+        f"wrong checksum of {count_of(len(wrong), 'jar')}, for example {wrong[0]}. Use: make setup"
     )

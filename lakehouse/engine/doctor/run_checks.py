@@ -1,4 +1,4 @@
-"""Runs checks one after the other. Each check becomes a finding, whatever it raises."""
+"""Runs checks one after the other. Each check becomes a finding, even if it raises an error."""
 
 import threading
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from lakehouse.core.doctor import Doubt, Finding, State, Verdict
 from lakehouse.core.errors import LakehouseError, Refused
 
-# Must exceed the 60 s after which Spark gives up on a master: three attempts of 20 s.
-# Source: Spark 4.2.0, StandaloneAppClient.scala
+# The time limit of a check with `limited`. It must exceed the 60 s (three attempts of 20 s) after
+# which Spark gives up on a master. Source: Spark 4.2.0, StandaloneAppClient.scala
 _MOST_SECONDS = 180.0
 _MOST_CHARACTERS = 400
 

@@ -39,13 +39,15 @@ _TASKS = (
     "SELECT count(DISTINCT task), min(version) FROM "
     "(SELECT spark_partition_id() AS task, {version} AS version FROM range(0, 1000))"
 )
-# Opens a separate file system, which reports a wrong endpoint after seconds, not three minutes.
-_IMPATIENT = {
+# Makes Spark open a separate file system, which reports a wrong endpoint after seconds. The cached
+# file system would retry for three minutes.
+_WITHOUT_RETRIES = {
     "fs.s3a.impl.disable.cache": "true",
     "fs.s3a.attempts.maximum": "1",
     "fs.s3a.retry.limit": "1",
 }
-# Spark's default is 10,000 tasks for the listing of a single folder: 176 CPU seconds.
+# Limits the tasks of a listing. Spark's default is 10,000 tasks, which take 176 CPU seconds even
+# for a single folder.
 _FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
 _NOT_FOUND = re.compile(
     r"(?:ClassNotFoundException: (?:Class )?|NoClassDefFoundError: "
@@ -58,34 +60,33 @@ def check_spark(examination: Examination, lake: Lake, folder: str) -> None:
     """Checks what a run needs from Spark; `folder` is a folder of the lake for test files."""
     sessions = list["SparkSession"]()
 
-    def limited(name: str, run_check: Callable[["SparkSession"], Verdict], *, after: str) -> bool:
+    def check(name: str, run_check: Callable[["SparkSession"], Verdict], *, after: str) -> None:
         def translate() -> Verdict:
             with translated():
                 try:
                     return run_check(sessions[0])
                 except Exception as error:
                     if type(error).__module__.startswith(("pyspark.", "py4j.")):
-                        raise Refused(_jar_lacked(error) or _cause(error)) from error
+                        raise Refused(_missing_jar(error) or _cause(error)) from error
                     raise
 
-        return examination.check(name, translate, after=after, limited=True)
+        examination.check(name, translate, after=after, limited=True)
 
-    if not examination.check("spark", lambda: _open(lake.settings, sessions), limited=True):
-        sessions.clear()
-    limited("executors", _executors, after="spark")
-    limited("versions", _versions, after="executors")
-    limited("delta", _extension, after="spark")
-    limited("log store", lambda spark: _log_store(spark, lake.settings), after="spark")
+    examination.check("spark", lambda: _open(lake.settings, sessions), limited=True)
+    check("executors", _executors, after="spark")
+    check("versions", _versions, after="executors")
+    check("delta", _extension, after="spark")
+    check("log store", lambda spark: _log_store(spark, lake.settings), after="spark")
     if examination.state_of("write") in ("ok", "warning"):
-        limited("spark's storage", lambda spark: _seen(spark, lake, folder), after="executors")
-        limited("commit", lambda spark: _commit(spark, lake, folder), after="spark's storage")
+        check("spark's storage", lambda spark: _read(spark, lake, folder), after="executors")
+        check("commit", lambda spark: _commit(spark, lake, folder), after="spark's storage")
 
 
 def _open(settings: Settings, sessions: list["SparkSession"]) -> Verdict:
     started = time.monotonic()
     sessions.append(connect(settings))
-    place = f"localhost:{settings.spark_port}" if settings.spark == "server" else settings.spark
-    return f"a session at {place.partition(';')[0]} answers, after {_seconds(started)}"
+    address = f"localhost:{settings.spark_port}" if settings.spark == "server" else settings.spark
+    return f"a session at {address.partition(';')[0]} answers, after {_seconds(started)}"
 
 
 def _versions(spark: "SparkSession") -> Verdict:
@@ -119,30 +120,31 @@ def _extension(spark: "SparkSession") -> Verdict:
 def _log_store(spark: "SparkSession", settings: Settings) -> Verdict:
     setting = log_store_setting("s3a" if settings.on_s3 else "file")
     log_store = spark.conf.get(setting, "") or ""
-    return log_store_verdict(
-        log_store,
-        is_conditional=commits_conditionally(log_store),
-        drivers="one" if over_connect(settings) else "many",
-    )
+    is_conditional = commits_conditionally(log_store)
+    drivers = "one" if over_connect(settings) else "many"
+    return log_store_verdict(log_store, is_conditional=is_conditional, drivers=drivers)
 
 
 def _executors(spark: "SparkSession") -> Verdict:
     started = time.monotonic()
-    is_known = _value(spark, _VERSIONS["Delta"]) is not None
-    version = _VERSIONS["Delta"] if is_known else "NULL"
-    tasks, delta = spark.sql(_TASKS.format(version=version)).collect()[0]
+    has_delta = _value(spark, _VERSIONS["Delta"]) is not None
+    version = _VERSIONS["Delta"] if has_delta else "NULL"
+    task_count, delta = spark.sql(_TASKS.format(version=version)).collect()[0]
     with_delta = f" with Delta {delta}" if delta else ""
-    at_once = f"{count_of(tasks, 'task')} can run at once{with_delta}"
-    return f"{at_once}; a job with as many tasks took {_seconds(started)}"
+    tasks = count_of(task_count, "task")
+    return (
+        f"{tasks} can run at the same time{with_delta}; a job with as many tasks took "
+        f"{_seconds(started)}"
+    )
 
 
-def _seen(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
+def _read(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
     name = f"{folder}/file.txt"
     try:
-        reader = spark.read.options(**_IMPATIENT)
+        reader = spark.read.options(**_WITHOUT_RETRIES)
         lines = reader.text(f"{lake.settings.spark_root}/{name}").collect()
     except Exception as error:
-        if _jar_lacked(error):
+        if _missing_jar(error):
             raise
         raise Refused(
             f"Spark cannot read {lake.settings.root}/{name}, which this process wrote: "
@@ -179,7 +181,7 @@ def _commit(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
     started = time.monotonic()
     spark.sql(optimize(uri, None)).collect()
     optimized = _seconds(started)
-    # Executors list the folders of partitions through the log store.
+    # A VACUUM makes executors list the folders of partitions through the log store.
     with session_confs(spark, _FEW_TASKS):
         spark.sql(f"VACUUM {path_table(uri)} DRY RUN").collect()
     rows = spark.read.format("delta").load(uri).count()
@@ -194,8 +196,8 @@ def _commit(spark: "SparkSession", lake: Lake, folder: str) -> Verdict:
     return f"Spark commits to a Delta table: two appends in {appended}, an OPTIMIZE in {optimized}"
 
 
-def _jar_lacked(error: BaseException) -> str | None:
-    """A sentence about a class that Spark did not find; `None` if an error has another cause."""
+def _missing_jar(error: BaseException) -> str | None:
+    """A sentence about a class that Spark did not find; `None` if the error has another cause."""
     trace = "\n".join(cause.message for cause in causes_of(error))
     not_found = _NOT_FOUND.search(trace)
     if not_found is None:

@@ -1,7 +1,7 @@
 """Checks this process's access to the lake's storage: region, rights, conditional writes and clock.
 
-Everything is written below `_lakehouse/doctor/<id>/`, and deleted at the end. If a run is killed, a
-run that starts at least an hour later deletes its files.
+Everything is written below `_lakehouse/doctor/<id>/`, and deleted at the end. On S3, each run also
+deletes the files that a killed run wrote at least an hour before.
 """
 
 import shutil
@@ -30,17 +30,17 @@ WRITTEN = b"written by lakehouse doctor\n"
 
 @contextmanager
 def scratch(lake: Lake) -> Iterator[str]:
-    """A folder in the lake for the block. Afterwards, it is deleted, with files of killed runs."""
+    """Yields the name of a new folder in the lake, and deletes the folder afterwards."""
     root = Path(lake.settings.root)
-    before = nearest_folder(root / _FOLDER) if isinstance(lake.store, DiskStore) else None
+    existing = nearest_folder(root / _FOLDER) if isinstance(lake.store, DiskStore) else None
     folder = f"{_FOLDER}/{uuid4().hex}"
     try:
         yield folder
     finally:
         with suppress(LakehouseError):  # the check `delete` reports this; the next run tries again
             _delete_all(lake, folder)
-        if before is not None:
-            _remove_created(root / _FOLDER, before)
+        if existing is not None:
+            _remove_created(root / _FOLDER, existing)
 
 
 def check_storage(examination: Examination, lake: Lake, folder: str) -> None:
@@ -71,8 +71,9 @@ def _reach(lake: Lake) -> Verdict:
 def _region(store: S3Store) -> Verdict:
     with translated_s3(f"storage: cannot find the region of {store.bucket}", "list"):
         head = store.client.head_bucket(Bucket=store.bucket)
-    named = store.client.meta.region_name if s3_region(environ) is None else s3_region(environ)
-    return region_verdict(store.bucket, head.get("BucketRegion"), named)
+    region = s3_region(environ)
+    configured = store.client.meta.region_name if region is None else region
+    return region_verdict(store.bucket, head.get("BucketRegion"), configured)
 
 
 def _write(lake: Lake, folder: str) -> Verdict:
@@ -105,12 +106,14 @@ def _conditional(lake: Lake, folder: str) -> Verdict:
     name = f"{folder}/taken"
     if isinstance(store, S3Store):
         key = store.prefix + name
-        # S3A uploads a large commit in parts.
-        is_honoured = store.honours_conditions(name) and completes_conditionally(
-            store.client, store.bucket, key
-        )
+        is_honoured = store.honours_conditions(name)
+        if is_honoured:
+            # S3A uploads a large commit in parts.
+            is_honoured = completes_conditionally(store.client, store.bucket, key)
     else:
-        is_honoured = not all(store.put_if_absent(name, b"") for _ in range(2))
+        is_created = store.put_if_absent(name, b"")
+        is_overwritten = is_created and store.put_if_absent(name, b"")
+        is_honoured = not is_overwritten
     if not is_honoured:
         raise Refused(
             f"the storage of {lake.settings.root} overwrites an existing file although the request "
@@ -134,29 +137,28 @@ def _delete(lake: Lake, folder: str) -> Verdict:
 
 
 def _delete_all(lake: Lake, folder: str) -> None:
-    """Deletes the folder with Spark's folder markers, and files of other runs after an hour."""
+    """Deletes the folder; on S3, also Spark's folder markers and old files of other runs."""
     store = lake.store
     if not isinstance(store, S3Store):
         shutil.rmtree(Path(lake.settings.root, folder), ignore_errors=True)
         return
     prefix = store.prefix + folder
     old_ms = now_ms() - HOUR_MS
-    keys = [
-        each.key
-        for each in store.walk(_FOLDER)
-        if each.key.startswith(prefix)
-        or (each.modified_ms is not None and each.modified_ms < old_ms)
-    ]
+    keys = list[str]()
+    for each in store.walk(_FOLDER):
+        is_old = each.modified_ms is not None and each.modified_ms < old_ms
+        if is_old or each.key.startswith(prefix):
+            keys.append(each.key)
     for start in range(0, len(keys), _DELETE_BATCH):
         batch = [{"Key": key} for key in keys[start : start + _DELETE_BATCH]]
         with translated_s3(f"storage: cannot delete {prefix}", "delete"):
             store.client.delete_objects(Bucket=store.bucket, Delete={"Objects": batch})
 
 
-def _remove_created(folder: Path, before: Path) -> None:
-    """Removes empty folders from `folder` up to, but not including, `before`."""
+def _remove_created(folder: Path, existing: Path) -> None:
+    """Removes empty folders from `folder` up to, but not including, `existing`."""
     for each in (folder, *folder.parents):
-        if each == before:
+        if each == existing:
             return
         with suppress(OSError):
             each.rmdir()

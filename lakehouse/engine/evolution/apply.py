@@ -2,8 +2,8 @@
 
 1. Move the table from its earlier key, if it has one (`engine.evolution.move_table`).
 2. Compare the declaration with the table.
-3. Under the table's lock, rename, widen and drop columns by metadata alone, if the table has
-   Delta's feature for this or a person asks for it.
+3. Under the table's lock, rename, widen and drop columns by metadata alone, if the table has the
+   necessary Delta feature or the command has `--in-place`.
 4. Rebuild the table for the remaining changes (`engine.evolution.rebuild`). If no rebuild is
    needed, add columns and set descriptions, as a write would.
 5. Compare again. If a difference remains that stops writes, raise `Broken`.
@@ -11,8 +11,8 @@
 **Safety properties** (tests in `test_apply.py`)
 - A change that no command can apply is refused before anything is changed.
 - A column is dropped only if a person names it in the command, and it is not declared.
-- After a crash at any point, the same command continues, since each step compares the declaration
-  with the table's present columns.
+- After a crash at any point, the same command continues, because it compares the declaration with
+  the table's existing columns again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -73,8 +73,8 @@ def apply_changes(
     """
     key = session.key
     refuse_adopted(session.table, asked="evolve")
-    move = _moved(session, request, tell)
-    declared = _compared(session)
+    move = _move_table(session, request, tell)
+    declared = _compare(session)
     if declared is None:
         raise Refused(
             f"evolve {key}: there is no table yet. Use `lakehouse materialize {key}` to create it"
@@ -86,7 +86,7 @@ def apply_changes(
     in_place = _change_in_place(session, declared, request, tell)
     if not in_place.is_empty:
         sentences += in_place.sentences
-        declared = _compared_again(session)
+        declared = _compare_again(session)
     outcome = None
     drop = [name for name in request.drop if name not in in_place.dropped]
     rebuild = rebuild_request(session.table, declared, drop=drop)
@@ -95,7 +95,7 @@ def apply_changes(
         sentences.append(outcome.sentence)
     else:
         sentences += _change_safely(session, declared)
-    declared = _compared_again(session)
+    declared = _compare_again(session)
     if declared.plan.blocking:
         raise Broken(
             f"evolve {key}: all changes were applied, but the table still differs from its "
@@ -115,9 +115,10 @@ def apply_changes(
     )
 
 
-def _moved(
+def _move_table(
     session: TableSession, request: ApplyRequest, tell: Callable[[str], None]
 ) -> MoveOutcome | None:
+    """Step 1. Returns `None` if there is nothing to move."""
     plan = plan_move(session.lake, session.table, request.tables)
     if plan is None:
         return None
@@ -126,21 +127,22 @@ def _moved(
             f"evolve {session.key}: --drop works only after the move of the table. Use `lakehouse"
             f" evolve apply {session.key}` without --drop first"
         )
-    old = session.lake.facts(plan.old_key)
-    before = None if old is None else compare(session.table, None, old.snapshot)
-    if before is not None and before.impossible:
-        raise Refused(f"evolve {session.key}: {before.sentence}. {before.advice}")
+    old_facts = session.lake.facts(plan.old_key)
+    if old_facts is not None:
+        changes = compare(session.table, None, old_facts.snapshot)
+        if changes.impossible:
+            raise Refused(f"evolve {session.key}: {changes.sentence}. {changes.advice}")
     checked = plan.checked(keep_old=request.keep_old)
     return run_move(session, checked, request.tables, keep_old=request.keep_old, tell=tell)
 
 
-def _compared(session: TableSession) -> DeclaredTable | None:
+def _compare(session: TableSession) -> DeclaredTable | None:
     with translated():
         return compare_with_spark(session)
 
 
-def _compared_again(session: TableSession) -> DeclaredTable:
-    declared = _compared(session)
+def _compare_again(session: TableSession) -> DeclaredTable:
+    declared = _compare(session)
     assert declared is not None, f"{session.key} is gone"
     return declared
 
@@ -150,21 +152,22 @@ def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
     snapshot = declared.facts.snapshot
     undeclared = {change.before for change in plan.of(Kind.COLUMN_LEFT)}
     replaced = {change.before for change in plan.of(Kind.REPLACED)}
-    known = {column.name for column in snapshot.columns}
+    existing = {column.name for column in snapshot.columns}
     for name in drop:
         if name in undeclared:
             continue
         if name in snapshot.partition_columns:
-            why = "the table is partitioned by it. Declare another partitioning first"
+            reason = "the table is partitioned by it. Declare another partitioning first"
         elif name in replaced:
-            why = "the next write replaces all rows and columns. Use `lakehouse materialize`"
-        elif name in known:
-            why = "it is declared. Remove it from the declaration first"
-        else:
-            why = "the table has no such column"
+            reason = "the next write replaces all rows and columns. Use `lakehouse materialize`"
+        elif name in existing:
+            reason = "it is declared. Remove it from the declaration first"
+        elif undeclared:
             names = ", ".join(sorted(map(str, undeclared)))
-            why += f". Use one of {names}" if names else ""
-        raise Refused(f"evolve {plan.table}: --drop {name}: {why}")
+            reason = f"the table has no such column. Use one of {names}"
+        else:
+            reason = "the table has no such column"
+        raise Refused(f"evolve {plan.table}: --drop {name}: {reason}")
 
 
 def _change_in_place(
@@ -187,7 +190,7 @@ def _change_in_place(
 
 
 def _change_safely(session: TableSession, declared: DeclaredTable) -> list[str]:
-    """Adds columns and sets descriptions, as a write would. Returns a sentence for each kind."""
+    """Adds columns and sets descriptions, as a write would. Returns sentences about the changes."""
     plan = declared.plan
     _send(session, safe_statements(plan, declared.facts.snapshot, declared.rows))
     sentences = list[str]()
@@ -198,10 +201,10 @@ def _change_safely(session: TableSession, declared: DeclaredTable) -> list[str]:
     return sentences
 
 
-def _send(session: TableSession, sent: Iterator[str]) -> None:
+def _send(session: TableSession, sql_statements: Iterator[str]) -> None:
     owner = f"evolve of {session.key}"
     with hold(session.lake, session.spark, session.key, owner=owner), translated():
-        for statement in sent:
+        for statement in sql_statements:
             session.spark.sql(statement)
 
 
@@ -209,14 +212,13 @@ def _in_place_statements(in_place: InPlace, snapshot: Snapshot) -> Iterator[str]
     uri = snapshot.uri
     if in_place.properties:
         yield statements.set_properties(uri, dict(in_place.properties))
-    for before, after in in_place.renamed:
-        yield alter_columns.rename_column(uri, before, after)
-    names = dict(in_place.renamed)
+    for old_name, new_name in in_place.renamed:
+        yield alter_columns.rename_column(uri, old_name, new_name)
+    new_names = dict(in_place.renamed)
     for change in in_place.widened:
         assert change.column is not None and change.before is not None
-        yield alter_columns.widen_column(
-            uri, names.get(change.before, change.before), change.column.type
-        )
+        name = new_names.get(change.before, change.before)
+        yield alter_columns.widen_column(uri, name, change.column.type)
     for name in in_place.dropped:
         yield alter_columns.drop_column(uri, name)
 
@@ -231,7 +233,7 @@ def apply_policy(
     """
     if session.table.evolution != "automatic":
         return ()
-    declared = _compared(session)
+    declared = _compare(session)
     if declared is None:
         return ()
     by_policy = declared.plan.by_policy

@@ -1,4 +1,4 @@
-"""Compares a table with its declaration, either with Spark or, less exactly, without.
+"""Compares a table with its declaration, either with Spark or, less exactly, without Spark.
 
 Rows without a value in a required column are counted from the statistics in the log.
 """
@@ -58,9 +58,9 @@ def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> Evolut
     added = list[str]()
     if table.source is not None:
         ledger = PlannedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
-        in_force = columns_in_force(ledger.columns, table.source)
-        # If an added column was renamed, the declaration has its present name.
-        added = [column.name for column in in_force if column.name not in table.renamed]
+        added_columns = columns_in_force(ledger.columns, table.source)
+        # If an added column was renamed, the declaration has its new name.
+        added = [column.name for column in added_columns if column.name not in table.renamed]
     columns = columns_without_spark(table, facts.snapshot, added)
     return compare(table, columns, facts.snapshot, written_rows(lake, table, facts))
 
@@ -86,7 +86,7 @@ def compare_with_spark(session: TableSession) -> DeclaredTable | None:
 
 
 def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
-    """What the log of a derived table records about its rows. All is unknown for a landed table."""
+    """What a derived table's log records about its rows. For a landed table, nothing is known."""
     if table.source is not None:
         return WrittenRows()
     history = facts.history
@@ -95,8 +95,9 @@ def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
     if isinstance(table.write, Overwrite):
         return WrittenRows(code_since=code_since)
     other = derived_increments.other_way(table, newest_first(lake.store, history))
+    way = None if other is None else other[0]
     return WrittenRows(
-        way=None if other is None else other[0],
+        way=way,
         declared_way=derived_increments.declared_way(table),
         code_since=code_since,
     )
@@ -117,16 +118,16 @@ def _declared_columns(
         rows = declared_rows(session, facts)
         return rows, columns_of(rows)
     except AnalysisException as error:
-        why = first_line(error).rstrip(" ;.")
-        instead = "Correct the expressions of its declaration"
+        reason = first_line(error).rstrip(" ;.")
+        advice = "Correct the expressions of its declaration"
         if session.table.inputs:
             inputs = " ".join(source.key for source in session.table.inputs)
-            instead = (
+            advice = (
                 f"Use `lakehouse evolve plan {inputs}` to see whether an input waits for a change."
-                " If none does, correct the function"
+                " If no input does, correct the function"
             )
         raise Refused(
-            f"evolve {session.key}: Spark cannot analyze its columns: {why}. {instead}"
+            f"evolve {session.key}: Spark cannot analyze its columns: {reason}. {advice}"
         ) from error
 
 
@@ -149,16 +150,17 @@ def declared_rows(session: TableSession, facts: TableFacts) -> "DataFrame":
 def count_missing(lake: Lake, table: Table, facts: TableFacts) -> Mapping[str, int | None]:
     """The number of rows without a value in each required column, by name; `None` if unknown.
 
-    It reads the statistics of all files from the log, so call it only for a command of a person. If
-    the table still has the earlier name of a renamed column, that column is counted.
+    This reads the statistics of all files from the log, unless all required columns are partition
+    columns. If the table still has the earlier name of a renamed column, that column is counted.
     """
     required = () if table.source is None else table.source.required
     snapshot = facts.snapshot
-    present = {column.name for column in snapshot.columns}
-    earlier = {
-        new: old for old, new in table.renamed.items() if old in present and new not in present
-    }
-    columns = {name: earlier.get(name, name) for name in required}
+    existing = {column.name for column in snapshot.columns}
+    earlier_names = dict[str, str]()
+    for old, new in table.renamed.items():
+        if old in existing and new not in existing:
+            earlier_names[new] = old
+    columns = {name: earlier_names.get(name, name) for name in required}
     null_counts = dict[str, Mapping[str, int]]()
     if needs_statistics(snapshot, columns.values()):
         null_counts = _null_counts(lake, facts)
@@ -171,10 +173,10 @@ def _null_counts(lake: Lake, facts: TableFacts) -> dict[str, Mapping[str, int]]:
     snapshot = facts.snapshot
     paths = {file.path for file in snapshot.files}
     try:
-        found = read_statistics(lake.store, snapshot.table, [snapshot.version], paths)
+        statistics_of = read_statistics(lake.store, snapshot.table, [snapshot.version], paths)
     except (FileNotFoundError, LogChanged):
         return {}
-    return {path: _nulls(statistics) for (_, path), statistics in found.items()}
+    return {path: _nulls(statistics) for (_, path), statistics in statistics_of.items()}
 
 
 def _nulls(statistics: str | None) -> Mapping[str, int]:

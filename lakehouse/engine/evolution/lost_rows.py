@@ -2,13 +2,13 @@
 
 A rebuild reads the rows of one version, and its overwrite replaces all rows of the newest version.
 If another writer committed rows between the two, no newer version has these rows. The log shows
-this, so it is found even after a crash.
+this, so the next rebuild or write notices it even after a crash.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from lakehouse.core.delta.commits import is_news
+from lakehouse.core.delta.commits import Commit, is_news
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest import derived_increments
 from lakehouse.engine.compaction.verify import Fault, undo
@@ -34,54 +34,61 @@ def without_lost_rows(session: TableSession, version: int, mark: str) -> TableFa
             f"from this rebuild. Look at the newest commits in {key}/_delta_log"
         )
     if derived_increments.lost_by_rebuild(after.history):
-        sentence = _undone(session, after)
+        sentence = _undo_rebuild(session, after)
         raise Transient(f"{sentence}; another writer committed during the rebuild. Try again")
     return after
 
 
 def undo_killed(session: TableSession, tell: Callable[[str], None]) -> None:
-    """Undoes an earlier rebuild that replaced unread rows and was killed before its last check."""
-    lake = session.lake
+    """Undoes an earlier rebuild that replaced unread rows and was killed before its last check.
+
+    It cannot be undone if rows were committed after it. In this case, `tell` only names the
+    versions.
+    """
     key = session.key
-    facts = lake.facts(key)
-    if facts is not None and (lost := derived_increments.lost_by_rebuild(facts.history)):
-        *versions, rebuilt = lost
-        newer = [each for each in facts.history.commits if each.version > rebuilt and is_news(each)]
-        if newer:
-            tell(
-                f"{key}: version {rebuilt}, a rebuild, replaced the rows of "
-                f"{_versions_text(versions)} without reading them. It cannot be undone, since rows "
-                f"were committed after it. Add the missing rows from version {rebuilt - 1}"
-            )
-        else:
-            tell(_undone(session, facts))
+    facts = session.lake.facts(key)
+    if facts is None:
+        return
+    lost_versions = derived_increments.lost_by_rebuild(facts.history)
+    if not lost_versions:
+        return
+    *versions, rebuilt = lost_versions
+    newer = [each for each in facts.history.commits if each.version > rebuilt and is_news(each)]
+    if newer:
+        tell(
+            f"{key}: version {rebuilt}, a rebuild, replaced the rows of "
+            f"{_versions_text(versions)} without reading them. It cannot be undone, since rows "
+            f"were committed after it. Add the missing rows from version {rebuilt - 1}"
+        )
+    else:
+        tell(_undo_rebuild(session, facts))
 
 
-def _undone(session: TableSession, facts: TableFacts) -> str:
+def _undo_rebuild(session: TableSession, facts: TableFacts) -> str:
     """Restores the version before the newest rebuild, which replaced unread rows.
 
     Compactions after the rebuild are undone, too. Returns a sentence about the restored version.
 
     Raises:
-        Broken: that version could not be restored, or other rows were committed meanwhile.
+        Broken: that version could not be restored, or another writer committed meanwhile.
     """
     lake = session.lake
     key = session.key
     *versions, rebuilt = derived_increments.lost_by_rebuild(facts.history)
-    commits = [
-        each
-        for each in facts.history.commits
-        if each.version == rebuilt or (each.version > rebuilt and not is_news(each))
-    ]
+    commits = list[Commit]()
+    for each in facts.history.commits:
+        is_later_compaction = each.version > rebuilt and not is_news(each)
+        if each.version == rebuilt or is_later_compaction:
+            commits.append(each)
     before = lake.facts(key, version=rebuilt - 1)
     assert before is not None
-    why = f"it lacks the rows of {_versions_text(versions)}"
-    fault = Fault(commit=commits[0], why=why, operation="rebuild")
+    reason = f"it lacks the rows of {_versions_text(versions)}"
+    fault = Fault(commit=commits[0], why=reason, operation="rebuild")
     sentence = undo(lake, session.spark, before.snapshot, commits, fault)
-    now = lake.facts(key)
-    is_undone = now is not None and rebuilt in now.history.undone()
+    after = lake.facts(key)
+    is_undone = after is not None and rebuilt in after.history.undone()
     # Another writer may have committed between the check and the RESTORE.
-    if now is None or not is_undone or now.history.missing_after(facts.snapshot.version):
+    if after is None or not is_undone or after.history.missing_after(facts.snapshot.version):
         raise Broken(
             f"{sentence}. Either restore version {rebuilt - 1} by hand, or add the missing rows"
         )

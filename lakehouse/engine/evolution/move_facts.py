@@ -46,11 +46,13 @@ def plan_move(lake: Lake, table: Table, declared: Iterable[Table]) -> MovePlan |
     old_table = None
     problem = ""
     borrowers = ()
-    if old_key not in adopted and not is_copied:
-        old_table, problem = _readable(lake, old_key)
-    files = [] if old_key in adopted else [*moving_files(lake, table, old_key, is_copied=is_copied)]
-    if not problem and old_key not in adopted:
-        borrowers = _borrowers(lake, table, files)
+    files = list[MovingFile]()
+    if old_key not in adopted:
+        if not is_copied:
+            old_table, problem = _old_table(lake, old_key)
+        files = [*moving_files(lake, table, old_key, is_copied=is_copied)]
+        if not problem:
+            borrowers = _borrowers(lake, table, files)
     facts = MoveFacts(
         old_key=old_key,
         new_key=table.key,
@@ -73,33 +75,39 @@ def plan_move(lake: Lake, table: Table, declared: Iterable[Table]) -> MovePlan |
     return plan_of_move(facts, table.prices)
 
 
-def _readable(lake: Lake, old_key: str) -> tuple[tuple[str, int] | None, str]:
+def _old_table(lake: Lake, old_key: str) -> tuple[tuple[str, int] | None, str]:
     """Identity and version of the old table, and why it cannot be moved (empty if it can)."""
     for key in (old_key, quarantine_key(old_key)):
         try:
             facts = lake.facts(key)
         except LakehouseError as error:
             return None, str(error)
-        if facts is not None and (problem := _why_bound(lake, key, facts)):
+        if facts is None:
+            continue
+        problem = _why_not_movable(lake, key, facts)
+        if problem:
             return _identity_of(facts), problem
     identity = _identity(lake, old_key)
     problem = "" if identity else f"{old_key}/_delta_log holds no table. Leave formerly= out"
     return identity, problem
 
 
-def _why_bound(lake: Lake, key: str, facts: TableFacts) -> str:
+def _why_not_movable(lake: Lake, key: str, facts: TableFacts) -> str:
     """Why a table's files cannot be read after a move to another folder; empty if they can."""
     snapshot = facts.snapshot
     resolver = PathResolver(lake)
-    if catalog := sorted(snapshot.features & {*CATALOG_FEATURES}):
+    catalog = sorted(snapshot.features & {*CATALOG_FEATURES})
+    if catalog:
         return f"a catalog keeps its newest commits ({catalog[0]}). Use the catalog to rename it"
-    if formats := snapshot.properties.get(_OTHER_FORMATS):
+    formats = snapshot.properties.get(_OTHER_FORMATS)
+    if formats:
         return (
             f"readers of {formats} find its files by absolute paths. Unset the property"
             f" {_OTHER_FORMATS} first"
         )
-    if why := why_archived(lake, facts):
-        return f"{why}, under this key"
+    archived = why_archived(lake, facts)
+    if archived:
+        return f"{archived}, under this key"
     if resolver(snapshot.uri) != key:
         return f"the folder {key} is a link. Use a real folder for the table"
     files = fold_table_files(snapshot, resolve=resolver, commits=facts.history.commits)
@@ -113,7 +121,7 @@ def _why_bound(lake: Lake, key: str, facts: TableFacts) -> str:
 
 
 def _identity(lake: Lake, key: str) -> tuple[str, int] | None:
-    """Identity and version of a table; `None` if there is none, or its log is incomplete."""
+    """Identity and version of a table; `None` if there is no table, or its log cannot be read."""
     try:
         facts = lake.facts(key)
     except LakehouseError:
@@ -137,7 +145,7 @@ def _by_kind(files: Sequence[MovingFile]) -> tuple[MovedFiles, ...]:
 
 
 def _count_at(lake: Lake, new_key: str) -> int:
-    """The number of objects at the new key that would collide with the moved ones.
+    """The number of objects at the new key that would collide with the moved objects.
 
     Records that can be merged, for example pauses, are not counted.
     """
@@ -153,8 +161,8 @@ def _count_at(lake: Lake, new_key: str) -> int:
 def _inner(files: Sequence[MovingFile], old_key: str) -> tuple[str, ...]:
     """Other tables in the table's folder. Staged rows below `_lakehouse/` are not tables."""
     roots = table_roots(file.source.name for file in files)
-    own = (old_key, quarantine_key(old_key))
-    inner = (root for root in roots if root not in own and not root.startswith("_lakehouse/"))
+    own_keys = (old_key, quarantine_key(old_key))
+    inner = (root for root in roots if root not in own_keys and not root.startswith("_lakehouse/"))
     return tuple(sorted(inner))
 
 
@@ -165,12 +173,12 @@ def _reads(reader: Table, table: Table) -> bool:
 def _borrowers(lake: Lake, table: Table, files: Sequence[MovingFile]) -> tuple[str, ...]:
     """The other tables that read files of the old folder, or whose log cannot be read."""
     old = table.formerly or ""
-    own = {old, table.key, quarantine_key(old), quarantine_key(table.key)}
+    own_keys = {old, table.key, quarantine_key(old), quarantine_key(table.key)}
     last_parts = {each.source.name.rpartition("/")[2] for each in files}
     resolver = PathResolver(lake)
     borrowers = list[str]()
-    others = {each for each in listed_tables(lake) if not each.startswith("_lakehouse/")}
-    for key in sorted((others | lake.elsewhere.keys()) - own):
+    other_keys = {each for each in listed_tables(lake) if not each.startswith("_lakehouse/")}
+    for key in sorted((other_keys | lake.elsewhere.keys()) - own_keys):
         try:
             facts = lake.facts(key)
             if facts is None:
@@ -187,7 +195,11 @@ def _borrowers(lake: Lake, table: Table, files: Sequence[MovingFile]) -> tuple[s
 
 
 def _is_borrowed(table_files: TableFiles, old: str, last_parts: set[str]) -> bool:
+    """Whether a table may read a file of the folder `old`.
+
+    A path that cannot be resolved to a file of the lake counts if its last part is in `last_parts`.
+    """
     names = {*table_files.elsewhere, *table_files.kept_elsewhere}
-    return any(name.startswith(f"{old}/") for name in names) or bool(
-        table_files.unplaced & last_parts
-    )
+    if any(name.startswith(f"{old}/") for name in names):
+        return True
+    return not table_files.unplaced.isdisjoint(last_parts)

@@ -6,21 +6,22 @@
 3. Copy every object to the new key: first data files and records, then the logs without their
    start, then the start of each log (`moved_files`). Readers find the new table only when it is
    complete.
-4. List both keys again. Copy what was added or changed meanwhile, until every object has a copy.
-   Then record that the copy is complete.
-5. Take the locks of all tables that read this one.
+4. List both keys again. Copy objects that were added or changed meanwhile, until every object has a
+   copy. Then record that the copy is complete.
+5. Take the locks of all tables that read this table.
 6. Delete the old objects that have a copy, in the opposite order: the start of each log first, so
    that readers no longer find the old table when its files are deleted. Before each batch of
-   deletions, list the old log. If it has a new commit, copy that first.
+   deletions, list the old log. If it has a new commit, copy the commit first.
 7. Delete the record. With `keep_old`, skip step 6 and keep the record.
 
 **Safety properties** (tests in `long/test_move_table.py`, `test_move_kills.py`)
 - If a run dies after any step, one of the keys has the complete table. The next run finishes.
 - A reader never finds an older version of the table at either key.
-- An object is deleted only after the table was complete at its new key. The last listing must show
-  a copy of the same size, and of the same ETag or time where the storage keeps them.
-- A commit by another program during the move is copied, too. If the new key has another commit of
-  this number, both stay.
+- An object is deleted only after the table was complete at its new key, and only if the last
+  listing shows its copy: a data file of the same size, a commit of the same content, or, for other
+  objects, a copy or a newer object of that name.
+- A commit by another program during the move is copied, too. If the new key has a different commit
+  with this number, both stay.
 - No run writes the table under its new key before the move is finished (`journal.moves`).
 """
 
@@ -91,13 +92,13 @@ def run_move(
     with ExitStack() as locks, translated():
         for key in (plan.old_key, plan.new_key):
             locks.enter_context(hold(session.lake, session.spark, key, owner=owner))
-        again = plan_move(session.lake, session.table, declared)
-        if again is None:
+        new_plan = plan_move(session.lake, session.table, declared)
+        if new_plan is None:
             raise Refused(f"{owner}: another run has finished the move. Nothing more to do")
-        again.checked(keep_old=keep_old)
-        move = TableMove(session, again, tell)
+        new_plan.checked(keep_old=keep_old)
+        move = TableMove(session, new_plan, tell)
         move.copy()
-        for key in again.readers:
+        for key in new_plan.readers:
             locks.enter_context(hold(session.lake, session.spark, key, owner=owner))
         if keep_old:
             move.keep()
@@ -121,11 +122,14 @@ class TableMove:
     """One run of a move. The caller holds the locks of both keys."""
 
     def __init__(self, session: TableSession, plan: MovePlan, tell: Callable[[str], None]) -> None:
-        self._session, self._lake, self._table = session, session.lake, session.table
-        self._old, self._new = plan.old_key, plan.new_key
+        self._session = session
+        self._lake = session.lake
+        self._table = session.table
+        self._old = plan.old_key
+        self._new = plan.new_key
         self._tell = tell
         self._record = self._begin()
-        # By source, the ETags of the copies that this run made. Some differ from the source's ETag.
+        # The ETag of each copy that this run made, by source. It may differ from the source's ETag.
         self._etags = dict[StoredFile, str]()
         self.copied_count = self.copied_bytes = self.deleted_count = 0
 
@@ -133,7 +137,7 @@ class TableMove:
         """Copies all objects until the new key has a copy of each, and records this."""
         if not self._record.is_copied:
             self._commit_new_key()
-        self._copy_what_is_missing()
+        self._copy_missing()
         if self._record.is_copied:
             return
         facts = self._lake.facts(self._new)
@@ -155,14 +159,14 @@ class TableMove:
     def delete_old(self) -> None:
         """Deletes the old objects, and ends the move."""
         for _ in range(_ROUNDS):
-            copied = self._copy_what_is_missing()
-            if not copied:
+            files = self._copy_missing()
+            if not files:
                 for folder in folders_of(self._old):
                     self._lake.store.remove_empty_folders(folder)
                 Journal(self._lake.store).mark_changed()
                 forget_move(self._lake.store, self._new)
                 return
-            self._delete(copied)
+            self._delete(files)
         raise self._too_busy()
 
     def _begin(self) -> MoveRecord:
@@ -190,18 +194,17 @@ class TableMove:
 
     def _commit_new_key(self) -> None:
         """Records in the old logs, under the new key, which landed batch was loaded last."""
-        numbers = {
-            self._old: (ingest_app_id(self._old), ingest_app_id(self._new)),
-            quarantine_key(self._old): (
-                quarantine_app_id(self._old),
-                quarantine_app_id(self._new),
-            ),
-        }
-        for key, (old_id, new_id) in numbers.items():
+        for key, app_id in (
+            (self._old, ingest_app_id),
+            (quarantine_key(self._old), quarantine_app_id),
+        ):
             facts = self._lake.facts(key)
-            known = {} if facts is None else facts.snapshot.transactions
-            number = known.get(old_id)
-            if facts is None or number is None or known.get(new_id) == number:
+            if facts is None:
+                continue
+            transactions = facts.snapshot.transactions
+            number = transactions.get(app_id(self._old))
+            new_id = app_id(self._new)
+            if number is None or transactions.get(new_id) == number:
                 continue
             no_rows = table_at(self._session.spark, facts.snapshot).limit(0)
             write = FrameWrite(
@@ -211,31 +214,29 @@ class TableMove:
             )
             delta_writes.write_frame(no_rows, facts.snapshot.uri, write)
 
-    def _copy_what_is_missing(self) -> list[MovingFile]:
+    def _copy_missing(self) -> list[MovingFile]:
         """Copies until every old object has a copy. Returns the last listing of old objects."""
+        is_copied = self._record.is_copied
         for _ in range(_ROUNDS):
-            files = self._listed()
-            present = targets(self._lake, self._table)
-            missing = [file for file in files if not self._is_copied(file, present)]
+            files = [*moving_files(self._lake, self._table, self._old, is_copied=is_copied)]
+            existing = targets(self._lake, self._table)
+            missing = [file for file in files if not self._is_copied(file, existing)]
             if not missing:
                 return files
-            count, size = len(missing), sum(file.source.size_bytes for file in missing)
-            self._tell(f"{count_of(count, 'object')} to copy ({size_text(size)})")
+            size_bytes = sum(file.source.size_bytes for file in missing)
+            self._tell(f"{count_of(len(missing), 'object')} to copy ({size_text(size_bytes)})")
             for stage in Stage:
                 self._copy_all([file for file in missing if file.stage is stage])
         raise self._too_busy()
 
-    def _listed(self) -> list[MovingFile]:
-        is_copied = self._record.is_copied
-        return [*moving_files(self._lake, self._table, self._old, is_copied=is_copied)]
-
-    def _is_copied(self, file: MovingFile, present: Mapping[str, StoredFile]) -> bool:
+    def _is_copied(self, file: MovingFile, existing: Mapping[str, StoredFile]) -> bool:
         """Whether the new key has a copy of an object, or already a newer object of that name.
 
         Raises:
             Broken: the new key has a different commit or data file of that name.
         """
-        source, copy = file.source, present.get(file.target)
+        source = file.source
+        copy = existing.get(file.target)
         if copy is None:
             return False
         is_same_size = copy.size_bytes == source.size_bytes
@@ -255,12 +256,11 @@ class TableMove:
 
     def _copy_all(self, files: Sequence[MovingFile]) -> None:
         with ThreadPoolExecutor(max_workers=COPIES_AT_ONCE) as pool:
-            done = [*pool.map(self._copy_one, files)]
-        self.copied_count += sum(done)
-        sizes = [
-            file.source.size_bytes for file, is_done in zip(files, done, strict=True) if is_done
-        ]
-        self.copied_bytes += sum(sizes)
+            results = [*pool.map(self._copy_one, files)]
+        for file, is_copied in zip(files, results, strict=True):
+            if is_copied:
+                self.copied_count += 1
+                self.copied_bytes += file.source.size_bytes
 
     def _copy_one(self, file: MovingFile) -> bool:
         """Copies an object. Returns whether the object still existed."""
@@ -273,11 +273,11 @@ class TableMove:
     def _delete(self, files: Sequence[MovingFile]) -> None:
         """Deletes old objects, the start of each log first. Stops if the old log has changed."""
         log = f"{self._old}/_delta_log"
-        known = {file.source for file in files}
+        listed = {file.source for file in files}
         for stage in reversed(Stage):
             names = [file.source.name for file in files if file.stage is stage]
             for start in range(0, len(names), PAGE_KEYS):
-                if not known.issuperset(self._lake.store.list(log)):
+                if not listed.issuperset(self._lake.store.list(log)):
                     return
                 batch = names[start : start + PAGE_KEYS]
                 self._lake.store.delete(batch)
@@ -285,13 +285,13 @@ class TableMove:
 
     def _too_busy(self) -> Transient:
         return Transient(
-            f"move of {self._old}: other programs changed it {_ROUNDS} times during the copies."
+            f"move of {self._old}: other programs changed it {_ROUNDS} times while it was copied."
             " Stop the programs that write the table, then try again"
         )
 
 
 def _has_same_mark(source: StoredFile, copy: StoredFile) -> bool:
-    """Whether the ETags (on S3) or times (on a disk) of a copy and its source are equal.
+    """Whether a copy and its source have equal ETags (on S3) or times (on a disk).
 
     On S3, the ETags differ if the source was uploaded in parts, or is encrypted with KMS.
     """

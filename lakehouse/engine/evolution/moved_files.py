@@ -1,8 +1,8 @@
 """Lists the objects that a move copies: every object that the lake keeps under a table's key.
 
-A log is copied and deleted in two parts. Its `start` is what every reader needs first: the files of
-version 0, and the checkpoints. The start is copied last and deleted first. So a reader of either
-key finds no table at all or the complete table, but never an older version.
+A log is copied and deleted in two parts. Its start has the files that every reader needs first: the
+files of version 0, and the checkpoints. The start is copied last and deleted first, so that a
+reader of either key finds no table at all or the complete table, but never an older version.
 """
 
 import re
@@ -31,7 +31,7 @@ _FOLDERS = {
     "tries": "records of upkeep",
     "probes": "records of upkeep",
     "pins": "records of upkeep",
-    # Only the records. Archived files stay where they are, since records have their full addresses.
+    # Only the records. Archived files stay in place, because the records hold their full addresses.
     "archives": "records of upkeep",
 }
 # Single objects below `_lakehouse/` for each table.
@@ -65,10 +65,10 @@ def moving_files(
     With `is_copied`, the new key has a copy of everything, and the old ledger may be incomplete.
     """
     new_key = table.key
-    yield from _of_table(lake, old_key, new_key, Stage.LOG_START)
-    yield from _of_table(
-        lake, quarantine_key(old_key), quarantine_key(new_key), Stage.QUARANTINE_START
-    )
+    yield from _table_files(lake, old_key, new_key, Stage.LOG_START)
+    old_quarantine = quarantine_key(old_key)
+    new_quarantine = quarantine_key(new_key)
+    yield from _table_files(lake, old_quarantine, new_quarantine, Stage.QUARANTINE_START)
     for folder, kind in _FOLDERS.items():
         old = f"_lakehouse/{folder}/{old_key}"
         new = f"_lakehouse/{folder}/{new_key}"
@@ -81,7 +81,8 @@ def moving_files(
             target = "_lakehouse/" + name.format(key=new_key)
             kind = "records of upkeep"
             yield MovingFile(source=file, target=target, kind=kind, stage=Stage.FILES)
-    yield from _retried_lines(lake, table, old_key, ledger_key=new_key if is_copied else old_key)
+    ledger_key = new_key if is_copied else old_key
+    yield from _retried_lines(lake, table, old_key, ledger_key=ledger_key)
 
 
 def folders_of(key: str) -> list[str]:
@@ -96,7 +97,8 @@ def targets(lake: Lake, table: Table) -> Mapping[str, StoredFile]:
         files += lake.store.list(f"{table.source.prefix}{retried_folder(table.key)}")
     for name in _RECORDS:
         file = lake.store.stat("_lakehouse/" + name.format(key=table.key))
-        files += [] if file is None else [file]
+        if file is not None:
+            files.append(file)
     return {file.name: file for file in files}
 
 
@@ -105,21 +107,18 @@ def is_commit_of_log(name: str) -> bool:
     return re.search(r"/_delta_log/\d{20}\.json$", name) is not None
 
 
-def _of_table(lake: Lake, old: str, new: str, start: Stage) -> Iterator[MovingFile]:
-    is_quarantine = start is Stage.QUARANTINE_START
+def _table_files(lake: Lake, old: str, new: str, start: Stage) -> Iterator[MovingFile]:
+    """The objects in the folder `old`. `start` is the stage in which the log's start is copied."""
     for file in lake.store.list(old):
         name = file.name.removeprefix(f"{old}/")
-        folder, _, in_log = name.partition("/")
+        folder, _, name_in_log = name.partition("/")
         stage = Stage.FILES
         if folder == "_delta_log":
-            stage = start if _START.fullmatch(in_log.lstrip(".")) else Stage.LOG
+            stage = start if _START.fullmatch(name_in_log.lstrip(".")) else Stage.LOG
         kind = DATA_FILES if stage is Stage.FILES else "log"
-        yield MovingFile(
-            source=file,
-            target=f"{new}/{name}",
-            kind="quarantine" if is_quarantine else kind,
-            stage=stage,
-        )
+        if start is Stage.QUARANTINE_START:
+            kind = "quarantine"
+        yield MovingFile(source=file, target=f"{new}/{name}", kind=kind, stage=stage)
 
 
 def _retried_lines(
@@ -128,7 +127,7 @@ def _retried_lines(
     """The files of retried lines that are in no batch yet.
 
     The table loads only files of retried lines with its own key in their name, so they are renamed.
-    Loaded files are not moved, since the ledger has their present names.
+    Loaded files are not moved, because the ledger records their names.
     """
     if table.source is None:
         return

@@ -38,8 +38,8 @@ from lakehouse.engine.spark.temporary_confs import session_confs
 class PlannedRebuild:
     """A planned rebuild, and the facts behind it.
 
-    `sums` are the sums of the table's rows, for a rebuild from own rows. `first` describes how the
-    first input of an `Append` or `Merge` is read, for a rebuild from inputs.
+    `sums` are the sums of the table's rows, for a rebuild from own rows. `first` describes how a
+    rebuild from inputs reads the first input of an `Append` or `Merge`.
     """
 
     session: TableSession
@@ -53,20 +53,21 @@ class PlannedRebuild:
     @property
     def confs(self) -> Mapping[str, str]:
         """Spark's session settings for statements that read the rows."""
-        read = self.inputs.values() if self.inputs else [self.facts]
-        sizes = [whole_table(facts.snapshot) for facts in read]
+        tables_read = self.inputs.values() if self.inputs else [self.facts]
+        sizes = [whole_table(facts.snapshot) for facts in tables_read]
         if self.first is not None:
             sizes += [(each.row_count, each.size_bytes) for each in self.first.archived]
         return confs_to_read(sizes)
 
 
 def declared_request(session: TableSession, source: RebuildSource | None) -> RebuildRequest:
-    """The rebuild that gives a table all that its declaration says.
+    """The rebuild after which a table matches its declaration.
 
-    By default, a landed table is rebuilt from its own rows, any other from its inputs.
+    By default, a landed table is rebuilt from its own rows, and any other table from its inputs.
     """
     table = session.table
-    if (source or ("rows" if table.source is not None else "inputs")) == "inputs":
+    default: RebuildSource = "inputs" if table.source is None else "rows"
+    if (source or default) == "inputs":
         return RebuildRequest(table=table, source="inputs")
     with translated():
         declared = compare_with_spark(session)
@@ -89,8 +90,9 @@ def plan_now(
             f"{table.key}` first"
         )
     refuse_impossible(request, facts.snapshot)
-    if why := why_archived(lake, facts):
-        raise Refused(f"rebuild of {table.key}: {why}")
+    archived = why_archived(lake, facts)
+    if archived:
+        raise Refused(f"rebuild of {table.key}: {archived}")
     readers = tuple(_readers(lake, table, facts, tables))
     if request.source == "inputs":
         inputs = facts_of_inputs(lake, table)
@@ -98,38 +100,39 @@ def plan_now(
         input_bytes = sum(each.snapshot.size_bytes for each in inputs.values())
         if first is not None:
             input_bytes += sum(each.size_bytes for each in first.archived)
-        known = RebuildFacts(table=facts, readers=readers, input_bytes=input_bytes)
-        plan = rebuild_plan(request, known)
+        rebuild_facts = RebuildFacts(table=facts, readers=readers, input_bytes=input_bytes)
+        plan = rebuild_plan(request, rebuild_facts)
         return PlannedRebuild(
             session=session, request=request, facts=facts, plan=plan, inputs=inputs, first=first
         )
     if table.inputs and not isinstance(table.write, Overwrite):
         derived_increments.check_written_alike(table, newest_first(lake.store, facts.history))
     frame = table_at(session.spark, facts.snapshot)
-    before = rebuild_plan(request, RebuildFacts(table=facts, readers=readers))
+    rebuild_facts = RebuildFacts(table=facts, readers=readers)
+    columns = rebuild_plan(request, rebuild_facts).columns
     with session_confs(session.spark, confs_to_read([whole_table(facts.snapshot)])):
-        sums = sums_of_own_rows(frame, before.columns, facts.snapshot)
-    plan = rebuild_plan(request, RebuildFacts(table=facts, readers=readers, inexact=sums.inexact))
+        sums = sums_of_own_rows(frame, columns, facts.snapshot)
+    plan = rebuild_plan(request, replace(rebuild_facts, inexact=sums.inexact))
     plan = replace(plan, row_count=sums.row_count)
     return PlannedRebuild(session=session, request=request, facts=facts, plan=plan, sums=sums)
 
 
 def _first_input(lake: Lake, table: Table, inputs: Mapping[str, TableFacts]) -> ReadAll | None:
-    """How the followed input is read, including its archive; `None` for an `Overwrite`."""
+    """How the first input is read, including its archive; `None` for an `Overwrite`."""
     if isinstance(table.write, Overwrite):
         return None
-    driver = inputs[table.inputs[0].key]
-    version = driver.snapshot.version
+    first = inputs[table.inputs[0].key]
+    version = first.snapshot.version
     explanation = Reason.INPUT_READ_WHOLE.explain(
-        table=driver.snapshot.table, version=version, why=f"{table.key} is rebuilt"
+        table=first.snapshot.table, version=version, why=f"{table.key} is rebuilt"
     )
-    return with_archive(lake, driver, ReadAll(upto=version, explanation=explanation))
+    return with_archive(lake, first, ReadAll(upto=version, explanation=explanation))
 
 
 def refuse_readers_behind(
     session: TableSession, facts: TableFacts, tables: Iterable[Table]
 ) -> None:
-    """Refuses a change of columns while an `Append` downstream has yet to read rows."""
+    """Refuses a change of columns while an `Append` downstream has not read all rows."""
     readers = tuple(_readers(session.lake, session.table, facts, tables))
     refuse_waiting_readers(session.table, readers)
 
@@ -137,14 +140,14 @@ def refuse_readers_behind(
 def _readers(
     lake: Lake, table: Table, facts: TableFacts, tables: Iterable[Table]
 ) -> Iterable[DownstreamReader]:
-    """The declared tables that read this one, and whether they have read all its changes."""
+    """The declared tables that read this table, and whether they have read all its changes."""
     for reader in tables:
         if not any(source.key == table.key for source in reader.inputs):
             continue
         waits = False
-        of_reader = lake.facts(reader.key)
-        known = {} if of_reader is None else of_reader.snapshot.transactions
-        consumed = derived_increments.consumed_of(facts.snapshot, known)
+        reader_facts = lake.facts(reader.key)
+        transactions = {} if reader_facts is None else reader_facts.snapshot.transactions
+        consumed = derived_increments.consumed_of(facts.snapshot, transactions)
         if consumed is not None:
             history = history_since(lake.store, facts.history, consumed.version)
             waits = any(map(is_news, history.commits))

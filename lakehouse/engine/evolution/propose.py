@@ -23,7 +23,7 @@ from lakehouse.engine.spark.errors import translated
 
 
 def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
-    """The proposal for one table. `tables` are all declared tables; some of them may read it.
+    """The proposal for one table. `tables` are all declared tables, including its readers.
 
     Raises:
         Refused: other programs write the table, or an input does not exist.
@@ -39,17 +39,18 @@ def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
     plan = declared.plan
     snapshot = declared.facts.snapshot
     rebuild = None
-    why_not = ""
-    if not plan.impossible and (request := rebuild_request(session.table, declared)):
+    why_no_rebuild = ""
+    request = None if plan.impossible else rebuild_request(session.table, declared)
+    if request is not None:
         try:
             rebuild = plan_rebuild(session, request, tables)
         except Refused as error:
-            why_not = str(error)
+            why_no_rebuild = str(error)
     return Proposal(
         table=session.key,
         plan=plan,
         rebuild=rebuild,
-        why_no_rebuild=why_not,
+        why_no_rebuild=why_no_rebuild,
         in_place=in_place_changes(plan, snapshot, is_asked=True),
     )
 
@@ -68,7 +69,7 @@ def rebuild_request(
         return RebuildRequest(table=table, source="inputs")
     sources = declared_sources(table, columns_of(declared.rows), declared.facts.snapshot)
     columns = tuple(each for each in sources if each.column.name not in drop)
-    if isinstance(table.write, Overwrite):  # it keeps only declared columns
+    if isinstance(table.write, Overwrite):  # an Overwrite keeps only declared columns
         names = set(declared.rows.columns)
         columns = tuple(each for each in sources if each.column.name in names)
     return RebuildRequest(table=table, source="rows", columns=columns)

@@ -1,6 +1,7 @@
 """Rebuilds a table: writes all its rows again, and replaces them in one commit.
 
-1. Take the table's lock. Undo an earlier rebuild that was killed, or delete its staged rows.
+1. Take the table's lock. Delete the staged rows of a killed rebuild. If that rebuild replaced rows
+   of another writer unread, undo it.
 2. Read the log at its newest version V. For a rebuild from own rows, read the rows once to count
    the values that a cast would change, and to sum a hash of every row. Make the plan. A dry run
    ends here.
@@ -14,7 +15,7 @@
 7. Apply properties and clustering again, and delete the staged rows.
 
 **Safety properties** (tests in `test_rebuild.py`)
-- Readers see the old or the new rows, also after a run was killed. The next run finishes.
+- Readers see the old or the new rows, also after a run was killed. The next run starts again.
 - A rebuild from own rows loses no row of another writer. If step 6 cannot restore, because rows
   were committed after the overwrite, the next write stops and names the versions that have the
   missing rows. A rebuild from inputs keeps only the rows of the inputs.
@@ -78,7 +79,7 @@ from lakehouse.engine.table_lock import hold
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Types whose table feature Delta does not add to an existing table by itself. Source:
+# Types with a table feature that Delta does not add to an existing table by itself. Source:
 # delta-io/delta v4.4.0, TableFeature.scala, TimestampNTZTableFeature and VariantTypeTableFeature
 _FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 _CONFS = {
@@ -92,7 +93,7 @@ _CONFS = {
 def plan_rebuild(
     session: TableSession, request: RebuildRequest, tables: Iterable[Table] = ()
 ) -> RebuildPlan:
-    """The plan of a rebuild of the present version. Nothing is written.
+    """The plan of a rebuild of the newest version. Nothing is written.
 
     `tables` are all declared tables.
 
@@ -121,7 +122,7 @@ def run_rebuild(
     spark = session.spark
     key = session.key
     started = time.monotonic()
-    known = lake.facts(key)
+    facts_of_request = lake.facts(key)
     with (
         hold(lake, spark, key, owner=f"rebuild of {key}"),
         translated(),
@@ -131,15 +132,15 @@ def run_rebuild(
         forget_staged(lake, key)
         tell(f"{key}: reading the rows")
         rebuild = plan_now(session, request, tables)
-        _refuse_other_columns(request, known, rebuild.facts)
+        _refuse_other_columns(request, facts_of_request, rebuild.facts)
         tell(f"{key}: {rebuild.plan.sentence}")
         mark = uuid4().hex
         with session_confs(spark, rebuild.confs):
-            staged = _staged(rebuild)
+            staged = _stage(rebuild)
             tell(f"{key}: comparing the rows that were written next to the table")
-            row_count = _checked(rebuild, staged)
+            row_count = _check_staged(rebuild, staged)
             tell(f"{key}: replacing the table's rows")
-            _swap(rebuild, staged, mark)
+            _replace_rows(rebuild, staged, mark)
         after = without_lost_rows(session, rebuild.plan.version, mark)
         [commit] = after.history.marked(mark)
         facts = apply_strategy(lake, spark, session.table, after)
@@ -155,19 +156,22 @@ def run_rebuild(
 
 
 def _refuse_other_columns(
-    request: RebuildRequest, known: TableFacts | None, now: TableFacts
+    request: RebuildRequest, before: TableFacts | None, after: TableFacts
 ) -> None:
-    """Refuses the request if another run has changed the table's columns since it was made.
+    """Refuses the request if another run changed the columns while this run waited for the lock.
 
-    Otherwise a column that a load added while this run waited for the lock would be dropped.
+    Otherwise, a column that the other run added would be dropped.
     """
-    if request.columns and known is not None and known.snapshot.columns != now.snapshot.columns:
+    if not request.columns or before is None:
+        return
+    if before.snapshot.columns != after.snapshot.columns:
         raise Transient(
-            f"rebuild of {now.snapshot.table}: another run changed its columns meanwhile. Try again"
+            f"rebuild of {after.snapshot.table}: another run changed its columns meanwhile. Try "
+            "again"
         )
 
 
-def _staged(rebuild: PlannedRebuild) -> "DataFrame":
+def _stage(rebuild: PlannedRebuild) -> "DataFrame":
     """Step 3: writes the rows next to the table. Returns a frame that reads these staged rows."""
     session = rebuild.session
     table = rebuild.session.table
@@ -184,7 +188,7 @@ def _staged(rebuild: PlannedRebuild) -> "DataFrame":
     return session.spark.read.format("delta").load(uri)
 
 
-def _checked(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
+def _check_staged(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
     """Step 4: checks the staged rows. Returns their number."""
     if rebuild.sums is not None:
         check_own_rows(staged, rebuild.plan.columns, rebuild.facts.snapshot, rebuild.sums)
@@ -194,33 +198,39 @@ def _checked(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
     return check_computed_rows(rebuild.session, staged, may_be_empty=may_be_empty)
 
 
-def _swap(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> None:
+def _replace_rows(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> None:
     """Step 5: replaces the table's rows, columns and partitioning in one commit."""
     session = rebuild.session
     plan = rebuild.plan
     snapshot = rebuild.facts.snapshot
-    transaction, recorded = _record(rebuild)
-    prediction = {"seconds": round(plan.seconds, 3), "usd": round(plan.usd, 9)}
-    of_rebuild = {"from": snapshot.version, "rows": plan.rows, "mark": mark, **prediction}
+    transaction, record_of_inputs = _record(rebuild)
+    record = {
+        "from": snapshot.version,
+        "rows": plan.rows,
+        "mark": mark,
+        "seconds": round(plan.seconds, 3),
+        "usd": round(plan.usd, 9),
+    }
     write = FrameWrite(
         mode="overwrite",
         replaces_schema=True,
         transaction=transaction,
         partition_by=plan.partition_by,
-        user_metadata=json.dumps({REBUILD: of_rebuild, **recorded}, separators=(",", ":")),
+        user_metadata=json.dumps({REBUILD: record, **record_of_inputs}, separators=(",", ":")),
     )
     types = staged.schema.simpleString()
-    features = {
+    type_features = {
         f"delta.feature.{feature}": "supported"
         for type_, feature in _FEATURES.items()
         if type_ in types and feature not in snapshot.features
     }
-    if features:
-        session.spark.sql(statements.set_properties(snapshot.uri, features))
+    if type_features:
+        session.spark.sql(statements.set_properties(snapshot.uri, type_features))
     if snapshot.clustering_columns and plan.partition_by:
         session.spark.sql(statements.cluster_by(snapshot.uri, ()))
-    if features := needed_features(columns_of(staged), snapshot):
-        session.spark.sql(statements.set_properties(snapshot.uri, features))
+    column_features = needed_features(columns_of(staged), snapshot)
+    if column_features:
+        session.spark.sql(statements.set_properties(snapshot.uri, column_features))
     # A shuffle before the write gives few large files, also for many partitions.
     with session_confs(session.spark, {SHUFFLED_BEFORE_WRITE: "true"}):
         delta_writes.write_frame(staged, snapshot.uri, write)
@@ -229,23 +239,23 @@ def _swap(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> None:
 def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, dict[str, Any]]:
     """The transaction id of the consumed version, and what the commit records about inputs.
 
-    Delta silently skips a write whose transaction id is not newer than the recorded one. So there
-    is no transaction id for a version that was consumed before.
+    There is no transaction id for a version that was consumed before, because Delta silently skips
+    a write with a version that is not newer than the recorded version.
     """
     session = rebuild.session
     table = rebuild.session.table
-    follows = isinstance(table.write, Append | Merge) and bool(table.inputs)
+    is_incremental = isinstance(table.write, Append | Merge) and bool(table.inputs)
     if rebuild.request.source == "rows":
-        return None, {KEYS: derived_increments.merge_keys(table)} if follows else {}
+        return None, {KEYS: derived_increments.merge_keys(table)} if is_incremental else {}
     code = code_record(transform_code(table))
-    if not follows:
+    if not is_incremental:
         return None, {**read_by_overwrite(rebuild.inputs), **code}
-    driver = rebuild.inputs[table.inputs[0].key]
-    version = driver.snapshot.version
-    recorded = {**read_by_increment(table, driver, version), **code}
-    consumed = derived_increments.consumed_of(driver.snapshot, rebuild.facts.snapshot.transactions)
+    first = rebuild.inputs[table.inputs[0].key]
+    version = first.snapshot.version
+    record = {**read_by_increment(table, first, version), **code}
+    consumed = derived_increments.consumed_of(first.snapshot, rebuild.facts.snapshot.transactions)
     if consumed is not None and consumed.version >= version:
-        refuse_older_copy(session.lake, table, driver, rebuild.facts)
-        return None, recorded
-    app_id = derived_increments.consume_app_id(driver.snapshot)
-    return Transaction(app_id=app_id, version=version), recorded
+        refuse_older_copy(session.lake, table, first, rebuild.facts)
+        return None, record
+    app_id = derived_increments.consume_app_id(first.snapshot)
+    return Transaction(app_id=app_id, version=version), record

@@ -1,7 +1,7 @@
 """The rows of a rebuild, written next to the table and compared before they replace its rows.
 
 The staged rows are a Delta table in `_lakehouse/rebuilds/<layer>/<name>/<id>/`. Each rebuild uses a
-new folder. The next rebuild deletes the staged rows of a killed one.
+new folder. The next rebuild deletes the staged rows of a killed rebuild.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ _NOT_COMPARABLE = ("map<", "variant")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSums:
-    """The number of some rows, and the sum of their hashes (`checksum`).
+    """The number of rows, and the sum of their hashes (`checksum`).
 
     `inexact` is the number of rows with a value that a cast would change, by source column.
     """
@@ -50,25 +50,22 @@ class RowSums:
 def sums_of_own_rows(
     frame: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot
 ) -> RowSums:
-    """The sums of a table's present rows, in one pass.
+    """The sums of a table's existing rows, in one pass.
 
     Raises:
         Refused: Spark has no cast between two of the types.
     """
     from pyspark.errors import AnalysisException
 
-    casts = {each.source: each for each in columns if is_cast(each, snapshot)}
     types = _types(snapshot)
-    inexact = [
-        F.count_if(F.expr(_is_changed(name, types[name], each.column.type))).alias(
-            f"inexact {name}"
-        )
-        for name, each in casts.items()
-        if name is not None
-    ]
+    inexact_counts = dict[str, "Column"]()
+    for each in columns:
+        if each.source is not None and is_cast(each, snapshot):
+            changes = F.expr(_is_changed(each.source, types[each.source], each.column.type))
+            inexact_counts[each.source] = F.count_if(changes)
     try:
-        kept = frame.select(*[quote(name) for name in _sources(columns)])
-        return _sums(kept, inexact, [name for name in casts if name is not None])
+        kept_columns = frame.select(*[quote(name) for name in _sources(columns)])
+        return _sums(kept_columns, inexact_counts)
     except AnalysisException as error:
         raise Refused(
             f"rebuild of {snapshot.table}: Spark refuses a cast: {first_line(error)}. Use another "
@@ -80,20 +77,20 @@ def rebuilt_rows(
     frame: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot
 ) -> "DataFrame":
     """The rows of a table with other names, types or descriptions of columns."""
-    present = {column.name: column for column in snapshot.columns}
+    existing = {column.name: column for column in snapshot.columns}
 
     def value(each: ColumnSource) -> "Column":
         name = each.column.name
         type_ = each.column.type
+        metadata = {"comment": each.column.comment}
         if each.source is None:
-            new = F.expr(f"CAST(NULL AS {type_})")
-            return new.alias(name, metadata={"comment": each.column.comment})
+            return F.expr(f"CAST(NULL AS {type_})").alias(name, metadata=metadata)
         source = quote(each.source)
-        cast = F.expr(f"try_cast({source} AS {type_})") if is_cast(each, snapshot) else None
-        kept = F.col(source) if cast is None else cast
-        if each.column.comment == present[each.source].comment and cast is None:
-            return kept.alias(name)
-        return kept.alias(name, metadata={"comment": each.column.comment})
+        if is_cast(each, snapshot):
+            return F.expr(f"try_cast({source} AS {type_})").alias(name, metadata=metadata)
+        if each.column.comment == existing[each.source].comment:
+            return F.col(source).alias(name)
+        return F.col(source).alias(name, metadata=metadata)
 
     return frame.select(*map(value, columns))
 
@@ -111,21 +108,23 @@ def stage_rows(lake: Lake, rows: "DataFrame", table: Table, snapshot: Snapshot) 
 def check_own_rows(
     staged: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot, expected: RowSums
 ) -> None:
-    """Raises `Broken` unless the staged rows, cast back, equal the table's present rows."""
+    """Raises `Broken` unless the staged rows, cast back, equal the table's existing rows."""
     types = _types(snapshot)
     by_source = {each.source: each for each in reversed(columns) if each.source is not None}
-    back = [
-        F.expr(f"try_cast({quote(by_source[name].column.name)} AS {types[name]})").alias(name)
-        if is_cast(by_source[name], snapshot)
-        else F.col(quote(by_source[name].column.name)).alias(name)
-        for name in _sources(columns)
-    ]
-    found = _sums(staged.select(*back), [], [])
-    if (found.row_count, found.checksum) != (expected.row_count, expected.checksum):
+    original = list["Column"]()
+    for name in _sources(columns):
+        staged_name = quote(by_source[name].column.name)
+        if is_cast(by_source[name], snapshot):
+            column = F.expr(f"try_cast({staged_name} AS {types[name]})")
+        else:
+            column = F.col(staged_name)
+        original.append(column.alias(name))
+    sums = _sums(staged.select(*original), {})
+    if (sums.row_count, sums.checksum) != (expected.row_count, expected.checksum):
         raise Broken(
-            f"rebuild of {snapshot.table}: the rows that were written next to it differ from those "
-            f"of version {snapshot.version}: {count_of(found.row_count, 'row')} (checksum "
-            f"{found.checksum}) instead of {expected.row_count} (checksum {expected.checksum}). "
+            f"rebuild of {snapshot.table}: the rows that were written next to it differ from the "
+            f"rows of version {snapshot.version}: {count_of(sums.row_count, 'row')} (checksum "
+            f"{sums.checksum}) instead of {expected.row_count} (checksum {expected.checksum}). "
             "The table was not changed. Run the rebuild again"
         )
 
@@ -172,28 +171,30 @@ def _types(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _sources(columns: Sequence[ColumnSource]) -> list[str]:
-    """The names of the present columns that are kept, each once."""
+    """The names of the existing columns that are kept, each once."""
     return list(dict.fromkeys(each.source for each in columns if each.source is not None))
 
 
-def _is_changed(name: str, before: str, after: str) -> str:
+def _is_changed(name: str, old_type: str, new_type: str) -> str:
     """The SQL condition that a cast and the cast back change the value."""
     value = quote(name)
-    back = f"try_cast(try_cast({value} AS {after}) AS {before})"
-    if any(each in before for each in _NOT_COMPARABLE):
+    cast_back = f"try_cast(try_cast({value} AS {new_type}) AS {old_type})"
+    if any(each in old_type for each in _NOT_COMPARABLE):
         value = f"to_json(struct({value} AS v))"
-        back = f"to_json(struct({back} AS v))"
-    return f"NOT ({value} <=> {back})"
+        cast_back = f"to_json(struct({cast_back} AS v))"
+    return f"NOT ({value} <=> {cast_back})"
 
 
-def _sums(frame: "DataFrame", inexact: "Sequence[Column]", names: Sequence[str]) -> RowSums:
-    hashed = content_hash(frame.schema.fields)
-    high = F.sum(F.shiftright(hashed, 32)).alias(_HIGH)
-    low = F.sum(hashed.bitwiseAND(F.lit(0xFFFFFFFF))).alias(_LOW)
-    [row] = frame.agg(F.count(F.lit(1)).alias(_COUNT), high, low, *inexact).collect()
+def _sums(frame: "DataFrame", inexact_counts: "Mapping[str, Column]") -> RowSums:
+    """The sums of the rows of a frame. The hashes are summed in two halves, without overflow."""
+    hashes = content_hash(frame.schema.fields)
+    high = F.sum(F.shiftright(hashes, 32)).alias(_HIGH)
+    low = F.sum(hashes.bitwiseAND(F.lit(0xFFFFFFFF))).alias(_LOW)
+    counts = [count.alias(f"inexact {name}") for name, count in inexact_counts.items()]
+    [row] = frame.agg(F.count(F.lit(1)).alias(_COUNT), high, low, *counts).collect()
     checksum = 0 if row[_HIGH] is None else (row[_HIGH] << 32) + row[_LOW]
     return RowSums(
         row_count=row[_COUNT],
         checksum=checksum,
-        inexact={name: row[f"inexact {name}"] for name in names},
+        inexact={name: row[f"inexact {name}"] for name in inexact_counts},
     )

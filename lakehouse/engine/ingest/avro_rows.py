@@ -11,7 +11,8 @@ from lakehouse.engine.ingest.calendars import BeyondPython, DateTexts, file_cale
 from lakehouse.engine.ingest.parquet_rows import decimal_type
 
 _CODECS = ("null", "deflate", "snappy")
-# By default, Avro writers fill blocks of 16 KB to 64 KB. A few MB are the most in practice.
+# The maximum size of a decompressed block. Avro writers fill blocks of 16 KB to 64 KB by default,
+# and of a few MB at most in practice.
 _MOST_BLOCK_BYTES = 64 * 1024 * 1024
 _SQL_TYPES = {
     "boolean": "BOOLEAN",
@@ -100,6 +101,7 @@ def _deflated_block(decoder: BytesIO) -> BytesIO:
 
 
 def _or_beyond(read: Callable[..., Any], unit: str, count: int, *schemas: Any) -> Any:
+    """The date or time that fastavro's `read` returns, or else a `BeyondPython`."""
     try:
         return read(count, *schemas)
     except (OverflowError, ValueError):

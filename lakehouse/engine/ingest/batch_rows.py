@@ -23,7 +23,7 @@ from lakehouse.engine.ingest.parse_lines import (
 )
 from lakehouse.engine.ingest.quarantine.entries import (
     quarantine,
-    quarantine_arrived,
+    quarantine_has_files,
     quarantine_poison_files,
     take_out_landed_again,
 )
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 class ParsedBatch:
     """The parsed records of a batch.
 
-    `frame` is `None` for a batch without files. `added` are the columns for undeclared fields.
-    `changes` has the counts of change data.
+    `frame` is `None` for a batch without staged records. `added` are the columns for undeclared
+    fields. `changes` has the counts of change data.
     """
 
     frame: "DataFrame | None"
@@ -81,7 +81,7 @@ def parse_batch(
             from lakehouse.engine.ingest.changes.rows import ChangeBatch
 
             if table.renamed:
-                # The code below reads the table by its keys, so they must have their present names.
+                # The code below reads the table by the new names of its keys.
                 declared = _table_rows(session, frame).drop(RESCUED, KEPT)
                 commit_rows.check_columns(declared, table, snapshot)
             load = ChangeBatch(session=session, batch=batch, facts=facts)
@@ -125,7 +125,7 @@ def rows_of_part(session: TableSession, parsed: ParsedBatch, part: Batch) -> "Da
 def write_batch(
     session: TableSession, batch: Batch, parsed: ParsedBatch, facts: TableFacts | None
 ) -> TableFacts | None:
-    """Writes a batch, first to the quarantine, then to the table; returns the table's facts."""
+    """Writes a batch, first to the quarantine, then to the table. Returns the table's new facts."""
     lake = session.lake
     spark = session.spark
     table = session.table
@@ -134,7 +134,7 @@ def write_batch(
     if batch.isolated:
         quarantine_poison_files(session, batch)
     if not batch.files:
-        if batch.quarantined and not quarantine_arrived(lake, table.key, batch):
+        if batch.quarantined and not quarantine_has_files(lake, table.key, batch):
             raise Broken(
                 f"load of {table.key}: all files of batch {batch.number} were refused, but the "
                 f"quarantine has no entries for them. Look at quarantine/{table.key}/_delta_log"

@@ -1,4 +1,4 @@
-"""Converts dates and times of landed Parquet and Avro files to texts.
+"""Converts dates and times of landed Parquet and Avro files to ISO 8601 strings.
 
 Spark 2 and Hive count days in a hybrid calendar, which is Julian before 1582-10-15. Other writers
 use the proleptic Gregorian calendar, so the same number may mean another date. The metadata of a
@@ -75,9 +75,10 @@ class DateTexts:
     def date_text(self, days: int) -> str:
         """The text of a date, given as days since 1970-01-01."""
         is_in_years = _FIRST_DAY <= days <= _LAST_DAY
-        text = (
-            date.fromordinal(days + _EPOCH_ORDINAL).isoformat() if is_in_years else _text(days, "D")
-        )
+        if is_in_years:
+            text = date.fromordinal(days + _EPOCH_ORDINAL).isoformat()
+        else:
+            text = _text(days, "D")
         if days < _SWITCH_DAY and not self.calendars.are_gregorian:
             self._refuse_calendar(f"the date {text} is before 1582-10-15")
         elif not is_in_years:
@@ -88,11 +89,10 @@ class DateTexts:
         """The text of a time, given as a count of `unit` since 1970-01-01, cut to microseconds."""
         microseconds = count * 1_000_000 // _UNITS_PER_SECOND[unit]
         is_in_years = _FIRST_US <= microseconds <= _LAST_US
-        text = (
-            (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
-            if is_in_years
-            else _text(count, unit)
-        )
+        if is_in_years:
+            text = (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
+        else:
+            text = _text(count, unit)
         calendars = self.calendars
         is_gregorian = calendars.are_int96_gregorian if int96 else calendars.are_gregorian
         if microseconds < _SWITCH_US and not is_gregorian:
@@ -110,8 +110,8 @@ class DateTexts:
                 return self.time_text(count, unit, zoned=True)
             case datetime():
                 zoned = value.tzinfo is not None
-                plain = value.astimezone(UTC).replace(tzinfo=None) if zoned else value
-                count = (plain - _EPOCH) // timedelta(microseconds=1)
+                utc_value = value.astimezone(UTC).replace(tzinfo=None) if zoned else value
+                count = (utc_value - _EPOCH) // timedelta(microseconds=1)
                 return self.time_text(count, "us", zoned=zoned)
             case date():
                 return self.date_text(value.toordinal() - _EPOCH_ORDINAL)
@@ -127,8 +127,8 @@ def file_calendars(metadata: Mapping[str, str], created_by: str | None) -> Calen
     """The calendars that a file's metadata shows.
 
     `created_by` is the library that wrote a Parquet file, or `None` if unknown (always for Avro).
-    The library parquet-mr proves nothing, since Spark 2, Hive and other programs use it. Other
-    libraries support only the Gregorian calendar.
+    The library parquet-mr does not show the calendar, because Spark 2, Hive and other programs use
+    it. Other libraries support only the Gregorian calendar.
     """
     version = metadata.get(_SPARK_VERSION)
     if version is not None:

@@ -83,19 +83,18 @@ def declared_properties(table: Table) -> dict[str, str]:
     The change data feed is enabled, so that derived tables can read only changes. Tables whose runs
     replace all rows do not need it.
     """
-    base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
-    if (keys := change_keys_text(table)) is not None:
-        base[CHANGE_KEYS] = keys
+    properties = dict[str, str]()
+    if not isinstance(table.write, Overwrite):
+        properties["delta.enableChangeDataFeed"] = "true"
+    change_keys = change_keys_text(table)
+    if change_keys is not None:
+        properties[CHANGE_KEYS] = change_keys
     if table.source is not None and table.source.after_load != "keep":
         # A landed file is deleted only while the log still has the commit of its batch.
-        base[LOG_RETENTION] = (
-            f"interval {max(ceil(table.source.keep_days) + _SPARE_DAYS, DEFAULT_LOG_DAYS)} days"
-        )
-    return {
-        **base,
-        **table.vacuum.retention_properties({**base, **table.properties}),
-        **table.properties,
-    }
+        log_days = max(ceil(table.source.keep_days) + _SPARE_DAYS, DEFAULT_LOG_DAYS)
+        properties[LOG_RETENTION] = f"interval {log_days} days"
+    retention = table.vacuum.retention_properties({**properties, **table.properties})
+    return {**properties, **retention, **table.properties}
 
 
 def differences_from(rows: "DataFrame", table: Table, target: Snapshot | None) -> tuple[str, ...]:
@@ -113,7 +112,7 @@ def partition_columns(table: Table) -> tuple[str, ...]:
 def arranged(
     frame: "DataFrame", table: Table, landed_bytes: int, row_count: int, facts: TableFacts | None
 ) -> "DataFrame":
-    """The rows in as few tasks, and so files, as useful: by partition, or by target size."""
+    """The rows, in few tasks, because each task writes a file: by partition, or by target size."""
     if facts is not None and facts.snapshot.properties.get(OPTIMIZE_WRITE) == "true":
         return frame  # Delta arranges each batch itself
     partition_by = partition_columns(table)
@@ -136,9 +135,9 @@ def check_columns(rows: "DataFrame", table: Table, snapshot: Snapshot | None) ->
 def follow_declaration(
     lake: Lake, spark: "SparkSession", table: Table, rows: "DataFrame", facts: TableFacts | None
 ) -> TableFacts | None:
-    """Applies the safe changes of the declaration, in commits without rows; returns the facts.
+    """Applies the safe changes of the declaration, in commits without rows. Returns the new facts.
 
-    A table with `Overwrite` is left unchanged: each write replaces its columns with the rows.
+    A table with `Overwrite` is left unchanged, because each write replaces its columns and rows.
 
     Raises:
         Refused: the table needs a change that is not safe.
@@ -157,12 +156,12 @@ def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") 
     # Imported here, because only a changed declaration needs it.
     from lakehouse.engine.spark import alter_columns
 
-    if features := needed_features(columns_of(rows), snapshot):
+    features = needed_features(columns_of(rows), snapshot)
+    if features:
         yield statements.set_properties(snapshot.uri, features)
     if plan.added:
-        types = {
-            each.column.name: _ddl(rows.schema[each.column.name].dataType) for each in plan.added
-        }
+        names = [each.column.name for each in plan.added]
+        types = {name: _ddl(rows.schema[name].dataType) for name in names}
         yield alter_columns.add_columns(snapshot.uri, plan.added, types)
     for change in plan.of(Kind.COMMENT_CHANGED):
         assert change.column is not None and change.before is not None
@@ -175,9 +174,10 @@ def needed_features(columns: Sequence[Column], snapshot: Snapshot) -> dict[str, 
     Delta itself enables them only in a new table. Source: delta-io/delta v4.4.0,
     TableFeature.scala, `FeatureAutomaticallyEnabledByMetadata`.
     """
-    needed = {
-        feature for name, feature in _TYPE_FEATURES.items() for each in columns if name in each.type
-    }
+    needed = set[str]()
+    for type_name, feature in _TYPE_FEATURES.items():
+        if any(type_name in column.type for column in columns):
+            needed.add(feature)
     return {f"delta.feature.{name}": "supported" for name in sorted(needed - snapshot.features)}
 
 
@@ -198,8 +198,8 @@ def _ddl(type_: "DataType") -> str:
     match type_.jsonValue():
         case {"type": "struct"}:
             members = cast("StructType", type_).fields
-            listed = ", ".join(f"{quote(each.name)}: {_ddl(each.dataType)}" for each in members)
-            return f"STRUCT<{listed}>"
+            fields = [f"{quote(each.name)}: {_ddl(each.dataType)}" for each in members]
+            return f"STRUCT<{', '.join(fields)}>"
         case {"type": "array"}:
             return f"ARRAY<{_ddl(cast('ArrayType', type_).elementType)}>"
         case {"type": "map"}:
@@ -219,8 +219,8 @@ def outcome_of(
     explanation: Explanation,
 ) -> WriteOutcome:
     """The outcome of the commits between two readings of a table's log."""
-    known = -1 if before is None else before.snapshot.version
-    commits = () if after is None else history_since(lake.store, after.history, known).commits
+    version = -1 if before is None else before.snapshot.version
+    commits = () if after is None else history_since(lake.store, after.history, version).commits
     return WriteOutcome(
         table=table.key,
         explanation=explanation,
@@ -233,8 +233,8 @@ def outcome_of(
 def _added_between(before: TableFacts | None, after: TableFacts | None) -> tuple[str, ...]:
     if before is None or after is None:
         return ()
-    known = {column.name for column in before.snapshot.columns}
-    return tuple(each.name for each in after.snapshot.columns if each.name not in known)
+    names_before = {column.name for column in before.snapshot.columns}
+    return tuple(each.name for each in after.snapshot.columns if each.name not in names_before)
 
 
 def _rows_written(metrics: Mapping[str, str]) -> int:
@@ -242,5 +242,5 @@ def _rows_written(metrics: Mapping[str, str]) -> int:
     if "numTargetRowsInserted" in metrics:
         names = ("numTargetRowsInserted", "numTargetRowsUpdated")
     counts = (metrics.get(name, "0") for name in names)
-    # The commits may include foreign ones, whose metrics may contain anything.
+    # The commits may include commits of other programs, whose metrics may contain anything.
     return sum(int(count) for count in counts if count.isdigit())

@@ -1,8 +1,8 @@
 """Casts the texts of CSV fields strictly to their declared types.
 
 Spark's CSV reader and casts misread some texts: a time of day becomes a time of today, digits alone
-become a year, `1,5` becomes 15, and `1.5` becomes the integer 1. Therefore a text is cast only if
-the text has the form of the declared type.
+become a year, `1,5` becomes 15, and `1.5` becomes the integer 1. Therefore, a text is cast only if
+it has the form of the declared type.
 """
 
 from math import inf
@@ -47,7 +47,7 @@ _FORMS = {
 
 
 def csv_texts(record: "Column", landing: Landing, names: "list[str]", corrupt: str) -> "Column":
-    """A record's fields as a struct of texts; another number of fields sets `corrupt`."""
+    """A record's fields as a struct of texts. A wrong number of fields sets the field `corrupt`."""
     ddl = ", ".join(f"{quote(name)} STRING" for name in (*names, corrupt))
     options = {
         "mode": "PERMISSIVE",
@@ -79,13 +79,14 @@ def csv_value(text: "Column", field: "StructField", landing: Landing) -> "tuple[
     text = F.nullif(text, F.lit(landing.null_value or ""))
     if is_string:
         return text, F.lit(False)
-    spelled = text
+    castable = text
     if kind == "decimal":
-        spelled = F.when(text.rlike(_GROUPED), F.replace(text, F.lit(","))).otherwise(text)
+        without_commas = F.replace(text, F.lit(","))
+        castable = F.when(text.rlike(_GROUPED), without_commas).otherwise(text)
     form = _FORMS.get(kind)
     if form is not None:
-        spelled = F.when(spelled.rlike(form), spelled)
-    value = spelled.try_cast(field.dataType)
+        castable = F.when(castable.rlike(form), castable)
+    value = castable.try_cast(field.dataType)
     is_unfit = text.isNotNull() & value.isNull()
     if kind in ("float", "double"):
         is_unfit = is_unfit | ((F.abs(value) == F.lit(inf)) & text.rlike("[0-9]"))

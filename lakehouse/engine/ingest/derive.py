@@ -1,15 +1,15 @@
 """Updates derived tables from their inputs.
 
-For a `Merge` or `Append`, only the first input's changes since the last consumed version are read;
-every other input is read whole. Each input is read at the version that it had when the run started.
-The rows and the consumed version are written in one commit.
+For a `Merge` or `Append`, only the first input's changes since the last consumed version are read,
+and every other input is read whole. Each input is read at the version that it had when the run
+started. The rows and the consumed version are written in one commit.
 
 **Safety properties**
 - A run that finds no new rows in its inputs makes no commit (`test_write.py`).
 - An `Overwrite` is skipped only if the last `Overwrite` read exactly the declared inputs, no row of
   these inputs has changed since, and the declaration still gives the table's columns
   (`test_schema_changes.py`).
-- However often a run is killed and repeated, no row is lost or duplicated (`test_write.py`).
+- If a run is killed and repeated, no row is lost or duplicated (`test_write.py`).
 - An `Append` adds only rows that no earlier run can have added. If this is unknown, the run stops
   with `Broken` and writes nothing (`test_write.py`, `test_derived_increments.py`).
 - An `Append` or `Merge` is refused if the table's rows were written in another way, or merged by
@@ -66,22 +66,21 @@ if TYPE_CHECKING:
 
 
 def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
-    """Runs a derived table, which exists as `target`. The caller holds its lock."""
+    """Updates a derived table (`target`, if it exists). The caller holds its lock."""
     lake = session.lake
     table = session.table
     inputs = facts_of_inputs(lake, table)
-    # `write_table` refuses adopted tables; the declaration refuses a `History` of no change data.
+    # `write_table` refuses adopted tables. The declaration refuses a `History` without change data.
     assert not isinstance(table.write, Adopted | History)
     code = transform_code(table)
     changed_since = code_changed_since(recorded_code(commits_of(lake, target)), code)
     derivation = _Derivation(
         session=session, inputs=inputs, target=target, code=code, changed_since=changed_since
     )
-    explanation = (
-        derivation.overwrite()
-        if isinstance(table.write, Overwrite)
-        else derivation.follow(table.write)
-    )
+    if isinstance(table.write, Overwrite):
+        explanation = derivation.overwrite()
+    else:
+        explanation = derivation.write_increment(table.write)
     is_unchanged = explanation.reason is Reason.INPUTS_UNCHANGED
     if isinstance(table.write, Overwrite) and not is_unchanged:
         changed_since = None  # all rows were computed again
@@ -132,21 +131,18 @@ def transformed(
 
 def read_by_overwrite(inputs: Mapping[str, TableFacts]) -> dict[str, object]:
     """The metadata of an overwrite's commit: each input's id, version and commit time."""
-    read = {
-        key: [
-            facts.snapshot.table_id,
-            facts.snapshot.version,
-            facts.history.committed_ms_of(facts.snapshot.version),
-        ]
-        for key, facts in inputs.items()
-    }
-    return {INPUTS: read}
+    records = dict[str, object]()
+    for key, facts in inputs.items():
+        version = facts.snapshot.version
+        committed_ms = facts.history.committed_ms_of(version)
+        records[key] = [facts.snapshot.table_id, version, committed_ms]
+    return {INPUTS: records}
 
 
-def read_by_increment(table: Table, driver: TableFacts, upto: int) -> dict[str, object]:
+def read_by_increment(table: Table, first: TableFacts, upto: int) -> dict[str, object]:
     """The metadata of an increment's commit: merge keys, and when version `upto` was committed."""
-    app_id = derived_increments.consume_app_id(driver.snapshot)
-    read_ms = {app_id: driver.history.committed_ms_of(upto)}
+    app_id = derived_increments.consume_app_id(first.snapshot)
+    read_ms = {app_id: first.history.committed_ms_of(upto)}
     return {READ_MS: read_ms, KEYS: derived_increments.merge_keys(table)}
 
 
@@ -154,7 +150,7 @@ def read_by_increment(table: Table, driver: TableFacts, upto: int) -> dict[str, 
 class _Derivation:
     """One run of a derived table, with the facts of its inputs by key.
 
-    `target` is the table itself, `None` if it does not exist yet. `code` is the hash of its
+    `target` is the table itself, or `None` if it does not exist yet. `code` is the hash of its
     transform. `changed_since` is the newest version with rows that other code computed.
     """
 
@@ -164,32 +160,34 @@ class _Derivation:
     code: str | None
     changed_since: int | None
 
-    def follow(self, write: Append | Merge) -> Explanation:
+    def write_increment(self, write: Append | Merge) -> Explanation:
         """Writes the rows that are new in the first input."""
-        driver = self.inputs[self.session.table.inputs[0].key]
-        increment = next_increment(self.session.lake, self.session.table, driver, self.target)
+        lake = self.session.lake
+        table = self.session.table
+        first = self.inputs[table.inputs[0].key]
+        increment = next_increment(lake, table, first, self.target)
         if isinstance(increment, NothingNew):
             return increment.explanation
         try:
-            self._write(write, driver, increment)
+            self._write(write, first, increment)
         except Exception as error:
-            is_gone = changes_are_gone(error, driver.snapshot)
+            is_gone = changes_are_gone(error, first.snapshot)
             if not is_gone or not isinstance(increment, ReadChanges):
                 raise
-            lost = Reason.INPUT_READ_WHOLE.explain(
-                table=driver.snapshot.table,
+            explanation = Reason.INPUT_READ_WHOLE.explain(
+                table=first.snapshot.table,
                 version=increment.upto,
                 why=changes_lost(increment.first - 1),
             )
-            increment = ReadAll(upto=increment.upto, explanation=lost)
-            increment = with_archive(self.session.lake, driver, increment)
+            increment = ReadAll(upto=increment.upto, explanation=explanation)
+            increment = with_archive(lake, first, increment)
             # The failed write may have added columns.
-            again = replace(self, target=self.session.lake.facts(self.session.table.key))
-            again._write(write, driver, increment)
+            retry = replace(self, target=lake.facts(table.key))
+            retry._write(write, first, increment)
         return increment.explanation
 
     def overwrite(self) -> Explanation:
-        """Writes all rows again if an input changed a row, or the declaration differs."""
+        """Writes all rows again if a row of an input, the declaration or the code has changed."""
         rows = transformed(self.session, self.inputs)
         lake = self.session.lake
         spark = self.session.spark
@@ -206,11 +204,10 @@ class _Derivation:
             return Reason.INPUTS_UNCHANGED.explain(versions=versions)
         lake = self.session.lake
         table = self.session.table
+        metadata = {**read_by_overwrite(self.inputs), **code_record(self.code)}
         confs = {
             **confs_to_derive(lake.store, table, self.inputs, self.target, None),
-            USER_METADATA: json.dumps(
-                {**read_by_overwrite(self.inputs), **code_record(self.code)}, separators=(",", ":")
-            ),
+            USER_METADATA: json.dumps(metadata, separators=(",", ":")),
         }
         with session_confs(self.session.spark, confs):
             commit_rows.write_rows(lake, table, rows, facts=self.target)
@@ -218,14 +215,15 @@ class _Derivation:
         return replace(reasons[0], more=more)
 
     def _reasons_to_overwrite(self, rows: "DataFrame") -> list[Explanation]:
-        """The reasons for an overwrite; empty if none is needed."""
-        planned, removed = increments_to_overwrite(self.session.lake, self.inputs, self.target)
-        reasons = [
-            increment.explanation for increment in planned if not isinstance(increment, NothingNew)
-        ]
+        """The reasons for an overwrite; empty if no overwrite is needed."""
+        increments, removed = increments_to_overwrite(self.session.lake, self.inputs, self.target)
+        reasons = list[Explanation]()
+        for increment in increments:
+            if not isinstance(increment, NothingNew):
+                reasons.append(increment.explanation)
         if removed:
-            what = f"its rows were also made from {', '.join(removed)}, which it no longer reads"
-            reasons.append(Reason.DECLARATION_CHANGED.explain(what=what))
+            change = f"its rows were also made from {', '.join(removed)}, which it no longer reads"
+            reasons.append(Reason.DECLARATION_CHANGED.explain(what=change))
         target = None if self.target is None else self.target.snapshot
         differences = [*commit_rows.differences_from(rows, self.session.table, target)]
         if self.changed_since is not None and self.session.table.evolution == "automatic":
@@ -237,7 +235,7 @@ class _Derivation:
         return reasons
 
     def _write(
-        self, write: Append | Merge, driver: TableFacts, increment: ReadAll | ReadChanges
+        self, write: Append | Merge, first: TableFacts, increment: ReadAll | ReadChanges
     ) -> None:
         lake = self.session.lake
         table = self.session.table
@@ -245,17 +243,16 @@ class _Derivation:
         if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
             raise Broken(
                 f"write of {table.key}: {increment.sentence}, and appending it again would "
-                f"duplicate rows. To continue with the current rows of {driver.snapshot.table}, "
+                f"duplicate rows. To continue with the current rows of {first.snapshot.table}, "
                 f"use `lakehouse rebuild {table.key}`"
             )
         rows = transformed(self.session, self.inputs, increment)
         check_has_columns(table, rows)
         target = commit_rows.follow_declaration(lake, self.session.spark, table, rows, target)
-        transaction = Transaction(
-            app_id=derived_increments.consume_app_id(driver.snapshot), version=increment.upto
-        )
+        app_id = derived_increments.consume_app_id(first.snapshot)
+        transaction = Transaction(app_id=app_id, version=increment.upto)
         metadata = {
-            **read_by_increment(table, driver, increment.upto),
+            **read_by_increment(table, first, increment.upto),
             **code_record(self.code, earlier=self.changed_since),
         }
         confs = {
@@ -266,7 +263,7 @@ class _Derivation:
             if isinstance(write, Merge):
                 rows = merge_rows.newest_per_key(rows, write)
             if isinstance(write, Merge) and target is not None:
-                are_few = merges_few(lake.store, driver, target, increment)
+                are_few = merges_few(lake.store, first, target, increment)
                 merge = merge_rows.KeyedMerge(
                     snapshot=target.snapshot, write=write, transaction=transaction
                 )
@@ -278,12 +275,12 @@ class _Derivation:
 def check_has_columns(table: Table, rows: "DataFrame") -> None:
     """Raises `Refused` unless the rows have all columns that the table's write mode names."""
     write = table.write
-    named = tuple[str, ...]()
+    required = tuple[str, ...]()
     if isinstance(write, Merge):
-        named = (*write.keys, *write.order_by)
+        required = (*write.keys, *write.order_by)
     elif isinstance(write, Append):
-        named = write.partition_by
-    missing = [name for name in named if name not in rows.columns]
+        required = write.partition_by
+    missing = [name for name in required if name not in rows.columns]
     if missing:
         raise Refused(
             f"write of {table.key}: write= names column {missing[0]}, but the transform returns "

@@ -24,7 +24,7 @@ from lakehouse.engine.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Conditions for changes that were not recorded, or have another schema, and for missing files.
+# Error conditions of changes that were not recorded or have another schema, and of missing files.
 # Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0, error-conditions.json
 _NOT_RECORDED = (
     "DELTA_MISSING_CHANGE_DATA",
@@ -36,44 +36,44 @@ _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 def next_increment(
-    lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None
+    lake: Lake, table: Table, first: TableFacts, target: TableFacts | None
 ) -> Increment:
-    """The increment of the first input that an `Append` or `Merge` into `target` reads now.
+    """The increment of the first input that an `Append` or `Merge` into `target` reads next.
 
     Raises:
         Broken: the input was replaced by an older copy of itself.
         Refused: the table's rows were written in another way.
     """
     derived_increments.check_written_alike(table, commits_of(lake, target))
-    version = driver.snapshot.version
-    known = {} if target is None else target.snapshot.transactions
-    consumed = derived_increments.consumed_of(driver.snapshot, known)
-    history = driver.history
+    version = first.snapshot.version
+    transactions = {} if target is None else target.snapshot.transactions
+    consumed = derived_increments.consumed_of(first.snapshot, transactions)
+    history = first.history
     if consumed is not None:
-        history = history_since(lake.store, driver.history, consumed.version - 1)
-        refuse_older_copy(lake, table, driver, target)
+        history = history_since(lake.store, first.history, consumed.version - 1)
+        refuse_older_copy(lake, table, first, target)
     # An `Append` that has never read the input's changes has only the rows of its first write.
-    has_followed = derived_increments.has_followed(driver.snapshot, commits_of(lake, target))
-    prefix = f"{CONSUME}{driver.snapshot.table}/"
+    has_followed = derived_increments.has_followed(first.snapshot, commits_of(lake, target))
+    prefix = f"{CONSUME}{first.snapshot.table}/"
     reader = Reader(
-        read_another=any(each.startswith(prefix) for each in known),
+        read_another=any(app_id.startswith(prefix) for app_id in transactions),
         may_hold_all=isinstance(table.write, Merge) or not has_followed,
         is_append=isinstance(table.write, Append),
     )
     consumed_version = None if consumed is None else consumed.version
     increment = derived_increments.plan_increment(consumed_version, version, history, reader)
-    return with_archive(lake, driver, increment) if isinstance(increment, ReadAll) else increment
+    return with_archive(lake, first, increment) if isinstance(increment, ReadAll) else increment
 
 
-def with_archive(lake: Lake, driver: TableFacts, increment: ReadAll) -> ReadAll:
+def with_archive(lake: Lake, first: TableFacts, increment: ReadAll) -> ReadAll:
     """The increment, together with the input's archived rows at the same version."""
     # Imported here, because most runs read changes.
     from lakehouse.core.archive.records import APP_ID
     from lakehouse.engine.archive.records import archive_contents
 
-    if APP_ID not in driver.snapshot.transactions:
+    if APP_ID not in first.snapshot.transactions:
         return increment
-    contents = archive_contents(lake, driver)
+    contents = archive_contents(lake, first)
     if not contents.partitions:
         return increment
     more = f"; with {count_of(contents.row_count, 'row')} of its archive"
@@ -82,24 +82,25 @@ def with_archive(lake: Lake, driver: TableFacts, increment: ReadAll) -> ReadAll:
 
 
 def refuse_older_copy(
-    lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None
+    lake: Lake, table: Table, first: TableFacts, target: TableFacts | None
 ) -> None:
-    """Raises `Broken` if the last consumed version of the input no longer exists."""
-    version = driver.snapshot.version
-    known = {} if target is None else target.snapshot.transactions
-    consumed = derived_increments.consumed_of(driver.snapshot, known)
+    """Raises `Broken` if the last consumed version of the first input no longer exists."""
+    key = first.snapshot.table
+    version = first.snapshot.version
+    transactions = {} if target is None else target.snapshot.transactions
+    consumed = derived_increments.consumed_of(first.snapshot, transactions)
     if consumed is None:
         return
-    history = history_since(lake.store, driver.history, consumed.version - 1)
+    history = history_since(lake.store, first.history, consumed.version - 1)
     read_ms = derived_increments.read_ms_of(commits_of(lake, target), *consumed)
     if consumed.version > version or history.has_replaced(consumed.version, read_ms):
-        # A rebuild records a newer version than the consumed one, or none at all.
-        instead = f"use `lakehouse rebuild {table.key}`" if consumed.version < version else NEW_KEY
+        # A rebuild can record only a version that is newer than the consumed version.
+        advice = f"use `lakehouse rebuild {table.key}`" if consumed.version < version else NEW_KEY
         raise Broken(
-            f"write of {table.key}: it has consumed version {consumed.version} of"
-            f" {driver.snapshot.table}, which no longer exists. {driver.snapshot.table} is at"
-            f" version {version}: an older copy was put in its place. Either put the newest log"
-            f" back, or, to continue with the rows of the older copy, {instead}"
+            f"write of {table.key}: it has consumed version {consumed.version} of {key}, which no"
+            f" longer exists. {key} is at version {version}: an older copy was put in its place."
+            " Either put the newest log back, or, to continue with the rows of the older copy,"
+            f" {advice}"
         )
 
 
@@ -107,22 +108,22 @@ def increments_to_overwrite(
     lake: Lake, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[list[Increment], list[str]]:
     """The increment of each input, and the keys of inputs that only the last overwrite read."""
-    consumed = _under_present_keys(
-        derived_increments.consumed_by_overwrite(commits_of(lake, target)), inputs
-    )
-    planned = [_increment_of(lake, consumed, facts) for facts in inputs.values()]
-    return planned, sorted({key for key, _ in consumed} - inputs.keys())
+    last_consumed = derived_increments.consumed_by_overwrite(commits_of(lake, target))
+    consumed = _under_new_keys(last_consumed, inputs)
+    increments = [_increment_of(lake, consumed, facts) for facts in inputs.values()]
+    return increments, sorted({key for key, _ in consumed} - inputs.keys())
 
 
-def _under_present_keys(
+def _under_new_keys(
     consumed: Mapping[tuple[str, str], tuple[int, int | None]], inputs: Mapping[str, TableFacts]
 ) -> dict[tuple[str, str], tuple[int, int | None]]:
-    """The consumed versions of an overwrite, under the present keys of inputs that have moved."""
-    key_of = {facts.snapshot.table_id: key for key, facts in inputs.items()}
-    return {
-        (key if key in inputs else key_of.get(table_id, key), table_id): read
-        for (key, table_id), read in consumed.items()
-    }
+    """The consumed versions of an overwrite, under the new keys of inputs that have moved."""
+    new_keys = {facts.snapshot.table_id: key for key, facts in inputs.items()}
+    consumed_by_new_key = dict[tuple[str, str], tuple[int, int | None]]()
+    for (key, table_id), version_and_time in consumed.items():
+        new_key = key if key in inputs else new_keys.get(table_id, key)
+        consumed_by_new_key[new_key, table_id] = version_and_time
+    return consumed_by_new_key
 
 
 def confs_to_derive(
@@ -137,38 +138,39 @@ def confs_to_derive(
     The first input's `increment` is read (`None`: the whole input); other inputs are read whole.
     """
     first, *others = inputs.values()
-    read = [whole_table(facts.snapshot) for facts in others]
+    sizes = [whole_table(facts.snapshot) for facts in others]
     if isinstance(increment, ReadChanges):
-        read.append(_changed(store, first, increment))
+        sizes.append(_size_of_changes(store, first, increment))
     else:
-        read.append(whole_table(first.snapshot))
+        sizes.append(whole_table(first.snapshot))
     if isinstance(increment, ReadAll):
-        read += [(each.row_count, each.size_bytes) for each in increment.archived]
+        sizes += [(each.row_count, each.size_bytes) for each in increment.archived]
     if target is not None and isinstance(table.write, Merge):
-        read.append(merged_into(target.snapshot))
-    return confs_to_read(read)
+        sizes.append(merged_into(target.snapshot))
+    return confs_to_read(sizes)
 
 
 def merges_few(
     store: Store, first: TableFacts, target: TableFacts, increment: ReadAll | ReadChanges
 ) -> bool:
     """Whether a MERGE has so few rows that computing the range of their keys first pays off."""
-    return isinstance(increment, ReadChanges) and are_few(
-        _changed(store, first, increment)[1], target.snapshot
-    )
+    if not isinstance(increment, ReadChanges):
+        return False
+    _, size_bytes = _size_of_changes(store, first, increment)
+    return are_few(size_bytes, target.snapshot)
 
 
-def _changed(store: Store, facts: TableFacts, increment: ReadChanges) -> Size:
+def _size_of_changes(store: Store, facts: TableFacts, increment: ReadChanges) -> Size:
     """Rows and bytes of the files that the increment's commits added.
 
     The row count is estimated from the table's average row size.
     """
     commits = history_since(store, facts.history, increment.first - 1).commits
-    added = sum(each.added_bytes for each in commits if each.changed_data)
-    rows, size_bytes = whole_table(facts.snapshot)
-    if rows is None or added >= size_bytes:
-        return rows, max(added, size_bytes)
-    return rows * added / size_bytes, added
+    added_bytes = sum(each.added_bytes for each in commits if each.changed_data)
+    row_count, size_bytes = whole_table(facts.snapshot)
+    if row_count is None or added_bytes >= size_bytes:
+        return row_count, max(added_bytes, size_bytes)
+    return row_count * added_bytes / size_bytes, added_bytes
 
 
 def commits_of(lake: Lake, target: TableFacts | None) -> Iterable[Commit]:
@@ -205,23 +207,22 @@ def changed_rows(spark: "SparkSession", uri: str, increment: ReadChanges) -> "Da
         changes = reader.load(uri).where("_change_type IN ('insert', 'update_postimage')")
         return changes.drop(*_CHANGE_COLUMNS)
 
-    feeds = (feed(*versions) for versions in increment.ranges)
-    return reduce(lambda before, after: before.unionByName(after), feeds)
+    feeds = [feed(first, upto) for first, upto in increment.ranges]
+    return reduce(lambda rows, more_rows: rows.unionByName(more_rows), feeds)
 
 
 def changes_are_gone(error: Exception, snapshot: Snapshot) -> bool:
     """Whether an error means that a table's changes were not recorded, or their files are gone.
 
-    If a file of the newest version is gone, the answer is no: the table itself is damaged.
+    False if a file of the newest version is gone, because the table itself is damaged then.
     """
     for cause in causes_of(error):
         if cause.condition in _NOT_RECORDED:
             return True
-        spellings = (cause.message, unquote(cause.message))
-        if cause.condition == _FILE_GONE and any(f"{snapshot.uri}/" in each for each in spellings):
-            return not any(
-                f"{snapshot.uri}/{unquote(file.path)}" in each
-                for file in snapshot.files
-                for each in spellings
-            )
+        # The message may have the URL-encoded path.
+        messages = (cause.message, unquote(cause.message))
+        is_file_of_table = any(f"{snapshot.uri}/" in message for message in messages)
+        if cause.condition == _FILE_GONE and is_file_of_table:
+            live_files = (f"{snapshot.uri}/{unquote(file.path)}" for file in snapshot.files)
+            return not any(name in message for name in live_files for message in messages)
     return False

@@ -1,4 +1,4 @@
-"""Reads landed files, each once and several in parallel, and splits the files into records."""
+"""Reads landed files, several in parallel, and splits them into records."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -51,6 +51,8 @@ def read_contents(
 ) -> Iterator[list[Content]]:
     """The contents of a batch's files in order, in lists of bounded size.
 
+    If a file of a list is missing or archived, the files of the list are read one by one.
+
     Raises:
         Refused: a file is archived, and `stops_at_archived` is set.
     """
@@ -83,7 +85,7 @@ def restore_first(store: Store, path: str, storage_class: str) -> str:
 def landed_records(
     name: str, data: bytes, landing: Landing, until_byte: int | None = None
 ) -> Iterator[Record]:
-    """The records of a landed file; `until_byte` ends a text file at a byte of its text."""
+    """The records of a landed file. A text file is read as if its text ended at `until_byte`."""
     if is_retried(name):
         from lakehouse.core.ingest.retried_lines import retried_records
 

@@ -1,14 +1,14 @@
 """Rows of landed Parquet and Avro files as records, as if each were a line of a JSON file.
 
-This way, all formats are staged, parsed, counted and refused alike. Numbers keep their digits:
-decimals become texts, which Spark reads as decimals. Binary values become Base64. Times become ISO
-8601, in UTC if they have a zone.
+So rows of all formats are staged, parsed, counted and rejected in the same way. Decimals become
+JSON strings, which Spark reads as decimals without losing digits. Binary values become Base64.
+Times become ISO 8601, in UTC if they have a zone.
 
 **Safety properties** (tests in `test_landed_rows.py`)
 - A file is decoded to its end before its first record is returned. So either all rows are returned,
   or no row is.
-- A file that decodes to more bytes than the limit gives no record. Only the file, and 100 Parquet
-  rows or one Avro block of bounded size, are in memory.
+- A file whose rows take more than `max_content_bytes` gives no record. Memory holds the file and,
+  of its rows, at most 100 (Parquet) or one block of limited size (Avro).
 """
 
 import base64
@@ -28,6 +28,7 @@ from lakehouse.core.ingest.file_text import detect_format
 from lakehouse.core.ingest.json_values import has_misread_value
 from lakehouse.core.ingest.records import (
     MAX_RECORD_BYTES,
+    SHOWN_BYTES,
     TOO_DEEP,
     UNFIT,
     Record,
@@ -39,7 +40,11 @@ from lakehouse.engine.ingest.avro_rows import avro_dates, avro_rows, avro_types
 from lakehouse.engine.ingest.calendars import BeyondPython, DateTexts
 from lakehouse.engine.ingest.parquet_rows import parquet_batches, parquet_dates, parquet_types
 
-_SHOWN = 1_000
+_SHOWN_CHARACTERS = 1_000
+_NO_FIELDS = (
+    "the row has no named fields: the top-level Avro schema is not a record. Land the file with a"
+    " record schema"
+)
 
 
 def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Iterator[Record]:
@@ -50,7 +55,7 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
             `max_content_bytes`. It is raised before the first row.
     """
     fields = dict(field_types(landing.schema))
-    dates = _checked(data, landing.format, max_content_bytes)
+    dates = _decode_fully(data, landing.format, max_content_bytes)
     if landing.format == "parquet":
         batches = parquet_batches(data, max_content_bytes)
         rows = chain.from_iterable(batch.to_pylist(maps_as_pydicts="strict") for batch in batches)
@@ -67,27 +72,32 @@ def file_types(data: bytes, format: str) -> dict[str, str]:
     """
     try:
         return parquet_types(data) if format == "parquet" else avro_types(data)
-    except Exception:  # for damaged bytes the readers may raise anything
+    except Exception:  # the readers raise arbitrary exceptions for damaged bytes
         return {}
 
 
-def _checked(data: bytes, format: str, limit: int) -> DateTexts:
-    """Decodes a file to its end; returns the converter of its dates and times."""
-    is_parquet = format == "parquet"
+def _decode_fully(data: bytes, format: str, limit: int) -> DateTexts:
+    """Decodes a file to its end. Returns the converter of its dates and times."""
     try:
-        for _ in (parquet_batches if is_parquet else avro_rows)(data, limit):
+        if format == "parquet":
+            for _ in parquet_batches(data, limit):
+                pass
+            return parquet_dates(data)
+        for _ in avro_rows(data, limit):
             pass
-        return parquet_dates(data) if is_parquet else avro_dates(data)
+        return avro_dates(data)
     except Unreadable:
         raise
-    except Exception as error:  # as in `file_types`
+    except Exception as error:  # the readers raise arbitrary exceptions for damaged bytes
         content = detect_format(data)
-        is_other = content is not None and content.lower() != format
-        problem = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
-        if is_other:
-            problem = f"it is {content}"
+        if content is not None and content.lower() != format:
+            raise Unreadable(
+                f"the file is {content}, but Landing.format is {format!r}. Land the file as "
+                f"{format}, or change Landing.format"
+            ) from error
+        problem = f"{type(error).__name__}: {str(error)[:_SHOWN_CHARACTERS]}"
         raise Unreadable(
-            f"the file cannot be read to its end as {format} ({problem}). Land the file again"
+            f"the file cannot be read to its end as {format} ({problem}). Land an undamaged copy"
         ) from error
 
 
@@ -95,19 +105,20 @@ def _record(
     number: int, row: Any, dates: DateTexts, fields: Mapping[str, str], landing: Landing
 ) -> Record:
     problem = None
-    others = None
+    undeclared = None
     event = None
-    is_record = isinstance(row, Mapping)
+    has_fields = isinstance(row, Mapping)
     try:
-        if is_record:
+        if has_fields:
             plain, problem = _plain_row(cast("Mapping[str, Any]", row), dates)
             text = _text(plain)
-            present = with_present_names(plain, text, earlier_names(landing))
-            problem = problem or present.problem
-            event = None if present.row is plain else present.text
+            renamed = with_present_names(plain, text, earlier_names(landing))
+            problem = problem or renamed.problem
+            is_renamed = renamed.row is not plain
+            event = renamed.text if is_renamed else None
             by_path = landing.new_columns == "refuse"
-            others = others_in_row(present.row, fields, by_path=by_path)
-            if problem is None and has_misread_value(present.row, present.text, landing):
+            undeclared = others_in_row(renamed.row, fields, by_path=by_path)
+            if problem is None and has_misread_value(renamed.row, renamed.text, landing):
                 problem = UNFIT
         else:
             text = _text(_plain(row, dates))
@@ -115,11 +126,11 @@ def _record(
         return Record(number, b"", TOO_DEEP)
     content = text.encode("utf-8", "surrogatepass")
     if len(content) > MAX_RECORD_BYTES:
-        problem = f"the row has more than {MAX_RECORD_BYTES} bytes, the limit"
-        return Record(number, content[:_SHOWN], problem)
-    if not is_record:
-        return Record(number, content, "the row is not a record with fields")
-    return Record(number, content, problem, others, event)
+        problem = f"the row is larger than the limit of {MAX_RECORD_BYTES} bytes"
+        return Record(number, content[:SHOWN_BYTES], problem)
+    if not has_fields:
+        return Record(number, content, _NO_FIELDS)
+    return Record(number, content, problem, undeclared, event)
 
 
 def _text(value: Any) -> str:
@@ -131,9 +142,10 @@ def _plain_row(row: Mapping[str, Any], dates: DateTexts) -> tuple[dict[str, Any]
     plain = dict[str, Any]()
     problem = None
     for name, value in row.items():
-        dates.problems.clear()
-        text = dates.of_columns.get(name)
-        plain[name] = _plain(value if text is None else text(value), dates)
+        dates.problems.clear()  # `_plain` and `to_text` add to it
+        to_text = dates.of_columns.get(name)
+        converted = value if to_text is None else to_text(value)
+        plain[name] = _plain(converted, dates)
         if problem is None and dates.problems:
             problem = f"{name}: {dates.problems[0]}"
     return plain, problem

@@ -22,8 +22,8 @@ def with_late_rows_refused(session: TableSession, rows: "DataFrame") -> "DataFra
     """The parsed records, with a reason added to records of archived partitions.
 
     A partition counts as archived if it ended by the cutoff and is not in the table. The cutoff is
-    the newest one among the operations that are applied to the table. It cannot change until the
-    batch is written, because the caller holds the table's lock.
+    the newest cutoff of the archive operations that are applied to the table. It cannot change
+    until the batch is written, because the caller holds the table's lock.
     """
     facts = session.lake.facts(session.key)
     if facts is None:
@@ -36,21 +36,18 @@ def with_late_rows_refused(session: TableSession, rows: "DataFrame") -> "DataFra
     if not late:
         return rows
     cutoff = datetime.fromtimestamp(cutoff_ms / 1_000, tz=UTC)
-    why = (
+    reason = (
         f'{LATE}, whose cutoff is {cutoff:%Y-%m-%d %H:%M} UTC. Use Archive(late="append"), then '
         f"lakehouse quarantine retry {session.key}"
     )
     is_late = F.expr(partition_predicate(snapshot.columns, late))
-    return rows.withColumn(REASON, F.coalesce(REASON, F.when(is_late, why)))
+    return rows.withColumn(REASON, F.coalesce(REASON, F.when(is_late, reason)))
 
 
 def _cutoff_ms(operations: Iterable[ArchiveOperation], snapshot: Snapshot) -> int | None:
-    """The newest cutoff of operations that are part of this version; `None` if there is none."""
-    cutoffs_ms = (
-        each.cutoff_ms
-        for each in operations
-        if each.kind in ("archive", "folded") and each.is_applied_to(snapshot)
-    )
+    """The newest cutoff of the operations that this version includes; `None` without operations."""
+    archived = [each for each in operations if each.kind in ("archive", "folded")]
+    cutoffs_ms = [each.cutoff_ms for each in archived if each.is_applied_to(snapshot)]
     return max(cutoffs_ms, default=None)
 
 
@@ -64,16 +61,16 @@ def _late_partitions(
     """
     names = snapshot.partition_columns
     texts = [F.col(quote(name)).cast("string") for name in names]
-    landed = rows.where(f"{REASON} IS NULL").select(*texts).distinct().collect()
-    partitions = {tuple(zip(names, row, strict=True)) for row in landed}
-    known = {file.partition for file in snapshot.files}
-    spans = partition_spans(snapshot.table, snapshot.columns, partitions | known)
+    distinct_values = rows.where(f"{REASON} IS NULL").select(*texts).distinct().collect()
+    landed_partitions = {tuple(zip(names, row, strict=True)) for row in distinct_values}
+    table_partitions = {file.partition for file in snapshot.files}
+    spans = partition_spans(snapshot.table, snapshot.columns, landed_partitions | table_partitions)
     columns = by_name(snapshot.columns)
-    in_table = {typed_partition(partition, columns) for partition in known}
-    ended = [
-        partition
-        for partition in partitions
-        if (span := spans[partition]) is not None and span.end_ms <= cutoff_ms
-    ]
-    late = [each for each in ended if typed_partition(each, columns) not in in_table]
+    in_table = {typed_partition(partition, columns) for partition in table_partitions}
+    late = list[PartitionValues]()
+    for partition in landed_partitions:
+        span = spans[partition]
+        has_ended = span is not None and span.end_ms <= cutoff_ms
+        if has_ended and typed_partition(partition, columns) not in in_table:
+            late.append(partition)
     return sorted(late, key=str)

@@ -35,7 +35,7 @@ from functools import partial
 
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.ingest.batches import Batch, KnownFiles, LandedFile, Ledger
+from lakehouse.core.ingest.batches import Batch, KnownFile, KnownFiles, LandedFile, Ledger
 from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.judge_landed_file import judge_file, settle_batch
 from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_batch
@@ -68,22 +68,23 @@ class LandingLoad:
         self._listing = dict[str, LandedFile]()
         self._loaded = list[Batch]()
         self._counts = Counter[str]()
-        self._reason = Reason.BATCH_UNFINISHED  # as long as only unfinished batches were repeated
-        self._before: TableFacts | None = None
+        # `BATCH_READY` as soon as a new batch was loaded.
+        self._reason = Reason.BATCH_UNFINISHED
+        self._facts_before: TableFacts | None = None
 
     def run(self, facts: TableFacts | None) -> WriteOutcome:
         """Loads all landed files, in one or more batches, into the table (`facts` if it exists).
 
-        May be called again after a lost race for a commit. The outcome then includes the batches
-        that earlier calls loaded.
+        It may be called again if another writer committed first. The outcome then includes the
+        batches that earlier calls loaded.
         """
         lake = self._session.lake
         table = self._session.table
         batches = self._batches
         landing = table.landing
         ledger = batches.ledger()
-        # Called for its checks: a log of another table stops the load here, before any file is
-        # deleted because of that log.
+        # Called for its checks: the log of another table stops the load here, before landed files
+        # are deleted because of that log.
         last_loaded(table, facts, ledger)
         if landing.after_load != "keep":
             from lakehouse.engine.ingest.retire import retire_first
@@ -92,41 +93,40 @@ class LandingLoad:
         self._listing = {file.name: file for file in landed_files(lake.store, landing)}
         listed_paths = {f"{landing.prefix}{name}" for name in self._listing}
         if not self._loaded:
-            self._before = facts
+            self._facts_before = facts
         with session_confs(self._session.spark, {ANSI: "false"}):
             while True:
-                loaded = last_loaded(table, facts, ledger)
-                unfinished = unfinished_batch(lake, table, loaded, ledger, batches)
-                files = [*self._listing.values()]
-                plan = (
-                    choose_batch(files, ledger, landing, table.write)
-                    if unfinished is None
-                    else repeat_batch(unfinished)
-                )
+                last_batch = last_loaded(table, facts, ledger)
+                unfinished = unfinished_batch(lake, table, last_batch, ledger, batches)
+                if unfinished is None:
+                    files = [*self._listing.values()]
+                    plan = choose_batch(files, ledger, landing, table.write)
+                else:
+                    plan = repeat_batch(unfinished)
                 pinned = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))
                 if plan.batch is None:
                     break
                 session = replace(self._session, table=pinned)
                 facts = self._load_batch(session, plan, plan.batch, ledger, facts)
                 ledger = batches.ledger()
-        loaded = last_in_log(table.key, facts)
+        last_batch = last_in_log(table.key, facts)
         if self._loaded:
             clear_staged(lake.store, table.key)
             if landing.changes is not None:
                 from lakehouse.engine.ingest.changes.deleted_keys import forget_replaced
 
-                forget_replaced(lake.store, table.key, arrived=loaded)
+                forget_replaced(lake.store, table.key, last_loaded=last_batch)
         # A failure loses neither rows nor manifests, and the next load folds them.
         with suppress(Transient, Refused):
-            batches.fold(lying=listed_paths, arrived=loaded, now_ms=now_ms())
+            batches.fold(landed_paths=listed_paths, last_loaded_batch=last_batch, now_ms=now_ms())
         return self._outcome(facts, plan.explanation)
 
-    def _outcome(self, after: TableFacts | None, nothing_new: Explanation) -> WriteOutcome:
+    def _outcome(self, after: TableFacts | None, explanation: Explanation) -> WriteOutcome:
+        """The outcome of all loaded batches. `explanation` is used if no batch was loaded."""
         lake = self._session.lake
         table = self._session.table
         files = [file for batch in self._loaded for file in batch.files]
-        aside = tuple(each for batch in self._loaded for each in batch.set_aside)
-        explanation = nothing_new
+        set_aside = tuple(each for batch in self._loaded for each in batch.set_aside)
         if self._loaded:
             first = self._loaded[0].number
             last = self._loaded[-1].number
@@ -134,18 +134,18 @@ class LandingLoad:
                 files=len(files),
                 bytes=sum(file.size_bytes for file in files),
                 batch=str(last) if first == last else f"{first} to {last}",
-                set_aside=len(aside),
-                names=names_in_parentheses([file.name for file in aside]),
+                set_aside=len(set_aside),
+                names=names_in_parentheses([file.name for file in set_aside]),
             )
             sentence = quarantine_sentence(
                 table.key,
                 lines=self._counts["rows_quarantined"],
-                files=sum(each.is_quarantined for each in aside),
+                files=sum(each.is_quarantined for each in set_aside),
             )
             if sentence:
                 explanation = replace(explanation, more=f"; {sentence}")
         outcome = commit_rows.outcome_of(
-            lake, table, before=self._before, after=after, explanation=explanation
+            lake, table, before=self._facts_before, after=after, explanation=explanation
         )
         inferred = [column.name for batch in self._loaded for column in batch.columns]
         return replace(
@@ -153,7 +153,7 @@ class LandingLoad:
             **self._counts,
             columns_added=tuple(dict.fromkeys([*inferred, *outcome.columns_added])),
             files_read=len(files),
-            set_aside=aside,
+            set_aside=set_aside,
         )
 
     def _load_batch(
@@ -226,17 +226,22 @@ class LandingLoad:
     ) -> tuple[Batch, ParsedBatch]:
         """Reads and parses the planned batch, and writes its manifest.
 
-        Files that were read, or are gone, are removed from the listing.
+        Files that were read, and files that no longer exist, are removed from the listing.
         """
         table = session.table
         landing = table.landing
         is_overwrite = isinstance(table.write, Overwrite)
-        seen = ledger.seen
-        known = {file.name: seen.get(f"{landing.prefix}{file.name}") for file in planned.files}
+        entries = {
+            file.name: ledger.seen.get(f"{landing.prefix}{file.name}") for file in planned.files
+        }
+        loaded = dict[str, KnownFile]()
+        for name, entry in entries.items():
+            if entry is not None and entry.is_taken:
+                loaded[name] = entry.as_loaded
         # An `Overwrite` replaces columns as well as rows.
         kept_columns = () if facts is None or is_overwrite else facts.snapshot.columns
         known_files = KnownFiles(
-            loaded={name: each.as_loaded for name, each in known.items() if each and each.is_taken},
+            loaded=loaded,
             columns=ledger.columns,
             table_types={column.name: column.type for column in kept_columns},
             reads_whole=is_overwrite,
@@ -246,7 +251,7 @@ class LandingLoad:
         pinned = replace(session, table=pinned_table(table, staged.columns))
         parsed = _parse(pinned, batch, ledger, facts)
         judged = [
-            judge_file(file, known[file.name], staged.files[file.name], is_overwrite=is_overwrite)
+            judge_file(file, entries[file.name], staged.files[file.name], is_overwrite=is_overwrite)
             for file in planned.files
             if file.name in staged.files
         ]

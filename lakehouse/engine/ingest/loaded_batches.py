@@ -1,9 +1,8 @@
 """Reads from a table's own log which landed batches were loaded.
 
 **Safety properties** (tests in `test_loaded_batches.py`)
-- A table is not loaded if its log does not show its batches. Whether the table has their rows is
-  never guessed.
-- A commit without its batch's number, or with another row count than the batch, stops the load.
+- The load stops if the table's log does not show which batches were loaded. This is never guessed.
+- After a write, the load stops if the log lacks the batch's number, or shows another row count.
 """
 
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from lakehouse.core.ingest.batches import Batch, Ledger, ingest_app_id
 from lakehouse.core.ingest.ledger_segments import find_unfinished
 from lakehouse.core.text import count_of
 from lakehouse.engine.delta_log import TableFacts, history_since
-from lakehouse.engine.ingest.quarantine.entries import quarantine_arrived
+from lakehouse.engine.ingest.quarantine.entries import quarantine_has_files
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark import delta_writes
@@ -36,10 +35,11 @@ class WrittenBatch:
 
 
 def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
-    """The number of the last batch that the table's log records, 0 without a batch.
+    """The number of the last batch that the table's log records, or 0.
 
     Raises:
-        Broken: the table's log shows no batch, or a batch without a manifest.
+        Broken: the log records no batch, although the table has rows or a batch was planned; or
+            the log records a batch that has no manifest.
         Refused: a property of the table lets Delta forget batches.
     """
     if facts is None:
@@ -81,16 +81,20 @@ def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
 def unfinished_batch(
     lake: Lake, table: Table, loaded: int, ledger: Ledger, batches: PlannedBatches
 ) -> Batch | None:
-    """The batch whose rows or quarantine entries are missing; `loaded` is the last loaded batch."""
-    unfinished = find_unfinished(ledger, table.write, arrived=loaded, read=batches.batch)
+    """The planned batch whose rows or quarantine entries are missing, or `None`.
+
+    `loaded` is the number of the last batch in the table's log.
+    """
+    unfinished = find_unfinished(ledger, table.write, last_loaded_batch=loaded, read=batches.batch)
     newest = ledger.newest
+    # A batch without files only writes quarantine entries, which the table's log does not show.
     if unfinished is None and newest is not None and not newest.files and newest.quarantined:
-        return None if quarantine_arrived(lake, table.key, newest) else newest
+        return None if quarantine_has_files(lake, table.key, newest) else newest
     return unfinished
 
 
 def last_in_log(table_key: str, facts: TableFacts | None) -> int:
-    """The number of the last batch in a table's log, 0 without a batch."""
+    """The number of the last batch in a table's log, or 0."""
     return 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table_key), 0)
 
 
@@ -115,24 +119,25 @@ def check_loaded(
             f"log is {loaded}. The load stops, since it would write the batch again and again. "
             f"Look at {key}/_delta_log"
         )
-    written = batch_commits(lake, key, before=before, after=after)
-    counts = [
+    commits = batch_commits(lake, key, before=before, after=after)
+    row_counts = [
         int(commit.metrics["numOutputRows"])
-        for commit in written
+        for commit in commits
         if "numOutputRows" in commit.metrics
     ]
-    if batch.row_count is not None and counts and counts[-1] != batch.row_count:
+    if batch.row_count is not None and row_counts and row_counts[-1] != batch.row_count:
         raise Broken(
             f"load of {key}: batch {batch.number} has {count_of(batch.row_count, 'row')}, but "
-            f"version {written[-1].version} of the table records "
-            f"{count_of(counts[-1], 'written row')}. Compare that version with the batch's files"
+            f"version {commits[-1].version} of the table records "
+            f"{count_of(row_counts[-1], 'written row')}. Compare that version with the batch's "
+            "files"
         )
 
 
 def record_loaded(session: TableSession, number: int) -> None:
     """Records in the table's log that the table has the rows of all batches up to `number`.
 
-    This is not checked, so the caller must be sure of it. The commit adds no rows.
+    The caller must be sure of this, because it is not checked. The commit adds no rows.
 
     Raises:
         Refused: there is no table, its log already shows a batch, or no batch has this number.
@@ -150,11 +155,11 @@ def record_loaded(session: TableSession, number: int) -> None:
                 f"landing {table.key}: there is no table yet. Use `lakehouse materialize "
                 f"{table.key}`"
             )
-        known = facts.snapshot.transactions.get(ingest_app_id(table.key))
-        if known is not None:
+        recorded_batch = facts.snapshot.transactions.get(ingest_app_id(table.key))
+        if recorded_batch is not None:
             raise Refused(
-                f"landing {table.key}: the log already records batch {known} as the last one "
-                "loaded. Nothing to do"
+                f"landing {table.key}: the log already records batch {recorded_batch} as the "
+                "last one loaded. Nothing to do"
             )
         if not 0 <= number <= newest:
             raise Refused(

@@ -30,33 +30,37 @@ class KeyedMerge:
 def merge_rows(
     spark: "SparkSession", rows: "DataFrame", merge: KeyedMerge, *, are_few: bool = False
 ) -> None:
-    """Merges rows, one per key, in one commit. Rows that would change nothing rewrite no file.
+    """Merges rows, one per key, in one commit.
 
-    With `are_few`, the rows are checkpointed to compute their key range, and files outside of that
-    range are not read.
+    Rows that are not newer than the table's row of the same key are left out first, because the
+    MERGE would rewrite their files without a change. With `are_few`, the rows are checkpointed to
+    compute their key range, and files outside of that range are not read.
     """
     snapshot = merge.snapshot
     write = merge.write
     rows = with_columns_of(spark, snapshot, rows)
-    rows, within = with_key_range(rows, write.keys) if are_few else (rows, ())
-    known = table_at(spark, snapshot, within=within).alias("target")
-    is_known = F.expr(statements.not_older(write.keys, write.order_by))
-    fresh = rows.alias("source").join(known, is_known, "left_anti")
+    within: tuple[str, ...] = ()
+    if are_few:
+        rows, within = with_key_range(rows, write.keys)
+    target_rows = table_at(spark, snapshot, within=within).alias("target")
+    changes_nothing = F.expr(statements.not_older(write.keys, write.order_by))
+    new_rows = rows.alias("source").join(target_rows, changes_nothing, "left_anti")
     target = statements.MergeTarget(uri=snapshot.uri, keys=write.keys, within=within)
     statement = partial(statements.merge, target, order_by=write.order_by)
     try:
-        delta_writes.run_merge(spark, fresh, snapshot, merge.transaction, statement)
+        delta_writes.run_merge(spark, new_rows, snapshot, merge.transaction, statement)
     finally:
         # Deleting checkpointed rows sends a request from a destructor, where Python would ignore an
         # interrupt.
         with late_interrupts():
-            del rows, fresh
+            del rows, new_rows
 
 
 def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
-    """Keeps the row with the greatest `order_by` of each key.
+    """Keeps one row per key: the row with the greatest `order_by`.
 
-    Ties are always resolved in the same way.
+    If several rows have the greatest value, a hash of the row's content decides, so that a repeated
+    call keeps the same row.
     """
     from pyspark.sql import Window
 

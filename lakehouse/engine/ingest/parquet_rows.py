@@ -13,18 +13,20 @@ from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.ingest.calendars import DateTexts, TextOf, file_calendars
 
-# Small batches bound the memory that repeated dictionary values can take.
+# The number of rows in a decoded batch. It is small, because a value that a dictionary stores once
+# takes memory in each row.
 _ROWS_AT_ONCE = 100
-_MOST_DIGITS = 38  # of a Spark decimal
+# The greatest precision of a decimal in Spark.
+_MOST_DIGITS = 38
 
 
 def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
-    """The decoded rows of a Parquet file in small batches, with dates and times as counts.
+    """The decoded rows of a Parquet file in small batches, with dates and times as integers.
 
     Raises:
         Unreadable: two columns have the same name, or the rows take more than `limit` bytes.
     """
-    with _opened(data) as file:
+    with _open_file(data) as file:
         counts = Counter(file.schema_arrow.names)
         duplicates = [name for name, count in counts.items() if count > 1]
         if duplicates:
@@ -48,8 +50,8 @@ def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
 
 
 def parquet_dates(data: bytes) -> DateTexts:
-    """A converter from the counts in `parquet_batches` to texts of dates and times."""
-    with _opened(data) as file:
+    """Converts the integers that `parquet_batches` gives for dates and times to texts."""
+    with _open_file(data) as file:
         metadata = {
             key.decode(errors="replace"): value.decode(errors="replace")
             for key, value in (file.metadata.metadata or {}).items()
@@ -68,7 +70,7 @@ def parquet_dates(data: bytes) -> DateTexts:
 
 
 def parquet_types(data: bytes) -> dict[str, str]:
-    """The columns of a Parquet file, with SQL types that can store their values."""
+    """For each column of a Parquet file, an SQL type that can store its values."""
     return {field.name: _sql_type(field.type) for field in pq.read_schema(pa.BufferReader(data))}
 
 
@@ -78,7 +80,7 @@ def decimal_type(precision: int, scale: int) -> str:
     return f"DECIMAL({precision},{scale})" if is_valid else "STRING"
 
 
-def _opened(data: bytes) -> pq.ParquetFile:
+def _open_file(data: bytes) -> pq.ParquetFile:
     return pq.ParquetFile(
         pa.BufferReader(data),
         page_checksum_verification=True,
@@ -100,9 +102,10 @@ def _check_footer(metadata: pq.FileMetaData, limit: int) -> None:
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without dictionaries, and with counts instead of dates and times.
+    """The type without dictionaries, and with integers instead of dates and times.
 
-    Arrow supports dates and times outside of Python's range of years.
+    Dates and times are read as integers, because a file may have years that Python's `datetime`
+    does not support.
     """
     is_a = pa.types
     if is_a.is_dictionary(kind):
@@ -128,21 +131,24 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
     try:
         return column.cast(type_)
-    except pa.ArrowNotImplementedError:  # for some lists and string views
-        return column
+    except pa.ArrowNotImplementedError:
+        return column  # Arrow cannot cast some lists and string views
 
 
 def _text_of(kind: pa.DataType, dates: DateTexts, *, is_int96: bool) -> TextOf | None:
-    """The function that converts all dates and times in a value; `None` if the type has none."""
+    """The function that converts all dates and times in a value to texts.
+
+    `None` if the type has no dates or times.
+    """
     is_a = pa.types
     inner = partial(_text_of, dates=dates, is_int96=is_int96)
     if is_a.is_date32(kind):
-        return _of_count(dates.date_text)
+        return _of_integer(dates.date_text)
     if is_a.is_date64(kind):
-        return _of_count(lambda ms: dates.date_text(ms // DAY_MS))
+        return _of_integer(lambda ms: dates.date_text(ms // DAY_MS))
     if is_a.is_timestamp(kind):
         zoned = kind.tz is not None
-        return _of_count(partial(dates.time_text, unit=kind.unit, zoned=zoned, int96=is_int96))
+        return _of_integer(partial(dates.time_text, unit=kind.unit, zoned=zoned, int96=is_int96))
     if is_a.is_struct(kind):
         members = [kind.field(index) for index in range(kind.num_fields)]
         texts = {member.name: inner(member.type) for member in members}
@@ -152,14 +158,18 @@ def _text_of(kind: pa.DataType, dates: DateTexts, *, is_int96: bool) -> TextOf |
         item = inner(kind.item_type)
         return _of_map(key, item) if key or item else None
     if is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind):
-        each_text = inner(kind.value_type)
-        return each_text and (lambda value: value and [each_text(each) for each in value])
+        element_text = inner(kind.value_type)
+        return None if element_text is None else _of_list(element_text)
     return None
 
 
-def _of_count(text: Callable[[int], str]) -> TextOf:
-    """A function that converts counts to texts, and returns any other value unchanged."""
+def _of_integer(text: Callable[[int], str]) -> TextOf:
+    """A function that converts integers to texts, and returns any other value unchanged."""
     return lambda value: text(value) if isinstance(value, int) else value
+
+
+def _of_list(element_text: TextOf) -> TextOf:
+    return lambda value: value and [element_text(each) for each in value]
 
 
 def _of_struct(texts: Mapping[str, TextOf | None]) -> TextOf:
@@ -195,4 +205,6 @@ def _sql_type(kind: pa.DataType) -> str:
         return "DOUBLE"
     if is_a.is_date(kind):
         return "DATE"
-    return "BIGINT" if is_a.is_integer(kind) and not is_a.is_uint64(kind) else "STRING"
+    if is_a.is_integer(kind) and not is_a.is_uint64(kind):
+        return "BIGINT"
+    return "STRING"

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 CORRUPT = "_lakehouse_corrupt"
 RAW = "_lakehouse_raw"
-EVENT = "_lakehouse_event"  # decoded, or with present names
-DIGEST = "_lakehouse_digest"  # of the record's file
+EVENT = "_lakehouse_event"  # the text to parse instead of RAW, if any (`Record.event`)
+DIGEST = "_lakehouse_digest"  # the digest of the record's file
 REASON = "_lakehouse_reason"
 ORIGIN = ("_source_file", "_source_line", "_landed_at")
+# The staged columns, and their names in the frames of this module.
 _STAGED_NAMES = {
     "source_file": ORIGIN[0],
     "line": ORIGIN[1],
@@ -47,22 +48,26 @@ _STAGED_NAMES = {
     "event": EVENT,
 }
 _PARSED = "_parsed"
+# The beginnings of reasons, from which `depends_on_declaration` recognises them.
 _MISSING = "required field "
 _EMPTY = "partition field "
 LATE = "its partition is in the table's archive"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-# The range of a DATE or TIMESTAMP. Spark writes any year; Python and other readers support only
-# these.
+# The accepted range of a DATE or TIMESTAMP. Spark writes any year, but Python and other readers
+# support only the years 1 to 9999.
 _FIRST_AND_LAST = {
     "DATE": ("0001-01-01", "9999-12-31"),
     "TIMESTAMP": ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"),
 }
-# Spark's text of years before 1 and after 9999.
+# Matches Spark's text of a date or time before year 1 or after year 9999.
 _OTHER_YEARS = r"^[-+]|^0000-"
 
 
 class _Value(NamedTuple):
-    """The value of a record in one column: `value` as in the record, `column` as in the table."""
+    """One column of a record: `value` as in the record, and `column` as written to the table.
+
+    `is_unfit`: the value does not fit the column's type. `metadata` goes to the column.
+    """
 
     value: "Column"
     column: "Column"
@@ -73,10 +78,10 @@ class _Value(NamedTuple):
 def parse_records(
     landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn], partition_by: Sequence[str]
 ) -> "DataFrame":
-    """One row per record of `staged_lines`: its columns, its origin, its text, and a reason if bad.
+    """One row per record of `staged_lines`: columns, origin, text, and the reason if it is bad.
 
-    A record is also bad if a column of `partition_by` has an empty text or Hive's word for null:
-    Delta stores both as null. Source: Delta protocol, "Partition Value Serialization";
+    A record is also bad if a column of `partition_by` has an empty string or Hive's word for null,
+    because Delta stores both as null. Source: Delta protocol, "Partition Value Serialization";
     delta-io/delta v4.4.0, PartitionUtils.scala, parsePartitionColumn.
     """
     text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
@@ -91,24 +96,22 @@ def parse_records(
     if landing.derived:
         rows = _with_derived(rows, landing)
     for name in partition_by:
-        text = F.col(quote(name)).cast("string")
-        why = F.when(text == "", f"{_EMPTY}{name} is empty").when(
-            text == _HIVE_NULL, f"{_EMPTY}{name} is {_HIVE_NULL}, a word for null"
-        )
+        value = F.col(quote(name)).cast("string")
+        why = F.when(value == "", f"{_EMPTY}{name} is empty")
+        why = why.when(value == _HIVE_NULL, f"{_EMPTY}{name} is {_HIVE_NULL}, a word for null")
         rows = rows.withColumn(REASON, F.coalesce(REASON, why))
     return rows
 
 
 def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> "DataFrame":
-    """The staged records of a batch, except from files that were taken out of it."""
+    """The staged records of a batch, without the records of files that were removed from it."""
     root = lake.settings.spark_root
     paths = [literal_path(f"{root}/{name}") for name in part_names(table_key, batch)]
     lines = spark.read.schema(STAGED_SCHEMA).parquet(*paths).withColumnsRenamed(_STAGED_NAMES)
     if not batch.isolated:
         return lines
-    return lines.where(
-        lines[ORIGIN[0]].isin(*[f"{batch.prefix}{file.name}" for file in batch.files])
-    )
+    paths = [f"{batch.prefix}{file.name}" for file in batch.files]
+    return lines.where(lines[ORIGIN[0]].isin(*paths))
 
 
 def no_lines(spark: "SparkSession") -> "DataFrame":
@@ -136,7 +139,7 @@ def count_lines(lines: "DataFrame") -> LineCounts:
 
 
 def table_rows(lines: "DataFrame") -> "DataFrame":
-    """The records that are rows, with the columns of the table."""
+    """The good records, with the columns of the table."""
     return lines.where(f"{REASON} IS NULL").drop(RAW, DIGEST, REASON, UNDECLARED)
 
 
@@ -154,10 +157,10 @@ def quarantined_lines(lines: "DataFrame") -> "DataFrame":
     return bad.select(*[F.col(name).alias(alias) for alias, name in columns.items()])
 
 
-def is_of_the_declaration(reason: "Column") -> "Column":
-    """Whether a record with this reason may become a row under another declaration.
+def depends_on_declaration(reason: "Column") -> "Column":
+    """Whether a bad record may become a row if the declaration changes.
 
-    The text of a record with any other reason may be truncated.
+    For any other reason the declaration does not matter, and the record's text may be truncated.
     """
     return (
         reason.isin(NOT_JSON, UNFIT)
@@ -170,29 +173,30 @@ def is_of_the_declaration(reason: "Column") -> "Column":
 
 
 def parsed_json(text: "Column", ddl: str) -> "Column":
-    """JSON as a struct. If the DDL has the field `CORRUPT`, it is set if a value does not fit."""
+    """JSON as a struct. If a value does not fit, the field `CORRUPT` is set (if `ddl` has it)."""
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": CORRUPT,
-        # Otherwise a text of digits in a DATE is read as a count of days. Source: JacksonParser
+        # Otherwise, Spark reads a DATE of digits as a number of days. Source: Spark, JacksonParser
         "enableDateTimeParsingFallback": "false",
     }
     return F.from_json(text, ddl, options)
 
 
 def why_other_years(why: "Column", landing: Landing, value: "Callable[[str], Column]") -> "Column":
-    """Appends to `why` the reason that a declared DATE or TIMESTAMP is outside years 1 to 9999."""
+    """Adds to the cases of `why`: a declared DATE or TIMESTAMP is outside the years 1 to 9999."""
     for name, type_ in field_types(landing.schema):
         kind = type_.strip().upper()
         for word, (first, last) in _FIRST_AND_LAST.items():
             if kind.startswith(word):
-                limits = (F.lit(end).cast(word.lower()) for end in (first, last))
-                why = why.when(~value(name).between(*limits), UNFIT)
+                earliest = F.lit(first).cast(word.lower())
+                latest = F.lit(last).cast(word.lower())
+                why = why.when(~value(name).between(earliest, latest), UNFIT)
     return why
 
 
 def why_derived_unfit(why: "Column", landing: Landing) -> "Column":
-    """Appends to `why` the reason that a derived date or time is outside years 1 to 9999."""
+    """Adds to the cases of `why`: a derived date or time is outside the years 1 to 9999."""
     for name in landing.derived:
         value = F.col(quote(name))
         is_time = F.typeof(value).isin("date", "timestamp", "timestamp_ntz")

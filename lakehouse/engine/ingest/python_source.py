@@ -50,21 +50,21 @@ def find_class(class_: type) -> ast.ClassDef | None:
 
 
 def counted_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and all nodes below it that are part of its text."""
+    """The node and its descendants, without annotations."""
     nodes = [node]
     while nodes:
         each = nodes.pop()
         yield each
         for _, value in _fields_of(each):
-            below = value if isinstance(value, list) else [value]
-            nodes += [child for child in below if isinstance(child, ast.AST)]
+            children = value if isinstance(value, list) else [value]
+            nodes += [child for child in children if isinstance(child, ast.AST)]
 
 
 def source_text(tree: object) -> str:
     """A syntax tree as text, without positions, docstrings and annotations."""
     texts = list[str]()
-    # Not recursive, because a chain of a few hundred calls is as many levels deep. A tuple on the
-    # stack contains finished text.
+    # A stack instead of recursion, because a chain of a few hundred calls is as many levels deep. A
+    # tuple on the stack contains finished text.
     stack: list[object] = [tree]
     while stack:
         value = stack.pop()

@@ -3,10 +3,10 @@
 1. Make the plan from the ledger, a listing, the table's log and the quarantine.
 2. For each batch of the plan, right before deleting its files: make the plan again if the table or
    its quarantine has a new commit, or if one of the two logs was replaced. Keep files that the new
-   plan does not name. Look up each other file, and keep it if it has changed since it was loaded.
+   plan does not name. Look up the remaining files, and keep those that changed after their load.
 3. Delete the batch's files.
 
-Commits older than the table's facts are read at most once a day.
+Commits that are older than the table's facts are read at most once a day, because that is slow.
 
 **Safety properties** (tests in `test_retire.py`)
 - Only files that the newest plan names are deleted.
@@ -74,7 +74,7 @@ def plan_landed(
 def retire(
     lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> tuple[RetirementPlan, int]:
-    """Deletes loaded files. Returns the plan, and how many of its files could not be deleted.
+    """Deletes loaded files. Returns the plan, and the number of files that could not be deleted.
 
     The caller holds the table's lock.
 
@@ -161,15 +161,13 @@ def _make_plan(
     arrivals = None
     read_older = False
     if facts is not None:
-        oldest = min((batch.number for batch, why in judged if not all(why.values())), default=None)
-        arrivals = read_arrivals(facts, reversed(facts.history.commits), oldest=oldest or 0)
+        # The batches with a file that may be deleted, if the log allows it.
+        open_batches = [batch.number for batch, why in judged if not all(why.values())]
+        oldest = min(open_batches, default=0)
+        arrivals = read_arrivals(facts, reversed(facts.history.commits), oldest=oldest)
         first = arrivals.first_version
-        if (
-            oldest is not None
-            and not arrivals.settles(oldest)
-            and first is not None
-            and lake.has_version(table.key, first - 1)
-        ):
+        needs_older = bool(open_batches) and not arrivals.settles(oldest)
+        if needs_older and first is not None and lake.has_version(table.key, first - 1):
             read_older = reads_older
             arrivals = replace(arrivals, is_partial=True)
             if reads_older:
@@ -189,7 +187,7 @@ def _make_plan(
 def _still_as_loaded(
     lake: Lake, table_key: str, prefix: str, files: Sequence[LandedFile]
 ) -> list[LandedFile]:
-    """Looks up each file below `prefix`; returns those that have not changed since their load."""
+    """Looks up each file below `prefix`; returns the files that have not changed since the load."""
     with ThreadPoolExecutor(max_workers=_STATS_AT_ONCE) as pool:
         present = [*pool.map(lake.store.stat, [f"{prefix}{file.name}" for file in files])]
     return [
@@ -215,8 +213,10 @@ def _quarantined_paths(lake: Lake, table_key: str, facts: TableFacts | None) -> 
 
     Entries that deletion vectors hide are included.
     """
+    if facts is None:
+        return frozenset()
     paths = set[str]()
-    for file in () if facts is None else facts.snapshot.files:
+    for file in facts.snapshot.files:
         name = name_in_table(file.path)
         if name is None:
             raise Broken(
@@ -225,7 +225,6 @@ def _quarantined_paths(lake: Lake, table_key: str, facts: TableFacts | None) -> 
                 "is not a shallow clone"
             )
         data = lake.store.read(f"{quarantine_key(table_key)}/{name}")
-        paths |= set(
-            pq.read_table(BytesIO(data), columns=["source_file"])["source_file"].to_pylist()
-        )
+        entries = pq.read_table(BytesIO(data), columns=["source_file"])
+        paths |= set(entries["source_file"].to_pylist())
     return frozenset(paths)

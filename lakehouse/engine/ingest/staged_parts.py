@@ -25,7 +25,7 @@ _SCHEMA = pa.schema(
     [(name, _TYPES[kind]) for name, kind in map(str.split, STAGED_SCHEMA.split(", "))]
 )
 _FOLDER = "_lakehouse/staged"
-# A part is held in memory while it is filled, and read by one Spark task.
+# A part is in memory until it reaches one of these limits. Later, one Spark task reads it.
 _PART_BYTES = 16 * MIB
 _PART_RECORDS = 500_000
 
@@ -37,29 +37,33 @@ def part_names(table_key: str, batch: Batch) -> list[str]:
 
 
 def trial_folder(table_key: str) -> str:
-    """A new folder for a copy of a table. `clear_staged` deletes it if it still exists."""
+    """The name of a new folder for trial writes. `clear_staged` deletes it if it still exists."""
     return f"{_FOLDER}/{table_key}/trial-{uuid4().hex}"
 
 
 def clear_staged(store: Store, table_key: str) -> None:
-    """Deletes all staged parts of a table. The caller holds its lock; no batch is unfinished."""
+    """Deletes all staged parts of a table.
+
+    The caller holds the table's lock, and has made sure that no batch is unfinished.
+    """
     store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
 
 
 def batch_folder(table_key: str, number: int, shape: str) -> str:
     """The folder in which a batch is staged."""
-    return f"{_FOLDER}/{table_key}/{number}{f'-{shape}' if shape else ''}"
+    suffix = f"-{shape}" if shape else ""
+    return f"{_FOLDER}/{table_key}/{number}{suffix}"
 
 
 class StagedParts:
     """The parts of one batch, each put into storage when it is full."""
 
-    def __init__(self, store: Store, folder: str, new: NewColumns) -> None:
-        self._new = new
+    def __init__(self, store: Store, folder: str, new_columns: NewColumns) -> None:
+        self._new_columns = new_columns
         self._store = store
         self._folder = folder
         self._count = 0
-        self._waiting_bytes = 0
+        self._buffered_bytes = 0
         self._rows: list[tuple[str, int, int, str, str | None, str | None, str, str | None]] = []
         self.size_bytes = 0
 
@@ -84,11 +88,11 @@ class StagedParts:
             )
         )
         if record.undeclared is not None:
-            self._new.see(record.undeclared, path)
+            self._new_columns.see(record.undeclared, path)
         more_bytes = len(record.undeclared or "") + len(record.event or "")
-        self._waiting_bytes += len(record.content) + more_bytes
+        self._buffered_bytes += len(record.content) + more_bytes
         self.size_bytes += len(record.content)
-        if self._waiting_bytes >= _PART_BYTES or len(self._rows) == _PART_RECORDS:
+        if self._buffered_bytes >= _PART_BYTES or len(self._rows) == _PART_RECORDS:
             self._put()
 
     def close(self) -> int:
@@ -103,4 +107,4 @@ class StagedParts:
         self._store.put(f"{self._folder}/{self._count:05}.parquet", buffer.getvalue())
         self._count += 1
         self._rows = []
-        self._waiting_bytes = 0
+        self._buffered_bytes = 0

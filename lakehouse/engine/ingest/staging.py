@@ -2,11 +2,12 @@
 
 A batch consists of its staged records, even if landed files change in the meantime. Until the table
 has the batch, the records are in `_lakehouse/staged/<layer>/<name>/<number>-<shape>/`. The shape is
-a digest of the declaration and, for a new batch, a random id: another home may stage that number.
+a digest of the declaration, followed by a random id for a new batch, because a load on another
+machine may stage a batch of the same number.
 """
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain, islice
@@ -47,7 +48,8 @@ class Staged:
     """A staged batch.
 
     `files` are the files that were read, by name, and `gone` the files that were missing. All other
-    files are left to the next batch. `columns` come from an inferred schema and undeclared fields.
+    planned files are left to the next batch. `columns` are the columns of an inferred schema, and
+    new columns for undeclared fields.
     """
 
     batch: Batch
@@ -62,22 +64,25 @@ def stage(
     """Reads the files of a batch, and stages their records.
 
     Without `known`, the batch is staged as it was planned. If no schema is declared, it is inferred
-    from the first files. If that fails, these files are set aside, and the rest is left to the next
-    batch. If a batch unpacks to too many bytes, its last files are also left to the next batch.
+    from the first files. If that fails, these files are set aside, and all others are left to the
+    next batch. If a batch unpacks to too many bytes, its last files are left to the next batch.
     """
     groups = read_contents(store, batch, stops_at_archived=known is None)
-    first = next(groups, []) if landing.schema is None else []
-    inferred = _inferred(first, landing, batch.prefix) if first else ()
+    first_group = next(groups, []) if landing.schema is None else []
+    inferred = _inferred(first_group, landing, batch.prefix) if first_group else ()
     landing = pinned_landing(landing, inferred)
-    shape = _shape(landing) + (f"-{uuid4().hex[:8]}" if known else "")
+    shape = _shape(landing)
     new = NewColumns(landing=landing, known=())
     if known is not None:
+        shape += f"-{uuid4().hex[:8]}"
         new = NewColumns(landing=landing, known=known.columns, table_types=known.table_types)
     parts = StagedParts(store, batch_folder(table_key, batch.number, shape), new)
     reader = _FileReader(parts, landing, batch.prefix)
     read = dict[str, FileRead]()
     gone = set[str]()
-    contents = first if landing.schema is None else chain(first, chain.from_iterable(groups))
+    contents: Iterable[Content] = first_group
+    if landing.schema is not None:
+        contents = chain(first_group, chain.from_iterable(groups))
     for content in contents:
         file = content.file
         data = content.data
@@ -93,9 +98,9 @@ def stage(
         elif file.name not in known.loaded:
             read[file.name] = reader.stage_new(file, data)
         else:
-            before = known.loaded[file.name]
+            loaded = known.loaded[file.name]
             read[file.name] = reader.stage_replaced(
-                file, data, before, reads_whole=known.reads_whole
+                file, data, loaded, reads_whole=known.reads_whole
             )
     batch = replace(
         batch,
@@ -108,11 +113,11 @@ def stage(
 
 
 def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -> Batch:
-    """A planned batch, staged again if its records are missing or do not fit the declaration.
+    """A planned batch, staged again if staged parts are missing or the declaration has changed.
 
     Raises:
-        Broken: the records are not staged, and a file is gone, has changed, or cannot be read with
-            the current declaration.
+        Broken: the batch must be staged again, but a file is gone, has changed, or cannot be read
+            with the current declaration.
     """
     is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
     if is_whole and batch.shape.partition("-")[0] == _shape(landing):
@@ -134,7 +139,7 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
 
 
 def _shape(landing: Landing) -> str:
-    """A digest of all parts of the declaration that decide how a record is staged."""
+    """A digest of everything in the declaration that decides how a record is staged."""
     csv = (landing.csv, landing.encoding, landing.null_value) if landing.records_are_csv else ()
     declared = (
         field_types(landing.schema),
@@ -178,9 +183,9 @@ def _check_unchanged(table_key: str, batch: Batch, reads: Mapping[str, FileRead]
 def _find_planned(file: LandedFile, data: bytes) -> tuple[FileRead, int | None]:
     """Compares the current content of a file with the content that was planned.
 
-    Returns the file that was read, and the byte of the text at which the planned content ends.
-    The byte is `None` if the planned content is all of the text, or if the content has changed. A
-    file that has grown still begins with the planned content.
+    Returns the size and digest of the content to stage, and the byte of the text at which it ends.
+    If the file only grew, these are the planned size, digest and end. Otherwise, size and digest
+    are those of the current content, and the end is `None`, because the whole text is staged.
     """
     digest = content_digest(data)
     is_planned = (file.size_bytes, file.digest or digest) == (len(data), digest)
@@ -211,7 +216,7 @@ class _FileReader:
         return self._stage(file, data, read)
 
     def stage_planned(self, file: LandedFile, data: bytes) -> FileRead:
-        """Stages a file of a planned batch; of a changed file, only size and digest are used."""
+        """Stages a file of a planned batch. A change shows in the size or digest of the result."""
         read, until_byte = _find_planned(file, data)
         read = replace(read, loaded_records=file.loaded_records)
         return self._stage(file, data, read, until_byte)
@@ -219,7 +224,7 @@ class _FileReader:
     def stage_replaced(
         self, file: LandedFile, data: bytes, loaded: KnownFile, *, reads_whole: bool
     ) -> FileRead:
-        """Stages the new records of a file that begins with the loaded file that it replaced."""
+        """Stages the new records of an overwritten file, if it begins with the loaded content."""
         read = FileRead(size_bytes=len(data), digest=content_digest(data))
         if read.digest == loaded.digest or self._landing.format not in ("json", "csv"):
             return read
@@ -250,7 +255,7 @@ class _FileReader:
                 count += 1
                 expected = next(all_records, None)
         except Unreadable:
-            return None  # with the current declaration the loaded part could not be read
+            return None  # the loaded part cannot be read with the current declaration
         return count
 
     def _stage(
@@ -270,16 +275,15 @@ class _FileReader:
                 count += 1
         except Unreadable as error:
             return replace(read, problem=str(error))
+        read = replace(read, record_count=count)
         compression = compression_of(file.name, data)
         if compression is None or landing.format not in ("json", "csv"):
-            return replace(read, record_count=count)
+            return read
         text = mark_text(text_chunks(data, compression))
-        return replace(
-            read, record_count=count, text_bytes=text.size_bytes, text_digest=text.digest
-        )
+        return replace(read, text_bytes=text.size_bytes, text_digest=text.digest)
 
 
-def _inferred(group: Sequence["Content"], landing: Landing, prefix: str) -> tuple[AddedColumn, ...]:
+def _inferred(group: Sequence[Content], landing: Landing, prefix: str) -> tuple[AddedColumn, ...]:
     plain = landing_to_infer(landing)
     has_types = landing.format in ("parquet", "avro")
 
@@ -289,12 +293,8 @@ def _inferred(group: Sequence["Content"], landing: Landing, prefix: str) -> tupl
             from lakehouse.engine.ingest.landed_rows import file_types
 
             types = file_types(data, landing.format)
-        return FirstFile(
-            path=f"{prefix}{name}", records=landed_records(name, data, plain), types=types
-        )
+        records = landed_records(name, data, plain)
+        return FirstFile(path=f"{prefix}{name}", records=records, types=types)
 
-    return infer_columns(
-        (first_file(each.file.name, each.data) for each in group if each.data is not None),
-        landing,
-        now_ms(),
-    )
+    files = (first_file(each.file.name, each.data) for each in group if each.data is not None)
+    return infer_columns(files, landing, now_ms())

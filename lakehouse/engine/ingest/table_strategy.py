@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 
 
 def strategy_in_force(table: Table, facts: TableFacts | None) -> StrategyChoice:
-    """The table's strategy, never `Chosen`, and why; `facts` is `None` for a new table."""
+    """The strategy that the table uses, and why. `facts` is `None` for a new table.
+
+    `Chosen` is replaced by the strategy that it stands for.
+    """
     return strategy_of(
         policy_for(table.layer, table.compaction), facts and facts.snapshot, facts and facts.history
     )
@@ -57,7 +60,9 @@ def strategy_in_force(table: Table, facts: TableFacts | None) -> StrategyChoice:
 def apply_strategy(
     lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None
 ) -> TableFacts | None:
-    """Applies properties and clustering; returns the table's facts. The caller holds its lock.
+    """Applies properties and clustering, and returns the table's facts.
+
+    The caller holds the table's lock.
 
     Raises:
         Refused: Delta cannot cluster this table by these columns, or its change data was written
@@ -65,16 +70,16 @@ def apply_strategy(
     """
     from pyspark.errors import AnalysisException
 
-    changes = [] if facts is None else [*_statements(table, facts)]
+    alterations = [] if facts is None else [*_statements(table, facts)]
     try:
-        for statement in changes:
+        for statement in alterations:
             spark.sql(statement)
     except AnalysisException as error:
         raise Refused(
             f"{table.key}: Delta refuses the declared properties or clustering: "
             f"{first_line(error)}. Correct the declaration"
         ) from error
-    return lake.facts(table.key) if changes else facts
+    return lake.facts(table.key) if alterations else facts
 
 
 def with_strategy(
@@ -82,8 +87,9 @@ def with_strategy(
 ) -> WriteOutcome:
     """Applies the strategy after a write, and adds it to the outcome.
 
-    A new table gets its strategy only here, and so does a table whose clustering was removed by an
-    overwrite. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
+    Before the write, `apply_strategy` cannot reach two kinds of tables: new tables, and tables that
+    lose their clustering in an overwrite. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala,
+    getNewDomainMetadata.
     """
     table = session.table
     after = outcome.facts
@@ -98,7 +104,7 @@ def with_strategy(
 
 
 def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
-    """The properties that the strategy would still change. Declared properties take precedence."""
+    """The properties that the strategy would still change, except declared properties."""
     declared = declared_properties(table)
     desired: Mapping[str, str] = {}
     if policy_for(table.layer, table.compaction).mode == "automatic":
@@ -113,7 +119,7 @@ def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
 
     Without a minimum size, auto compaction counts its own output files as small files, and runs
     more and more often. Source: delta-io/delta #4045; v4.4.0, `OptimisticTransaction.scala`.
-    Remove this when a release counts files by the size by which it selects them.
+    Remove this when Delta uses the same size to count small files and to select files.
     """
     policy = policy_for(table.layer, table.compaction)
     if not isinstance(policy.strategy, AutoCompaction):
@@ -133,24 +139,25 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     declared = declared_properties(table)
     plan = compare(table, None, snapshot)
     if plan.of(Kind.LANDED_WRITE_CHANGED):
-        checked(plan)  # here, because a statement below would record the declared keys
+        checked(plan)  # before a statement below records the declared keys
     changes = strategy_changes(table, facts)
     clustering = strategy_properties.clustering_change(
         snapshot, policy_for(table.layer, table.compaction).data_layout
     )
-    names = {column.name.lower() for column in snapshot.columns}
-    wanted = {**declared, **changes.set}
-    if not names.issuperset(map(str.lower, json.loads(declared.get(CHANGE_KEYS, "[]")))):
-        del wanted[CHANGE_KEYS]  # the recorded keys stay until the columns are renamed
+    desired = {**declared, **changes.set}
+    column_names = {column.name.lower() for column in snapshot.columns}
+    change_keys = json.loads(declared.get(CHANGE_KEYS, "[]"))
+    if not column_names.issuperset(key.lower() for key in change_keys):
+        del desired[CHANGE_KEYS]  # the recorded keys stay until the columns are renamed
     if clustering.mark is not None:
-        wanted[CLUSTERING_MARK] = clustering.mark
+        desired[CLUSTERING_MARK] = clustering.mark
     existing = snapshot.properties
-    is_kept_longer = _is_longer(existing.get(LOG_RETENTION), wanted.get(LOG_RETENTION))
+    is_kept_longer = _is_longer(existing.get(LOG_RETENTION), desired.get(LOG_RETENTION))
     if is_kept_longer and LOG_RETENTION not in table.properties:
-        del wanted[LOG_RETENTION]
-    missing = {name: value for name, value in wanted.items() if existing.get(name) != value}
-    if missing:
-        yield statements.set_properties(snapshot.uri, missing)
+        del desired[LOG_RETENTION]
+    changed = {name: value for name, value in desired.items() if existing.get(name) != value}
+    if changed:
+        yield statements.set_properties(snapshot.uri, changed)
     if clustering.columns is not None:
         yield statements.cluster_by(snapshot.uri, clustering.columns)
     obsolete = {*changes.unset}
@@ -161,10 +168,10 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
         yield statements.unset_properties(snapshot.uri, unset)
 
 
-def _is_longer(existing: str | None, wanted: str | None) -> bool:
-    """Whether a property or Delta's default already keeps the log at least as long."""
-    if wanted is None:
+def _is_longer(existing: str | None, desired: str | None) -> bool:
+    """Whether the existing property, or Delta's default, keeps the log at least as long."""
+    if desired is None:
         return False
     existing_ms = span_ms_of(existing or DEFAULT_LOG_RETENTION)
-    wanted_ms = span_ms_of(wanted)
-    return existing_ms is not None and wanted_ms is not None and existing_ms >= wanted_ms
+    desired_ms = span_ms_of(desired)
+    return existing_ms is not None and desired_ms is not None and existing_ms >= desired_ms

@@ -4,7 +4,8 @@
 transform refers to by name; and all that these refer to in turn, within the same top-level package.
 Closures, `functools.partial`, lambdas and the wrappers of decorators are followed. From other
 packages, the hash covers only the names that are used, so an upgrade of a library is not a change.
-Of an object that is neither code nor a constant, such as a DataFrame, it covers only the type.
+An object of another package's class, such as a DataFrame, is covered only by its type, except for
+dates, decimals, UUIDs, regular expressions, and Spark's types and columns.
 
 **The hash does not cover** comments, formatting, docstrings, type annotations, the transform's own
 name, and the arguments of `@table`.
@@ -35,9 +36,9 @@ from lakehouse.engine.ingest.python_source import (
     source_text,
 )
 
-# To be changed with the way in which hashes are made. Hashes of different kinds are not compared.
+# Changes with the way in which hashes are made. Hashes of different kinds are not compared.
 _KIND = "ast1"
-# Far more than a transform refers to. The code of a larger one is unknown.
+# The code of a transform that refers to more values is unknown. Most refer to far fewer.
 _MOST_VALUES = 2_000
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, type(...))
 # Modules with classes whose `repr` describes a value completely.
@@ -47,16 +48,15 @@ _LITERAL_MODULES = ("datetime", "decimal", "fractions", "re", "uuid", "pyspark.s
 def transform_code(declared: Table) -> str | None:
     """The hash of a table's transform.
 
-    `None` if the table has no transform, or if the source code of any covered function cannot be
-    read.
+    `None` if the table has no transform, or its code is unknown, for example without source files.
     """
     if declared.transform is None:
         return None
-    reached = _Reached(_package_of(declared.transform))
-    reached.refer(declared.transform)
+    values = _ReferredValues(_package_of(declared.transform))
+    values.refer(declared.transform)
     digest = blake2b(digest_size=8)
     try:
-        for number, text in enumerate(reached.texts()):
+        for number, text in enumerate(values.texts()):
             if number == _MOST_VALUES or not text:
                 return None
             digest.update(f"{text}\n".encode(errors="surrogatepass"))
@@ -65,8 +65,8 @@ def transform_code(declared: Table) -> str | None:
     return f"{_KIND}:{digest.hexdigest()}"
 
 
-class _Reached:
-    """The values that a transform refers to, numbered in the order in which they are reached."""
+class _ReferredValues:
+    """The values that a transform refers to, numbered in the order in which they are values."""
 
     def __init__(self, package: str) -> None:
         self._package = package
@@ -74,7 +74,7 @@ class _Reached:
         self._values = list[object]()  # also keeps them alive, so that no id is used twice
 
     def refer(self, value: object) -> str:
-        """A scalar as text, and any other value by its number."""
+        """The text that refers to a value: a scalar itself, or the number of any other value."""
         if type(value) in _SCALARS:
             return repr(value)
         if id(value) not in self._numbers:
@@ -96,8 +96,8 @@ class _Reached:
             case MethodType():
                 return f"method {self.refer(value.__func__)} of {self.refer(value.__self__)}"
             case partial():
-                given = [self.refer(each) for each in value.args]
-                return f"partial {self.refer(value.func)} {given} {self._named(value.keywords)}"
+                arguments = [self.refer(each) for each in value.args]
+                return f"partial {self.refer(value.func)} {arguments} {self._named(value.keywords)}"
             case type():
                 return self._class_text(value)
             case ModuleType():
@@ -174,7 +174,10 @@ class _Reached:
                     if self._is_ours(each.name):
                         module = import_module(each.name)
                         top = each.name.partition(".")[0]
-                        imported[each.asname or top] = module if each.asname else sys.modules[top]
+                        if each.asname:
+                            imported[each.asname] = module
+                        else:
+                            imported[top] = sys.modules[top]
             if isinstance(node, ast.ImportFrom):
                 name = resolve_name("." * node.level + (node.module or ""), scope["__package__"])
                 if self._is_ours(name):
@@ -206,7 +209,7 @@ class _Reached:
         return f"object of {self.refer(kind)} {self._named(members)}"
 
     def _wrapped_text(self, wrapper: object) -> str:
-        """A reference to our function that a wrapper calls; empty for another value."""
+        """A reference to our function that a wrapper calls; empty for any other value."""
         wrapped = _wrapped_by(wrapper)
         is_ours = wrapped is not None and self._is_ours(_package_of(wrapped))
         return f" wraps {self.refer(wrapped)}" if is_ours else ""
@@ -244,18 +247,18 @@ def _wrapped_by(value: object) -> object:
 
 
 def _name_of(value: Any) -> str:
-    """The package and the name. The module is omitted, since a new release may move the value."""
+    """The package and the name. The module is omitted, because a release may move the value."""
     return f"{value.__module__.partition('.')[0]} {value.__qualname__}"
 
 
 def _member(module: str, name: str) -> object:
-    """The value of a name in a module, which may be a module of its own."""
+    """The value of a name in a module. The name may also be that of a submodule."""
     parent = import_module(module)
     return getattr(parent, name) if hasattr(parent, name) else import_module(f"{module}.{name}")
 
 
 def _cell_value(cell: Any) -> object:
-    """The value of a closure's variable, or a text if it has none yet."""
+    """The value of a closure's variable, or a text if the variable has no value yet."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -291,7 +294,7 @@ def _path_of(node: ast.AST) -> tuple[str, ...]:
         case ast.Name(id=name):
             return (name,)
         case ast.Attribute(value=value, attr=name):
-            before = _path_of(value)
-            return (*before, name) if before else ()
+            parent = _path_of(value)
+            return (*parent, name) if parent else ()
         case _:
             return ()

@@ -1,6 +1,6 @@
-"""Columns for a landing's undeclared fields: one per added column, and one for the rest.
+"""Columns for fields that a landing's schema does not name: one per added column, one for the rest.
 
-All fields of a record that the schema does not name are staged as one JSON object.
+Staging puts all these fields of a record into one JSON object, which is parsed here.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,9 +38,9 @@ def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[
     rest = _rest(added)
     rescued: Column = F.lit(None).cast("string")
     if landing.new_columns != "refuse":
-        is_all = F.size(rest) == F.size(F.json_object_keys(UNDECLARED))
-        some = _members(F.col(UNDECLARED), lambda name: ~name.isin(*names))
-        rescued = F.when(is_all, F.col(UNDECLARED)).when(F.size(rest) > 0, some)
+        is_whole = F.size(rest) == F.size(F.json_object_keys(UNDECLARED))
+        rest_members = _members(F.col(UNDECLARED), lambda name: ~name.isin(*names))
+        rescued = F.when(is_whole, F.col(UNDECLARED)).when(F.size(rest) > 0, rest_members)
     return [
         *[_added_value(name).alias(name) for name in names],
         rescued.alias(RESCUED),
@@ -54,7 +54,7 @@ def undeclared_names(added: Sequence[AddedColumn]) -> list[str]:
 
 
 def why_undeclared_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn]) -> "Column":
-    """Appends to `why` the reasons why undeclared fields make a record bad."""
+    """Adds to the cases of `why`: undeclared fields that make a record bad."""
     rest = _rest(added)
     if landing.new_columns == "refuse":
         why = why.when(F.size(rest) > 0, F.concat(F.lit(UNKNOWN), F.array_join(rest, ", ")))
@@ -67,7 +67,10 @@ def why_undeclared_unfit(why: "Column", landing: Landing, added: Sequence[AddedC
 def without_rescued(
     lines: "DataFrame", added: Sequence[AddedColumn], rescued_count: int, snapshot: Snapshot | None
 ) -> "DataFrame":
-    """Drops the column of rescued fields, unless a row has a value in it or the table has it."""
+    """Drops the column of rescued fields if it is not needed.
+
+    It is needed if a row has a value in it, or if the table or `added` has it.
+    """
     columns = () if snapshot is None else snapshot.columns
     is_in_table = any(column.name == RESCUED for column in columns)
     is_added = any(column.name == RESCUED for column in added)
@@ -89,9 +92,9 @@ def _rest(added: Sequence[AddedColumn]) -> "Column":
 
 
 def _members(text: "Column", is_wanted: "Callable[[Column], Column]") -> "Column":
-    """The wanted members of a JSON object as a new object, without nulls.
+    """The wanted members of a JSON object, without nulls, as a new JSON object.
 
-    Values keep their types, unless a nested object has a duplicate key.
+    Values keep their types, unless a nested object has a duplicate key. All values are then texts.
     """
     typed = F.map_filter(
         F.from_json(text, "MAP<STRING, VARIANT>"),

@@ -8,15 +8,17 @@ from lakehouse.core.ingest.batches import Batch
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.spark.temporary_confs import confs_for
 
-# Rows (`None`: unknown) and bytes.
+# The number of rows (`None` if unknown) and the number of bytes.
 Size = tuple[float | None, int]
-# A MERGE reads few columns of the table, and only files that the batch may touch: reading three
-# rows takes as long as reading one whole row. Source: docs/internals/benchmarks/interpreted.json
+# A MERGE reads this many rows of the table in the time that it takes to read one whole row, because
+# it reads few columns and only files that the batch may touch.
+# Source: docs/internals/benchmarks/interpreted.json
 _MERGED_INTO_ROWS = 3
-# To compute the key range, the rows are stored in the server's memory and on its disk. Their size
-# therefore has this limit, and the table must be several times as large.
-_KEPT_BYTES = 32 * 1024 * 1024
-_TIMES_AS_MANY = 4
+# The most bytes of rows whose key range is computed, because the server stores these rows in its
+# memory and on its disk.
+_STORED_BYTES = 32 * 1024 * 1024
+# The table must be at least this many times as large as the rows.
+_LEAST_RATIO = 4
 # With fewer rows in the table, computing the range takes as long as it saves.
 # Source: docs/internals/benchmarks/interpreted.json
 _LEAST_ROWS = 10_000
@@ -31,18 +33,18 @@ def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mappi
 
 
 def are_few(size_bytes: int, snapshot: Snapshot) -> bool:
-    """Whether rows of this size are few compared to the table, whose row count must be known."""
+    """Whether rows of this size are few compared to the table. False without its row count."""
     rows = snapshot.row_count
     return (
-        size_bytes <= _KEPT_BYTES
-        and size_bytes * _TIMES_AS_MANY <= snapshot.size_bytes
+        size_bytes <= _STORED_BYTES
+        and size_bytes * _LEAST_RATIO <= snapshot.size_bytes
         and rows is not None
         and rows >= _LEAST_ROWS
     )
 
 
 def merged_into(snapshot: Snapshot) -> Size:
-    """The size that a MERGE into a table reads, as whole rows that take as long to read."""
+    """What a MERGE reads of a table, as the number of whole rows that take as long to read."""
     rows, size_bytes = whole_table(snapshot)
     return None if rows is None else rows / _MERGED_INTO_ROWS, size_bytes
 
@@ -54,7 +56,7 @@ def whole_table(snapshot: Snapshot) -> Size:
 
 def confs_to_read(read: Sequence[Size], *, records: int = 0) -> Mapping[str, str]:
     """Settings for statements that read these amounts, and this number of landed records."""
-    rows = [each for each, _ in read if each is not None]
-    is_known = len(rows) == len(read)
+    known_rows = [rows for rows, _ in read if rows is not None]
+    total_rows = sum(known_rows) if len(known_rows) == len(read) else None
     size_bytes = sum(read_bytes for _, read_bytes in read)
-    return confs_for(rows=sum(rows) if is_known else None, size_bytes=size_bytes, records=records)
+    return confs_for(rows=total_rows, size_bytes=size_bytes, records=records)

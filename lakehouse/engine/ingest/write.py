@@ -1,6 +1,7 @@
 """Runs a table's write: loads landed files, or updates a derived table from its inputs.
 
-The table's lock is held throughout. After a lost race for a commit, the run starts again.
+The table's lock is held throughout. After a conflict with another writer's commit, the write starts
+again.
 """
 
 import time
@@ -41,11 +42,11 @@ def write_table(
     """Runs the table's write once. `tell` is called with a sentence after each batch of a load.
 
     Raises:
-        Refused: foreign jobs write the table; the table has yet to move from its earlier key; an
-            input does not exist yet; the declaration needs changes of the table that are not safe;
+        Refused: foreign jobs write the table; the table was not yet moved from its earlier key; an
+            input does not exist yet; the declaration needs changes to the table that are not safe;
             or a property makes Delta forget batches.
-        Transient: another process holds the table's lock, the server is gone, or other writers won
-            every race for a commit.
+        Transient: another process holds the table's lock, the server is gone, or each attempt
+            conflicted with another writer's commit.
         Broken: rows to read are gone or changed, and reading the input again would duplicate rows;
             it is unknown which batches the table has; or a rebuild lost rows of another writer.
     """
@@ -92,12 +93,13 @@ def _derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
 
 def refuse_lost_rows(facts: TableFacts) -> None:
     """Raises `Broken` if a killed rebuild replaced foreign rows that it had not read."""
-    if not (lost := lost_by_rebuild(facts.history)):
+    lost_versions = lost_by_rebuild(facts.history)
+    if not lost_versions:
         return
-    *versions, rebuilt = lost
+    *versions, rebuild_version = lost_versions
     key = facts.snapshot.table
     raise Broken(
-        f"write of {key}: version {rebuilt} is a rebuild that was killed. It lacks rows that "
-        f"another writer committed meanwhile (versions: {', '.join(map(str, versions))}). Use "
+        f"write of {key}: version {rebuild_version} is a rebuild that was killed. It lacks rows "
+        f"that another writer committed meanwhile (versions: {', '.join(map(str, versions))}). Use "
         f"`lakehouse rebuild {key}`, which restores the version before the rebuild"
     )

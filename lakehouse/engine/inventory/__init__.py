@@ -1,4 +1,4 @@
-"""Inventories of a lake's storage: scans storage, and reads reports of our scans and of AWS.
+"""Inventories of a lake's storage: scans storage, and reads the reports of our scans and of AWS.
 
 Reports have the layout of AWS S3 Inventory. Below `<folder>/<source bucket>/<configuration>/` there
 are `<stamp>/manifest.json`, `<stamp>/manifest.checksum`, `data/<uuid>.parquet` and

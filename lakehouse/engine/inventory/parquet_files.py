@@ -23,40 +23,40 @@ class RowFiles:
         self._store = store
         self._folder = folder
         self._schema = schema
-        self._done: list[DataPart] = []
-        self._begin()
+        self._files: list[DataPart] = []
+        self._begin_file()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Appends rows, and puts the current file into the store when it is full."""
         self._writer.write_batch(batch)
         self._rows += batch.num_rows
         if self._rows >= FILE_ROWS:
-            self._end()
-            self._begin()
+            self._finish_file()
+            self._begin_file()
 
     def finish(self) -> tuple[DataPart, ...]:
-        """Puts the last file into the store, and returns all files: one or more, perhaps empty."""
-        if self._rows or not self._done:
-            self._end()
-        return tuple(self._done)
+        """Puts the last file into the store; returns all files (without rows, one empty file)."""
+        if self._rows or not self._files:
+            self._finish_file()
+        return tuple(self._files)
 
-    def _begin(self) -> None:
+    def _begin_file(self) -> None:
         self._buffer = pa.BufferOutputStream()
         self._writer = pq.ParquetWriter(self._buffer, self._schema, compression="snappy")
         self._rows = 0
 
-    def _end(self) -> None:
+    def _finish_file(self) -> None:
         self._writer.close()
         data = self._buffer.getvalue().to_pybytes()
         name = f"{self._folder}/{uuid4()}.parquet"
         self._store.put(name, data)
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        self._done.append(DataPart(key=self._store.prefix + name, size_bytes=len(data), md5=md5))
+        self._files.append(DataPart(key=self._store.prefix + name, size_bytes=len(data), md5=md5))
 
 
-# pa.array would import pandas, which takes longer than a scan of most lakes.
 def text_column(values: Iterable[str | None]) -> pa.Array:
     """A column of strings or nulls."""
+    # `pa.array` would import pandas, which takes longer than a scan of most lakes.
     builder = StringBuilder()
     builder.append_values(values)
     return builder.finish()

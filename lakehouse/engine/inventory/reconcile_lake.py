@@ -1,7 +1,7 @@
-"""Reconciles an inventory report with the logs of all tables that it shows, declared or not.
+"""Reconciles an inventory report with the logs of all tables in it, declared or not.
 
 The logs are read after the report was made, as `reconcile` requires. Nothing is written, except
-that `fresh_report` may scan a lake that has only our own reports.
+that `fresh_report` may scan the lake, and so write a report.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +11,7 @@ from dataclasses import replace
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.inventory.objects import Listing, StoredObject
+from lakehouse.core.inventory.objects import KnownObjects, StoredObject
 from lakehouse.core.inventory.reconcile import KnownTables, Reconciliation, reconcile
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
@@ -30,11 +30,14 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver, landing_prefixes
 from lakehouse.engine.store import Store
 
-# If a run is repeated, or soon follows a scan from the terminal, it uses the existing report.
+# `fresh_report` does not scan again if our last report is newer than this, for example after a scan
+# from the terminal, or if a run is repeated.
 _SCAN_AGAIN_HOURS = 1.0
 
-FindOwner = Callable[[StoredObject], str | None]
-PassThrough = Callable[[Iterator[StoredObject], FindOwner], Iterable[StoredObject]]
+# The table that an object belongs to, or `None`.
+TableOf = Callable[[StoredObject], str | None]
+# Receives all rows of a report and a `TableOf`. Must yield every row again, unchanged.
+RowObserver = Callable[[Iterator[StoredObject], TableOf], Iterable[StoredObject]]
 
 
 def known_report(
@@ -58,9 +61,10 @@ def known_report(
 
 
 def fresh_report(lake: Lake, *, now_ms: int, configuration: str | None = None) -> Report:
-    """The newest complete report; scans first if our own newest report is more than an hour old.
+    """The newest complete report, after a scan if our newest own report is over an hour old.
 
-    A lake with reports of another configuration is scanned only if `configuration` is `SCAN`.
+    If the lake has reports of another configuration, it is scanned only if `configuration` is
+    `SCAN`.
     """
     if configuration == SCAN or (configuration is None and _has_only_own_reports(lake.store)):
         recent = None
@@ -79,16 +83,16 @@ def reconcile_report(
     report: Report,
     *,
     now_ms: int,
-    through: PassThrough | None = None,
+    observe: RowObserver | None = None,
 ) -> Reconciliation:
     """Compares a report with the logs of the tables in the report and of the tables in `declared`.
 
-    `through` is as in `reconcile_rows`.
+    `observe` sees all rows of the report.
     """
     tables = [*declared]
     keys = tables_to_read(lake, tables, report)
     known = read_table_files(lake, tables, keys, now_ms=now_ms)
-    return reconcile_rows(lake, report, known, now_ms=now_ms, through=through)
+    return reconcile_rows(lake, report, known, now_ms=now_ms, observe=observe)
 
 
 def tables_to_read(lake: Lake, declared: Iterable[Table], report: Report) -> list[str]:
@@ -109,38 +113,38 @@ def reconcile_rows(
     known: KnownTables,
     *,
     now_ms: int,
-    through: PassThrough | None = None,
+    observe: RowObserver | None = None,
 ) -> Reconciliation:
     """Compares a report with tables whose logs were read after the report was made.
 
-    `through` receives all rows, and a function that returns a row's table or `None`. `through` must
-    yield every row again, unchanged.
+    `observe` sees all rows of the report.
     """
     store = lake.store
     owners = Owners([*(each.table for each in known.files), *known.unread])
 
-    def owner(each: StoredObject) -> str | None:
-        return (
-            owners.table_of(each.key.removeprefix(store.prefix))
-            if each.key.startswith(store.prefix)
-            else None
-        )
+    def table_of(each: StoredObject) -> str | None:
+        if not each.key.startswith(store.prefix):
+            return None
+        return owners.table_of(each.key.removeprefix(store.prefix))
 
     rows = read_report(store, report)
-    objects = rows if through is None else through(rows, owner)
-    listing = Listing(objects=objects, settled_ms=settled_ms(report))
-    return reconcile(known, listing, now_ms=now_ms)
+    objects = rows if observe is None else observe(rows, table_of)
+    in_storage = KnownObjects(objects=objects, settled_ms=settled_ms(report))
+    return reconcile(known, in_storage, now_ms=now_ms)
 
 
 def _has_only_own_reports(store: Store) -> bool:
     """Whether all complete reports of the lake are our own."""
-    return all(checksum_of(store, *each) is None for each in stamps_of(store) if each[0] != SCAN)
+    for configuration, stamp in stamps_of(store):
+        if configuration != SCAN and checksum_of(store, configuration, stamp) is not None:
+            return False
+    return True
 
 
 def read_table_files(
     lake: Lake, declared: Iterable[Table], keys: Iterable[str], *, now_ms: int
 ) -> KnownTables:
-    """The files of the tables `keys`. A table whose log cannot be read has a reason instead."""
+    """The files of the tables `keys`, or the reason why a table's log cannot be read."""
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
     for table in keys:

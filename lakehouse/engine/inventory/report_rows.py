@@ -19,7 +19,7 @@ from lakehouse.core.inventory.report_manifest import NEEDED_COLUMNS, Report
 from lakehouse.core.text import count_of
 
 _BATCH_ROWS = 65_536
-# StoredObject's field -> the report's column, for columns that a report may lack.
+# Columns that a report may lack: the field of `StoredObject`, and the report's column.
 _OPTIONAL = {
     "storage_class": "storage_class",
     "archive_tier": "intelligent_tiering_access_tier",
@@ -37,7 +37,7 @@ _FLAGS = ("is_latest", "is_delete_marker", "is_multipart_uploaded")
 def stored_objects(
     report: Report, data: bytes, *, where: str, below: str = ""
 ) -> Iterator[StoredObject]:
-    """Every row of a data file; `where` names the file in messages, and `below` is a key prefix.
+    """Every row of a data file. `where` names the file in messages.
 
     Rows whose key does not begin with `below` may be omitted (`_may_contain`).
 
@@ -45,14 +45,15 @@ def stored_objects(
         Refused: the file or a row cannot be read, a row belongs to another bucket, or no row has a
             plausible time.
     """
-    row_count = plausible_count = 0
-    for columns in column_batches(
-        report, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values()), below=below
-    ):
-        if others := set(columns["bucket"]) - {report.bucket}:
+    row_count = 0
+    plausible_count = 0
+    names = (*NEEDED_COLUMNS, *_OPTIONAL.values())
+    for columns in column_batches(report, data, where=where, only=names, below=below):
+        other_buckets = set(columns["bucket"]) - {report.bucket}
+        if other_buckets:
             raise Refused(
-                f"{where} has rows of bucket {min(others)!r}. Use a report that lists only bucket "
-                f"{report.bucket!r}"
+                f"{where} has rows of bucket {min(other_buckets)!r}. Use a report that lists only "
+                f"bucket {report.bucket!r}"
             )
         times = [plausible_ms(ms, now_ms=report.created_ms) for ms in columns["last_modified_date"]]
         row_count += len(times)
@@ -70,24 +71,27 @@ def column_batches(
 ) -> Iterator[Mapping[str, Sequence[Any]]]:
     """The report's columns that are in `only`, in batches of some ten thousand rows.
 
-    Values are Python values, and keys are decoded. Parquet row groups that contain no key with the
+    Values are Python objects, and keys are decoded. Parquet row groups that contain no key with the
     prefix `below` may be skipped.
     """
-    read = {"CSV": _csv, "ORC": _orc, "Parquet": partial(_parquet, below=below)}[report.file_format]
-    wanted = [name for name in report.columns if name in only]
+    readers = {"CSV": _csv, "ORC": _orc, "Parquet": partial(_parquet, below=below)}
+    read = readers[report.file_format]
+    names = [name for name in report.columns if name in only]
+    needed = [name for name in NEEDED_COLUMNS if name in only]
     try:
-        for batch in read(report, data, wanted):
+        for batch in read(report, data, names):
             columns = {
                 name.lower(): _values(name.lower(), column)
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
             }
-            if missing := [name for name in NEEDED_COLUMNS if name in only and name not in columns]:
+            missing = [name for name in needed if name not in columns]
+            if missing:
                 raise Refused(
                     f"{where} has no column {' and no '.join(missing)}, although the manifest "
                     "names such a column. Wait for the next report, or run lakehouse inventory scan"
                 )
             if report.file_format == "CSV":
-                # Decoded exactly once: remaining escapes belong to the object's name.
+                # Keys are decoded only once, because an object's name may itself contain escapes.
                 columns["key"] = [
                     key and unquote_plus(key, errors="strict") for key in columns["key"]
                 ]
@@ -100,7 +104,7 @@ def column_batches(
 
 
 def _parquet(
-    _report: Report, data: bytes, wanted: Sequence[str], *, below: str
+    _report: Report, data: bytes, names: Sequence[str], *, below: str
 ) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         groups = [
@@ -108,11 +112,8 @@ def _parquet(
             for index in range(file.num_row_groups)
             if not below or _may_contain(file.metadata.row_group(index), below)
         ]
-        yield from file.iter_batches(
-            _BATCH_ROWS,
-            row_groups=groups,
-            columns=[name for name in file.schema_arrow.names if name.lower() in wanted],
-        )
+        file_names = [name for name in file.schema_arrow.names if name.lower() in names]
+        yield from file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=file_names)
 
 
 def _may_contain(group: pq.RowGroupMetaData, below: str) -> bool:
@@ -140,20 +141,20 @@ def _may_contain(group: pq.RowGroupMetaData, below: str) -> bool:
     return True
 
 
-def _orc(_report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _orc(_report: Report, data: bytes, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     from pyarrow import orc
 
     file = orc.ORCFile(pa.BufferReader(data))
-    names = [name for name in file.schema.names if name.lower() in wanted]
+    file_names = [name for name in file.schema.names if name.lower() in names]
     for stripe in range(file.nstripes):
-        table = pa.Table.from_batches([file.read_stripe(stripe, columns=names)])
+        table = pa.Table.from_batches([file.read_stripe(stripe, columns=file_names)])
         yield from table.to_batches(_BATCH_ROWS)
 
 
-def _csv(report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _csv(report: Report, data: bytes, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     from pyarrow import csv
 
-    names = list(report.columns)
+    file_names = list(report.columns)
     with pa.CompressedInputStream(pa.BufferReader(data), "gzip") as text:
         if not text.read(1):
             return
@@ -161,10 +162,10 @@ def _csv(report: Report, data: bytes, wanted: Sequence[str]) -> Iterator[pa.Reco
         pa.CompressedInputStream(pa.BufferReader(data), "gzip") as text,
         csv.open_csv(
             text,
-            read_options=csv.ReadOptions(column_names=names, use_threads=False),
+            read_options=csv.ReadOptions(column_names=file_names, use_threads=False),
             convert_options=csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                include_columns=list(wanted),
+                column_types=dict.fromkeys(file_names, pa.string()),
+                include_columns=list(names),
                 strings_can_be_null=True,
                 null_values=[""],
             ),

@@ -1,8 +1,9 @@
 """Loads inventory reports into `inventory/<bucket>`, a table with one partition per day.
 
 1. The table's lock is taken. Leftovers of an earlier load in the staging folder are removed.
-2. The report is read once and verified on the way. Its rows are reconciled with the tables' logs
-   and written to Parquet files in the staging folder. Each row gets the table that it belongs to.
+2. The keys of the report are read, to find the tables whose logs are needed. Then its rows are read
+   and reconciled with these logs. Each row is written to Parquet files in the staging folder, with
+   the table that it belongs to. Each data file of the report is verified whenever it is read.
 3. Spark reads these files and overwrites only the partition of the report's bucket and day, in one
    commit that names the report.
 4. The staging folder is emptied.
@@ -40,7 +41,7 @@ from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.inventory.report_manifest import DataPart, Report, allowed_hours
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
-from lakehouse.engine.inventory.reconcile_lake import FindOwner, reconcile_report
+from lakehouse.engine.inventory.reconcile_lake import TableOf, reconcile_report
 from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, stamps_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.retry_conflicts import retry_conflicts
@@ -56,18 +57,20 @@ if TYPE_CHECKING:
 PARTITION_COLUMNS = ("bucket", "report_day")
 _FLAGS = ("is_dir", "is_latest", "is_delete_marker", "multipart")
 _COLUMNS = (
-    *(
-        "bucket",
-        "key",
-        "size_bytes",
-        "modified_ms",
-        "is_dir",
-        "storage_class",
-        "archive_tier",
-        "is_latest",
-        "is_delete_marker",
-    ),
-    *("version_id", "encryption", "multipart", "checksum_algorithm", "owner"),
+    "bucket",
+    "key",
+    "size_bytes",
+    "modified_ms",
+    "is_dir",
+    "storage_class",
+    "archive_tier",
+    "is_latest",
+    "is_delete_marker",
+    "version_id",
+    "encryption",
+    "multipart",
+    "checksum_algorithm",
+    "owner",
 )
 _TYPES = {"size_bytes": pa.int64(), "modified_ms": pa.int64()} | dict.fromkeys(_FLAGS, pa.bool_())
 _SCHEMA = pa.schema(
@@ -121,11 +124,11 @@ def load_report(
     """
     began = time.monotonic()
     key = inventory_table(lake.store.bucket)
-    known = _loads(lake.facts(key))
+    recorded_loads = _recorded_loads(lake.facts(key))
     newly_loaded = 0
-    if known and known[0].report == report.name:
+    if recorded_loads and recorded_loads[0].report == report.name:
         reconciliation = reconcile_report(lake, declared, report, now_ms=now_ms)
-        load = _load(report, reconciliation)
+        load = _load_record(report, reconciliation)
     else:
         session = spark()
         with (
@@ -136,22 +139,28 @@ def load_report(
             _clear(lake)
             files = RowFiles(lake.store, _staging(lake), _SCHEMA)
             reconciliation = reconcile_report(
-                lake, declared, report, now_ms=now_ms, through=partial(_through, files, report)
+                lake, declared, report, now_ms=now_ms, observe=partial(_write_rows, files, report)
             )
-            load = _load(report, reconciliation)
+            load = _load_record(report, reconciliation)
             newly_loaded = load.object_count
             if newly_loaded:
-                retry_conflicts(partial(_overwrite, lake, session, key, files.finish(), load))
+                parts = files.finish()
+                retry_conflicts(partial(_overwrite, lake, session, key, parts, load))
             _clear(lake)
     if lake.settings.on_s3:
         record_cold_files(lake, reconciliation)
     after = lake.facts(key)
+    earlier_loads = [each for each in _recorded_loads(after) if each.report != report.name]
+    row_count = 0
+    # An empty report is not written, so the day may still have the rows of an earlier report.
+    if load.object_count:
+        row_count = _rows_of_day(after, report)
     return InventoryOutcome(
         report=report,
         reconciliation=reconciliation,
         load=load,
-        before=next((each for each in _loads(after) if each.report != report.name), None),
-        row_count=_rows_of_day(after, report) if load.object_count else 0,
+        before=earlier_loads[0] if earlier_loads else None,
+        row_count=row_count,
         newly_loaded=newly_loaded,
         version=None if after is None else after.snapshot.version,
         seconds=time.monotonic() - began,
@@ -166,14 +175,14 @@ def report_day(report: Report) -> date:
 def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
     """The result of each check in `core.inventory.checks.CHECKS`."""
     report = outcome.report
-    earlier = (
+    earlier_stamps = [
         stamp
         for name, stamp in stamps_of(lake.store)
         if name == report.configuration and f"{name}/{stamp}" < report.name
-    )
-    allowed = allowed_hours(
-        report.created_ms, stamp_ms(next(earlier, "")), own=report.configuration == SCAN
-    )
+    ]
+    previous_ms = stamp_ms(earlier_stamps[0]) if earlier_stamps else None
+    is_own = report.configuration == SCAN
+    allowed = allowed_hours(report.created_ms, previous_ms, own=is_own)
     return (
         assess_complete(outcome.load, outcome.row_count),
         assess_fresh(outcome.load, allowed=allowed, now_ms=now_ms),
@@ -198,20 +207,20 @@ def _staging(lake: Lake) -> str:
     return f"{REPORTS}/_loading/{lake.store.bucket}"
 
 
-def _through(
-    files: RowFiles, report: Report, objects: Iterator[StoredObject], owner: FindOwner
+def _write_rows(
+    files: RowFiles, report: Report, objects: Iterator[StoredObject], table_of: TableOf
 ) -> Iterator[StoredObject]:
-    """Yields the same objects, and also writes each of them to `files`."""
+    """Writes each object to `files`, and yields it again."""
     while batch := list(islice(objects, BATCH_ROWS)):
-        files.add(_rows(batch, owner, report))
+        files.add(_rows(batch, table_of, report))
         yield from batch
 
 
-def _rows(batch: Sequence[StoredObject], owner: FindOwner, report: Report) -> pa.RecordBatch:
+def _rows(batch: Sequence[StoredObject], table_of: TableOf, report: Report) -> pa.RecordBatch:
     columns: dict[str, list[Any]] = {
         name: [getattr(each, name) for each in batch] for name in _COLUMNS
     }
-    columns["lake_table"] = [owner(each) for each in batch]
+    columns["lake_table"] = [table_of(each) for each in batch]
     columns["report"] = [report.name] * len(batch)
     columns["report_day"] = [report_day(report)] * len(batch)
     return pa.RecordBatch.from_pydict(columns, schema=_SCHEMA)
@@ -220,19 +229,15 @@ def _rows(batch: Sequence[StoredObject], owner: FindOwner, report: Report) -> pa
 def _overwrite(
     lake: Lake, spark: "SparkSession", key: str, files: Sequence[DataPart], load: Load
 ) -> None:
-    frame = spark.read.parquet(
-        *(
-            f"{lake.settings.spark_root}/{file.key.removeprefix(lake.store.prefix)}"
-            for file in files
-        )
-    )
+    names = [file.key.removeprefix(lake.store.prefix) for file in files]
+    frame = spark.read.parquet(*[f"{lake.settings.spark_root}/{name}" for name in names])
     write = FrameWrite(
         mode="overwrite", partition_by=PARTITION_COLUMNS, user_metadata=load.as_text()
     )
     write_frame(frame, lake.settings.table_uri(key), write)
 
 
-def _load(report: Report, reconciliation: Reconciliation) -> Load:
+def _load_record(report: Report, reconciliation: Reconciliation) -> Load:
     return Load(
         report=report.name,
         created_ms=report.created_ms,
@@ -241,19 +246,21 @@ def _load(report: Report, reconciliation: Reconciliation) -> Load:
     )
 
 
-def _loads(facts: TableFacts | None) -> list[Load]:
+def _recorded_loads(facts: TableFacts | None) -> list[Load]:
+    """The loads that the inventory table's log records, newest first."""
     return [] if facts is None else list(loads_of(facts.history))
 
 
 def _rows_of_day(facts: TableFacts | None, report: Report) -> int | None:
-    wanted = {"bucket": report.bucket, "report_day": report_day(report).isoformat()}
-    files = (
-        []
-        if facts is None
-        else [file for file in facts.snapshot.files if dict(file.partition) == wanted]
-    )
-    counts = [
-        None if file.row_count is None else file.row_count - file.deleted_row_count
-        for file in files
-    ]
-    return None if None in counts else sum(count or 0 for count in counts)
+    """The rows of the report's day; `None` if the log lacks the row count of a file."""
+    if facts is None:
+        return 0
+    partition = {"bucket": report.bucket, "report_day": report_day(report).isoformat()}
+    row_count = 0
+    for file in facts.snapshot.files:
+        if dict(file.partition) != partition:
+            continue
+        if file.row_count is None:
+            return None
+        row_count += file.row_count - file.deleted_row_count
+    return row_count

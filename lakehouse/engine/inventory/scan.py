@@ -38,6 +38,7 @@ from lakehouse.engine.inventory.parquet_files import (
 from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, checksum_of, stamps_of
 from lakehouse.engine.store import LOCAL, Store
 
+# The number of minutes whose names are tried for a report.
 _TRIES = 60
 _SCHEMA = pa.schema(
     [
@@ -49,7 +50,7 @@ _SCHEMA = pa.schema(
         pa.field("checksum_algorithm", pa.string()),
     ]
 )
-# `_SCHEMA` in the spelling of AWS manifests; the two must agree.
+# `_SCHEMA`, as AWS writes it in manifests. The two must agree.
 _FILE_SCHEMA = (
     "message s3.inventory {  required binary bucket (UTF8);  required binary key (UTF8);  optional "
     "int64 size;"
@@ -78,7 +79,8 @@ def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = 
     folder = f"{REPORTS}/{store.bucket}/{SCAN}"
     files = RowFiles(store, f"{folder}/data", _SCHEMA)
     objects = store.walk("")
-    object_count = size_bytes = 0
+    object_count = 0
+    size_bytes = 0
     while batch := list(islice(objects, BATCH_ROWS)):
         files.add(_rows(batch))
         object_count += len(batch)
@@ -87,7 +89,7 @@ def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = 
             progress(object_count)
     parts = files.finish()
     name = _publish(store, folder, parts, began_ms=now_ms)
-    # The report is complete. If this deletion fails, the next scan tries again.
+    # The report is complete even if this deletion fails. The next scan then tries again.
     with suppress(LakehouseError):
         _remove_expired(store, folder, now_ms=now_ms)
     return Scanned(
@@ -139,19 +141,18 @@ def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: 
 
 
 def _remove_expired(store: Store, folder: str, *, now_ms: int) -> None:
-    """Deletes our expired reports, checksums first: readers ignore a report without a checksum."""
-    complete = (
-        stamp
-        for name, stamp in stamps_of(store)
-        if name == SCAN and checksum_of(store, name, stamp)
-    )
+    """Deletes our expired reports.
+
+    Their checksums are deleted first, because readers ignore a report without a checksum.
+    """
+    own_stamps = [stamp for name, stamp in stamps_of(store) if name == SCAN]
     # Unlike `store.list`, `store.walk` includes leftovers of killed writes.
     files = [
         (each.key.removeprefix(f"{store.prefix}{folder}/"), each.modified_ms or now_ms)
         for each in store.walk(folder)
     ]
-    names = [
-        f"{folder}/{name}" for name in expired(files, newest=next(complete, None), now_ms=now_ms)
-    ]
+    complete_stamps = (stamp for stamp in own_stamps if checksum_of(store, SCAN, stamp))
+    newest = next(complete_stamps, None)
+    names = [f"{folder}/{name}" for name in expired(files, newest=newest, now_ms=now_ms)]
     store.delete([name for name in names if name.endswith("manifest.checksum")])
     store.delete([name for name in names if not name.endswith("manifest.checksum")])

@@ -24,9 +24,9 @@ from lakehouse.engine.store import Store
 REPORTS = "_lakehouse/inventory"
 # The configuration of our own reports.
 SCAN = "lakehouse-scan"
-# A report may lack files that were written in this period before the report's own time. A minute is
-# for clocks that differ and for stores that round times down. Reports by AWS need an hour, because
-# they are eventually consistent.
+# A report may lack files that were written in this period before the report's own time. For our own
+# scans, it is a minute, because clocks differ and some stores round times down. For reports by AWS,
+# it is an hour, because they are eventually consistent.
 SETTLED_MS = 60_000
 _SETTLED_ELSEWHERE_MS = 3_600_000
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
@@ -35,28 +35,25 @@ _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
     """Configuration and stamp of all reports, complete or not, newest first.
 
-    `after` maps configurations to stamps; for such a configuration, only later stamps are returned.
+    `after` maps configurations to stamps. For these configurations, only later stamps are returned.
     One request lists the configurations, and one request per configuration lists its stamps,
     regardless of the number of data files.
     """
     base = f"{REPORTS}/{store.bucket}"
-    known = after or {}
-    names = store.folders(base)
-    found = [
-        (name, stamp)
-        for name in names
-        for stamp in store.folders(f"{base}/{name}", after=known.get(name, ""))
-        if _STAMP.fullmatch(stamp)
-    ]
-    return sorted(found, key=lambda each: (each[1], each[0]), reverse=True)
+    after_stamps = after or {}
+    stamps = list[tuple[str, str]]()
+    for name in store.folders(base):
+        for stamp in store.folders(f"{base}/{name}", after=after_stamps.get(name, "")):
+            if _STAMP.fullmatch(stamp):
+                stamps.append((name, stamp))
+    return sorted(stamps, key=lambda each: (each[1], each[0]), reverse=True)
 
 
 def checksum_of(store: Store, configuration: str, stamp: str) -> str | None:
     """The checksum of a report's manifest; `None` while the report is incomplete."""
+    name = f"{REPORTS}/{store.bucket}/{configuration}/{stamp}/manifest.checksum"
     try:
-        return store.read(
-            f"{REPORTS}/{store.bucket}/{configuration}/{stamp}/manifest.checksum"
-        ).decode("ascii", "replace")
+        return store.read(name).decode("ascii", "replace")
     except FileNotFoundError:
         return None
 
@@ -69,9 +66,12 @@ def newest_report(
     max_age_hours: float | None = None,
     stamps: Sequence[tuple[str, str]] | None = None,
 ) -> Report | None:
-    """The newest complete report, of one configuration or of any; `None` if there is none.
+    """The newest complete report of `configuration` (default: any configuration), or `None`.
 
-    `stamps` is a recent result of `stamps_of`. Raises as `parse_manifest`.
+    `stamps` is a recent result of `stamps_of`.
+
+    Raises:
+        Refused: the report is older than `max_age_hours`, or cannot be trusted.
     """
     for name, stamp in stamps_of(store) if stamps is None else stamps:
         if configuration not in (None, name):
@@ -86,7 +86,7 @@ def newest_report(
 
 
 def reports_by_day(store: Store, *, since: date, now_ms: int) -> dict[date, Report]:
-    """The newest complete report of each day, from the day `since`. Damaged reports are omitted."""
+    """The newest complete report of each day since `since`. Damaged reports are omitted."""
     reports = dict[date, Report]()
     for name, stamp in stamps_of(store):
         day = date.fromisoformat(stamp[:10])
@@ -114,7 +114,7 @@ def _manifest(store: Store, configuration: str, stamp: str) -> tuple[bytes, Repo
 
 
 def settled_ms(report: Report) -> int:
-    """The time before which every stored file must be in the report."""
+    """The report must contain every stored file that was written before this time."""
     margin_ms = SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS
     return report.created_ms - margin_ms
 
@@ -198,17 +198,15 @@ def _verified(store: Store, report: Report) -> Iterator[tuple[str, bytes]]:
     """The verified data files, each with its name for error messages."""
     for part in report.files:
         where = f"inventory report {report.name}: {part.key}"
-        data = _read(
-            store,
-            part.key.removeprefix(store.prefix),
-            f"{where} is named in the manifest, but does not exist",
-        )
+        problem = f"{where} is named in the manifest, but does not exist"
+        data = _read(store, part.key.removeprefix(store.prefix), problem)
         if len(data) != part.size_bytes:
             raise Refused(
                 f"{where} has {len(data)} bytes, but {part.size_bytes} according to the manifest. "
                 "Wait for the next report, or run lakehouse inventory scan"
             )
-        if (md5 := hashlib.md5(data, usedforsecurity=False).hexdigest()) != part.md5:
+        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        if md5 != part.md5:
             raise Refused(
                 f"{where} has MD5 {md5}, but {part.md5} according to the manifest. Wait for the "
                 "next report, or run lakehouse inventory scan"

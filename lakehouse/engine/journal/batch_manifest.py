@@ -1,7 +1,7 @@
 """The JSON documents of the ledger: a manifest per landed batch, and segments of folded manifests.
 
-A manifest holds the fields of a `Batch`, a segment the fields of a `LedgerSegment`. All
-fingerprints of a segment are joined into one Base64 text.
+A manifest has the fields of a `Batch`, and a segment has the fields of a `LedgerSegment`. A segment
+stores all its fingerprints as one Base64 text.
 """
 
 import json
@@ -15,7 +15,7 @@ from lakehouse.core.ingest.ledger_segments import LedgerSegment
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.journal.records import damaged, encoded
 
-# Fields that few files have. A document has such a field only if it is set.
+# Fields that are set for few files. A document omits them if they are not set.
 _RARE = ("text_bytes", "text_digest", "loaded_records")
 
 
@@ -28,7 +28,7 @@ def decode_manifest(data: bytes, name: str, *, number: int) -> Batch:
     """The batch in a manifest's content.
 
     Raises:
-        Broken: the manifest is damaged, or holds a batch with another number.
+        Broken: the manifest is damaged, or its batch has another number.
     """
     try:
         batch = _batch(json.loads(data))

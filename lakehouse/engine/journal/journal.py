@@ -3,19 +3,19 @@
 - Batch manifests and segments: `_lakehouse/ingest/` (module `planned_batches`).
 - Session records: `_lakehouse/sessions/` (module `engine.table_lock`).
 - Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, written once, when the vacuum ends.
-- Tables of `maintain`: `_lakehouse/maintained/` (module `engine.adoption.maintained`), for 30 days.
+- Records of `maintain` calls: `_lakehouse/maintained/` (module `engine.adoption.maintained`).
 - Alerts: `_lakehouse/alerts/` (module `engine.metrics.alerts`).
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, deleted when the table is resumed.
-- Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, for compactions that failed or lost a
-  race.
+- Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, for compactions that failed or conflicted
+  with another writer's commit.
 - Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, with the durations of scans before
   and after a compaction.
-- Totals of the metrics' counters: `_lakehouse/metrics/` (module `engine.metrics.totals`).
+- Metric counters: `_lakehouse/metrics/` (module `engine.metrics.totals`).
 - Morning pages: `_lakehouse/reports/` (module `engine.report.stored_pages`), of the last 14 days.
-- The marker: `_lakehouse/changes/<id>`, replaced with a marker of another id after each change to
-  pauses, tries and probes. So one listing shows whether any of them changed.
+- Change marker: `_lakehouse/changes/<id>`. Each change to a pause, try or probe replaces it with a
+  marker under a new id, so that one listing shows whether a cache is stale.
 
-Of each table's tries and probes, the newest `_KEPT` are kept.
+The newest tries, probes and vacuums of each table are kept (`_KEPT`, `_VACUUMS_KEPT`).
 """
 
 import contextlib
@@ -33,16 +33,16 @@ PAUSES = "_lakehouse/pauses"
 TRIES = "_lakehouse/tries"
 PROBES = "_lakehouse/probes"
 CHANGES = "_lakehouse/changes"
-# The cost account of a table uses its tries. Only the newest probe is read; older probes are kept
-# for people.
+# The number of records kept per table. The table's cost account reads all tries. The program reads
+# only the newest probe; the others are for inspection.
 _KEPT = {TRIES: FAILURES_KEPT, PROBES: 20}
-# The circuit breaker opens after a few failures in a row; older tries would not change that.
+# The number of tries that the circuit breaker reads. It opens after fewer failures in a row.
 _TRIES_READ = 20
 _VACUUMS = "_lakehouse/vacuums"
-# Only the newer half is read. The older half is kept for people.
+# `vacuum_records` reads the newer half of these records, and `recent_vacuums` may read all.
 _VACUUMS_KEPT = 100
-# Must reach back to the last vacuum of a mode other than LITE. Even a table that is vacuumed after
-# each compaction has only a few records between two such vacuums.
+# Should include the last vacuum that searched storage (mode INVENTORY or FULL), because its time
+# decides whether a new search is due. Otherwise, the next vacuum searches early, which is safe.
 _VACUUMS_READ = 50
 
 Tries = tuple[CompactionTry, ...]
@@ -51,14 +51,14 @@ Tries = tuple[CompactionTry, ...]
 class JournalCache:
     """The pauses and tries of all tables, kept in memory between two ticks.
 
-    1. One listing of the markers shows whether a pause or a try was written since the last refresh.
-    2. If one was written, or if the last sweep was too long ago, a sweep follows: both folders are
-       listed. Otherwise, nothing else is requested.
+    1. One listing of the marker shows whether the journal has changed since the last refresh.
+    2. If it has, or if the last sweep is `sweep_ms` old, a sweep lists both folders. Otherwise, the
+       listing of the marker is the only request.
     3. A record is read when it is requested, and again only if its size or time changed. A pause is
        also read again after each sweep.
 
-    A sweep also finds records without a marker. They were written by a person, or by a process that
-    died before it wrote the marker.
+    A sweep also finds records without a marker, which were written by a person, or by a process
+    that died before it wrote the marker.
     """
 
     def __init__(self, store: Store, *, sweep_ms: int) -> None:
@@ -70,12 +70,12 @@ class JournalCache:
         self._contents: dict[StoredFile, bytes] = {}
 
     def refresh(self, now_ms: int) -> None:
-        """Sweeps in the first call, after a marker changed, and `sweep_ms` after the last sweep."""
+        """Sweeps in the first call, if the marker changed, and `sweep_ms` after the last sweep."""
         markers = [file.name for file in self._store.list(CHANGES)]
         if markers == self._markers and now_ms - self._swept_ms < self._sweep_ms:
             return
-        # Records are listed after the markers. The marker of a record that this listing misses is
-        # written even later, so the next call finds a new marker.
+        # The markers are listed before the records, so that no change is lost: if a record is
+        # written after this listing, its marker is written later still, and the next call sees it.
         self._files = {
             file.name: file for kind in (PAUSES, TRIES) for file in self._store.list(kind)
         }
@@ -96,23 +96,23 @@ class JournalCache:
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
         """See `Store.read_many`."""
-        unread = [file for name in names if (file := self._files[name]) not in self._contents]
-        self._contents.update(
-            zip(unread, self._store.read_many([file.name for file in unread]), strict=True)
-        )
-        return (self._contents[self._files[name]] for name in names)
+        files = [self._files[name] for name in names]
+        unread = [file for file in files if file not in self._contents]
+        contents = self._store.read_many([file.name for file in unread])
+        self._contents.update(zip(unread, contents, strict=True))
+        return (self._contents[file] for file in files)
 
 
-# Where the journal's records are read from.
-Records = Store | JournalCache
+# The source from which the journal's records are read.
+RecordSource = Store | JournalCache
 
 
 class Journal:
-    """The journal of one lake. Pauses and tries are read from `records`, which may be a cache."""
+    """The journal of one lake. Pauses and tries are read from `source`, which may be a cache."""
 
-    def __init__(self, store: Store, records: Records | None = None) -> None:
+    def __init__(self, store: Store, source: RecordSource | None = None) -> None:
         self._store = store
-        self._records = records or store
+        self._source = source or store
 
     def pause(self, pause: Pause) -> None:
         """Records a pause, replacing an earlier one."""
@@ -131,12 +131,10 @@ class Journal:
 
         A damaged record counts as a pause without an end, because its facts are unknown.
         """
-        names = [file.name for file in self._records.list(PAUSES)]
-        records = [
-            _pause(name, data)
-            for name, data in zip(names, self._records.read_many(names), strict=True)
-        ]
-        return {pause.table: pause for pause in records}
+        names = [file.name for file in self._source.list(PAUSES)]
+        contents = self._source.read_many(names)
+        pauses = [_pause(name, data) for name, data in zip(names, contents, strict=True)]
+        return {pause.table: pause for pause in pauses}
 
     def pause_of(self, table_key: str) -> Pause | None:
         """The pause of one table, even if expired. Not read from the cache."""
@@ -145,9 +143,10 @@ class Journal:
             return _pause(name, self._store.read(name))
         return None
 
-    def record_try(self, table_key: str, ended: CompactionTry) -> None:
+    def record_try(self, table_key: str, attempt: CompactionTry) -> None:
         """Records a compaction that did not succeed."""
-        self._record(TRIES, table_key, f"{ended.ended_ms:015}-{uuid4().hex}.json", asdict(ended))
+        name = f"{attempt.ended_ms:015}-{uuid4().hex}.json"
+        self._record(TRIES, table_key, name, asdict(attempt))
 
     def record_probe(self, table_key: str, name: str, probe: Mapping[str, Any]) -> None:
         """Records a probe of a compaction."""
@@ -155,21 +154,24 @@ class Journal:
 
     def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> Tries:
         """The newest tries of a table, oldest first; a damaged record counts as a failure."""
-        return self.tries_since({}, under=table_key, newest=newest).get(table_key, ())
+        names = names_by_table(self._source, TRIES, table_key).get(table_key, [])
+        return self._read_tries({table_key: names[-newest:]}).get(table_key, ())
 
-    def tries_since(
-        self, succeeded_ms: Mapping[str, int], *, under: str = "", newest: int = _TRIES_READ
-    ) -> dict[str, Tries]:
-        """The newest tries after each table's time in `succeeded_ms`; `under` selects one table."""
-        listed = names_by_table(self._records, TRIES, under)
-        tries = {
-            key: [name for name in names if recorded_ms(name) > succeeded_ms.get(key, -1)][-newest:]
-            for key, names in listed.items()
-        }
-        read = self._records.read_many([name for names in tries.values() for name in names])
+    def tries_since(self, succeeded_ms: Mapping[str, int]) -> dict[str, Tries]:
+        """By table: the newest tries after the table's time in `succeeded_ms`, oldest first."""
+        newest_names = dict[str, list[str]]()
+        for key, names in names_by_table(self._source, TRIES).items():
+            later = [name for name in names if recorded_ms(name) > succeeded_ms.get(key, -1)]
+            newest_names[key] = later[-_TRIES_READ:]
+        return self._read_tries(newest_names)
+
+    def _read_tries(self, names_by_key: Mapping[str, Sequence[str]]) -> dict[str, Tries]:
+        """Reads the tries of several tables at once. Tables without a try are omitted."""
+        all_names = [name for names in names_by_key.values() for name in names]
+        contents = dict(zip(all_names, self._source.read_many(all_names), strict=True))
         return {
-            key: tuple(_try(name, next(read)) for name in names)
-            for key, names in tries.items()
+            key: tuple(_try(name, contents[name]) for name in names)
+            for key, names in names_by_key.items()
             if names
         }
 
@@ -179,10 +181,7 @@ class Journal:
         self.mark_changed()
 
     def mark_changed(self) -> None:
-        """Makes all caches read the records again.
-
-        Replaces the marker with a marker of a new name.
-        """
+        """Replaces the marker, so that each cache lists the records again in its next refresh."""
         older = [file.name for file in self._store.list(CHANGES)]
         self._store.put(f"{CHANGES}/{uuid4().hex}", b"")
         self._store.delete(older)
@@ -228,7 +227,7 @@ def record_vacuum(store: Store, table_key: str, record: VacuumRecord) -> None:
 def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
     """The newest vacuums of a table, oldest first.
 
-    Damaged records are omitted. The next vacuum then lists the storage again.
+    Damaged records are omitted. If no search for orphans is left, the next vacuum searches again.
     """
     names = names_by_table(store, _VACUUMS, table_key).get(table_key, [])[-_VACUUMS_READ:]
     return _read_vacuums(store, names)

@@ -1,4 +1,4 @@
-"""Records of the moves of tables to new keys: `_lakehouse/moves/<layer>/<name>.json` (new key).
+"""Records of moves of tables to new keys: `_lakehouse/moves/<new key>.json`.
 
 A record is written before the first object is copied, and deleted after the last old object was
 deleted. If the old folder is kept, the record is kept, too, because nothing else shows that the
@@ -20,7 +20,7 @@ _FOLDER = "_lakehouse/moves"
 def move_record(store: Store, table: Table) -> MoveRecord | None:
     """The record of a table's move to its key; `None` if no such move has begun.
 
-    A finished move from another key than `formerly` does not count.
+    A finished move from a key other than `formerly` does not count.
 
     Raises:
         Broken: the record is damaged.
@@ -32,7 +32,9 @@ def move_record(store: Store, table: Table) -> MoveRecord | None:
         return None
     except (ValueError, TypeError) as error:
         raise damaged(name, error) from error
-    return None if record.is_finished and record.old_key != table.formerly else record
+    if record.is_finished and record.old_key != table.formerly:
+        return None
+    return record
 
 
 def record_move(store: Store, record: MoveRecord) -> None:
@@ -46,16 +48,17 @@ def forget_move(store: Store, new_key: str) -> None:
 
 
 def refuse_unmoved(store: Store, table: Table) -> None:
-    """Raises `Refused` if the table has yet to move from its earlier key.
+    """Raises `Refused` if the table was not yet moved from its earlier key.
 
     A write would create a second table, and load all landed files into it.
     """
-    if why := why_unmoved(store, table):
+    why = why_unmoved(store, table)
+    if why:
         raise Refused(f"write of {table.key}: {why}")
 
 
 def why_unmoved(store: Store, table: Table) -> str:
-    """The sentence that the table must first move from its earlier key; empty if it need not."""
+    """Why the table must first move from its earlier key; empty if it need not move."""
     if table.formerly is None:
         return ""
     record = move_record(store, table)

@@ -1,8 +1,8 @@
 """The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
 
 - Manifests: `<number>.json`, numbered from 1 without a gap. A manifest is written once, with one
-  exception: as long as its batch has not arrived in the table, it may be replaced with a manifest
-  in which some of the batch's files are set aside.
+  exception: until its batch is loaded, it may be replaced with a manifest in which some of the
+  batch's files are set aside.
 - Segments: `segment-<number>.json`, each with the batches up to its number.
 
 The ledger is the newest segment and the manifests after it.
@@ -15,11 +15,11 @@ Manifests are folded into the next segment in three steps:
 3. The manifests in the new segment, and older segments, are deleted.
 
 **Safety properties**
-- A process may be killed after any step of a fold: the ledger still contains the same files. The
+- If a process is killed after any step of a fold, the ledger still contains the same files, and the
   next fold deletes the leftovers (`test_folding.py`).
 - Manifests and older segments are deleted only if the new segment, read back, is what was written,
-  and contains every file in them. Files that `core.ingest.ledger_segments` may forget are excepted
-  (`test_folding.py`).
+  and contains every file in them or, for a forgotten file, its fingerprint. Files that were set
+  aside and are no longer in the landing area are excepted (`test_folding.py`).
 - A manifest is replaced only with a manifest that names the same files, and only while it is not
   folded (`test_planned_batches.py`).
 - A gap in the numbers, or an unreadable object, raises an error and never leads to an empty ledger
@@ -51,8 +51,8 @@ from lakehouse.engine.journal.batch_manifest import (
 from lakehouse.engine.store import Store, StoredFile
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
-# A load folds the manifests when there are this many. So reading a ledger takes about this many
-# requests, and its segment is rewritten once per this many batches.
+# A load folds the manifests when there are this many. So reading a ledger takes at most about this
+# many requests, and the segment is rewritten once per this many batches.
 FOLD_EVERY = 32
 
 
@@ -72,8 +72,8 @@ def landed_file(file: StoredFile, landing: Landing) -> LandedFile:
 class _Listing(NamedTuple):
     """The numbers of the listed segments and manifests.
 
-    `segment` is the number of the newest segment, and `newest` that of the newest batch. Both are 0
-    if there is none.
+    `segment` is the number of the newest segment, and `newest` is the number of the newest batch.
+    Without segments or batches, the number is 0.
     """
 
     segments: Sequence[int] = ()
@@ -88,7 +88,7 @@ class PlannedBatches:
     Manifests are read once and kept in memory.
 
     Raises:
-        Broken: a manifest is missing or damaged; raised by every method that reads manifests.
+        Broken: a manifest is missing or damaged. Each method that reads manifests may raise this.
     """
 
     def __init__(self, store: Store, table_key: str, *, prefix: str) -> None:
@@ -101,22 +101,23 @@ class PlannedBatches:
         self._listing = _Listing()
 
     def ledger(self) -> Ledger:
-        """The ledger of all batches, whether or not they arrived in the table."""
-        with suppress(FileNotFoundError):  # another process may have folded the listed objects
+        """The ledger of all batches, whether or not they were loaded."""
+        # Another process may fold the listed objects before they are read. If so, list them again.
+        with suppress(FileNotFoundError):
             return self._read_ledger()
         try:
             return self._read_ledger()
         except FileNotFoundError as error:
-            raise self._is_gone(error) from error
+            raise self._missing_manifest(error) from error
 
     def known(self) -> list[Batch]:
-        """All recorded batches in ascending order, except those whose files are all forgotten."""
+        """All recorded batches in ascending order, except batches whose files are all forgotten."""
         listing = self._list()
         newer = [number for number in listing.manifests if number > listing.segment]
         try:
             batches = self._read_manifests(newer)
         except FileNotFoundError as error:
-            raise self._is_gone(error) from error
+            raise self._missing_manifest(error) from error
         return [*self._read_segment(listing.segment).batches, *batches]
 
     def batch(self, number: int) -> Batch:
@@ -130,7 +131,7 @@ class PlannedBatches:
         except FileNotFoundError as error:
             segment = self._read_segment(self._list().segment)
             if number > segment.number:
-                raise self._is_gone(error) from error
+                raise self._missing_manifest(error) from error
         if number <= segment.forgotten_batch:
             raise Broken(
                 f"load of {self._table}: batch {number} is not in the table, and loaded files of "
@@ -138,10 +139,10 @@ class PlannedBatches:
                 "forgotten. Either restore the table from a copy, or declare it under a new key: "
                 "this loads all files that are in the landing area now"
             )
-        return next(
-            (batch for batch in segment.batches if batch.number == number),
-            Batch(number=number, files=()),
-        )
+        for batch in segment.batches:
+            if batch.number == number:
+                return batch
+        return Batch(number=number, files=())  # a segment omits batches without files
 
     def plan(self, batch: Batch) -> None:
         """Writes a batch's manifest, before its rows are written.
@@ -167,13 +168,13 @@ class PlannedBatches:
         self._manifests[batch.number] = batch
 
     def replace(self, batch: Batch) -> None:
-        """Rewrites the manifest of a batch that did not arrive, with fewer files.
+        """Rewrites the manifest of a batch that was not loaded, with fewer files.
 
         The caller holds the table's lock.
 
         Raises:
-            Broken: the manifest is folded; or the batch names other files than before; or it has no
-                files, although newer batches exist, so that it would be skipped.
+            Broken: the manifest is folded; or the batch names other files than its manifest; or it
+                has no files, although newer batches exist, so that it would be skipped.
         """
         listing = self._list()
         subject = f"ingest of {self._table}: batch {batch.number} was to be planned"
@@ -183,15 +184,15 @@ class PlannedBatches:
                 f"{listing.segment}. Change the declaration, or the table's constraints, so that "
                 "all rows of the batch can be written"
             )
-        before = self._read_manifests([batch.number])[0]
+        earlier = self._read_manifests([batch.number])[0]
         names = {file.name for file in batch.files}
-        names_before = {file.name for file in before.files}
+        earlier_names = {file.name for file in earlier.files}
         isolated = {name for group in batch.isolated for name in group}
         set_aside = {each.name for each in batch.quarantined}
         is_skipped = not names and batch.number != listing.newest
-        is_explained = names_before - names <= isolated & set_aside
-        if is_skipped or not names < names_before or not is_explained:
-            files = f"{len(names)} of its {count_of(len(names_before), 'file')}"
+        is_explained = earlier_names - names <= isolated & set_aside
+        if is_skipped or not names < earlier_names or not is_explained:
+            files = f"{len(names)} of its {count_of(len(earlier_names), 'file')}"
             raise Broken(
                 f"{subject} again with {files}, and {len(isolated)} set aside. The manifest was "
                 "not changed"
@@ -199,11 +200,11 @@ class PlannedBatches:
         self._store.put(self._name(batch.number), encode_manifest(batch))
         self._manifests[batch.number] = batch
 
-    def fold(self, *, lying: Collection[str], arrived: int, now_ms: int) -> None:
+    def fold(self, *, landed_paths: Collection[str], last_loaded_batch: int, now_ms: int) -> None:
         """Folds the manifests into a segment if the last listing found `FOLD_EVERY` or more.
 
-        The caller must hold the table's lock from before that listing. `lying` are the paths of all
-        files below the prefix, and `arrived` is the number of the last batch in the table.
+        The caller must hold the table's lock since before that listing. `landed_paths` are the
+        paths of all files below the prefix.
 
         Raises:
             Broken: the segment, read back, is not what was written, or lacks a file. Nothing was
@@ -212,36 +213,37 @@ class PlannedBatches:
         listing = self._listing
         if len(listing.manifests) < FOLD_EVERY:
             return
-        before = self._read_segment(listing.segment)
+        segment = self._read_segment(listing.segment)
         newest = listing.newest
-        newer = range(before.number + 1, newest + 1)
-        folded = [number for number in listing.segments if number < newest]
-        older = [batch for number in folded for batch in self._read_segment(number).batches]
+        newer = range(segment.number + 1, newest + 1)
+        old_segments = [number for number in listing.segments if number < newest]
+        older = [batch for number in old_segments for batch in self._read_segment(number).batches]
         older += self._read_manifests(listing.manifests)
         name = self._name(newest, "segment-")
         data = None
         if newer:
-            segment = fold_batches(
-                before,
+            new_segment = fold_batches(
+                segment,
                 self._read_manifests(newer),
-                lying=lying,
+                landed_paths=landed_paths,
                 prefix=self._prefix,
-                arrived=arrived,
+                last_loaded_batch=last_loaded_batch,
                 now_ms=now_ms,
             )
-            data = encode_segment(segment)
+            data = encode_segment(new_segment)
             self._store.put_if_absent(name, data)
         read_back = self._store.read(name)
         if data is not None and read_back != data:
             raise Broken(f"journal: {name} is not what was written; nothing was deleted")
         self._segment = decode_segment(read_back, name, number=newest)
-        if lost := lost_files(older, self._segment, lying=lying):
+        lost = lost_files(older, self._segment, landed_paths=landed_paths)
+        if lost:
             raise Broken(
                 f"journal: {name} lacks {count_of(len(lost), 'file')}, for example {lost[0]!r}; "
                 "nothing was deleted"
             )
-        segments = [self._name(number, "segment-") for number in folded]
-        self._store.delete([*segments, *map(self._name, listing.manifests)])
+        segment_names = [self._name(number, "segment-") for number in old_segments]
+        self._store.delete([*segment_names, *map(self._name, listing.manifests)])
 
     def _read_ledger(self) -> Ledger:
         listing = self._list()
@@ -250,17 +252,16 @@ class PlannedBatches:
         return replace(extend_ledger(segment.ledger, newer), table=self._table)
 
     def _list(self) -> _Listing:
-        names = (
-            file.name.removeprefix(f"{self._folder}/") for file in self._store.list(self._folder)
-        )
-        numbers = [
-            (bool(match[1]), int(match[2])) for name in names if (match := _NAME.fullmatch(name))
-        ]
-        segments = sorted(number for is_segment, number in numbers if is_segment)
-        manifests = sorted(number for is_segment, number in numbers if not is_segment)
+        segments = list[int]()
+        manifests = list[int]()
+        for file in self._store.list(self._folder):
+            match = _NAME.fullmatch(file.name.removeprefix(f"{self._folder}/"))
+            if match is not None:
+                numbers = segments if match[1] else manifests
+                numbers.append(int(match[2]))
         self._listing = _Listing(
-            segments,
-            manifests,
+            sorted(segments),
+            sorted(manifests),
             max(segments, default=0),
             max((*segments, *manifests), default=0),
         )
@@ -268,23 +269,22 @@ class PlannedBatches:
 
     def _read_segment(self, number: int) -> LedgerSegment:
         if number != self._segment.number:
-            name = self._name(number, "segment-")
-            self._segment = (
-                decode_segment(self._store.read(name), name, number=number)
-                if number
-                else LedgerSegment()
-            )
+            segment = LedgerSegment()
+            if number:
+                name = self._name(number, "segment-")
+                segment = decode_segment(self._store.read(name), name, number=number)
+            self._segment = segment
         return self._segment
 
     def _read_manifests(self, numbers: Iterable[int]) -> list[Batch]:
-        wanted = [*numbers]
-        unread = [number for number in wanted if number not in self._manifests]
+        all_numbers = [*numbers]
+        unread = [number for number in all_numbers if number not in self._manifests]
         contents = self._store.read_many([*map(self._name, unread)])
         for number, data in zip(unread, contents, strict=True):
             self._manifests[number] = decode_manifest(data, self._name(number), number=number)
-        return [self._manifests[number] for number in wanted]
+        return [self._manifests[number] for number in all_numbers]
 
-    def _is_gone(self, error: FileNotFoundError) -> Broken:
+    def _missing_manifest(self, error: FileNotFoundError) -> Broken:
         return Broken(
             f"journal: a manifest of {self._table} is missing ({error}). Copy it back from a "
             "backup of the lake"

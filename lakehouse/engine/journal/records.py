@@ -47,7 +47,7 @@ def append_record(
 def names_by_table(
     store: "Store | JournalCache", kind: str, table_key: str = ""
 ) -> dict[str, list[str]]:
-    """The names of all records of one kind, or of one table only, by table and oldest first."""
+    """The names of all records of one kind, by table, oldest first. `table_key` selects a table."""
     folder = f"{kind}/{table_key}".removesuffix("/")
     names = sorted(file.name for file in store.list(folder) if _RECORD_NAME.search(file.name))
     by_table = dict[str, list[str]]()

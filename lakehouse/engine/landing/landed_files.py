@@ -15,9 +15,9 @@ A load does not rely on any of this: each load lists the prefix itself.
 - Only files that are in the store are loaded. A message that is false, late, repeated or out of
   order adds nothing.
 - A message is deleted when none of its files waits: each file is gone from the store, or the ledger
-  names it and every planned batch has arrived. A message without a file below a prefix of its queue
+  names it and every planned batch is loaded. A message without a file below a prefix of its queue
   is also deleted. An unreadable message stays in the queue.
-- The state is only in memory: a new process lists the prefix first.
+- The state is only in memory, so a new process first lists the prefix.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,14 +34,16 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message, created_keys
 from lakehouse.engine.store import FairOrder, MountedStore, S3Store, TimeBudget
 
-# Seconds between two sweeps (listings of a prefix), and until an undeleted message is received
+# The time between two sweeps (listings of a prefix), and until an undeleted message is received
 # again. SQS loses no message, so a sweep is only needed for files without a message: the
 # notification was not configured, or has expired. A sweep of 100,000 files takes 100 requests.
 # Without a queue, every tick takes as many.
 SWEEP_SECONDS = 3_600
-# The queues are served before the tables, and must leave most of a tick to the tables.
+# The share of a tick for all queues. They are served first, and must leave most of it to the
+# tables.
 _QUEUES_SHARE = 0.2
-# One request deletes ten messages, and a tick has 60 seconds.
+# The most messages that one tick deletes, because a tick has 60 seconds, and one request deletes
+# ten.
 MOST_DELETED = 1_000
 # A message, and the pairs of a table key and a file name that the message names.
 OpenMessage = tuple[Message, set[tuple[str, str]]]
@@ -51,12 +53,12 @@ OpenMessage = tuple[Message, set[tuple[str, str]]]
 class _Waiting:
     """The waiting files of one table by name; `None` marks a hint that was not looked up yet.
 
-    `swept` is the time of the last sweep.
+    `last_sweep` is the time of the last sweep in seconds.
     """
 
     landing: Landing
     files: dict[str, LandedFile | None] = field(default_factory=dict[str, LandedFile | None])
-    swept: float = float("-inf")
+    last_sweep: float = float("-inf")
 
 
 @dataclass(slots=True)
@@ -101,14 +103,16 @@ class Discovery:
                 continue
             if len(received) >= MOST_MESSAGES:
                 self._sweep(inbox)
-            unreadable = [
-                message.id for message in received if not self._take_hints(inbox, message)
-            ]
+            new_unreadable = list[str]()
+            for message in received:
+                is_readable = self._take_hints(inbox, message)
+                if not is_readable and message.id not in inbox.unreadable:
+                    new_unreadable.append(message.id)
             inbox.sentence = f"queue {inbox.queue.address}: {count_of(len(received), 'message')}"
-            if new := [each for each in unreadable if each not in inbox.unreadable]:
-                unread = count_of(len(new), "message")
-                inbox.sentence += f"; left in the queue: {unread} not from S3, first {new[0]}"
-            inbox.unreadable.update(new)
+            if new_unreadable:
+                left = f"{count_of(len(new_unreadable), 'message')} not from S3"
+                inbox.sentence += f"; left in the queue: {left}, first {new_unreadable[0]}"
+            inbox.unreadable.update(new_unreadable)
 
     def waiting_files(
         self, table: Table, ledger: Ledger, *, refresh: bool, now: float
@@ -122,23 +126,22 @@ class Discovery:
         waiting = self._waiting.get(table.key)
         if waiting is None:
             return landed_files(self._lake.store, table.landing)
-        if now - waiting.swept >= SWEEP_SECONDS:
+        if now - waiting.last_sweep >= SWEEP_SECONDS:
             files = landed_files(self._lake.store, table.landing)
-            waiting.swept = now
+            waiting.last_sweep = now
         else:
-            seen = [] if refresh else [file for file in waiting.files.values() if file is not None]
-            hints = [
-                f"{waiting.landing.prefix}{name}"
-                for name, file in waiting.files.items()
-                if refresh or file is None
-            ]
-            store = (
-                self._lake.store.base
-                if isinstance(self._lake.store, MountedStore)
-                else self._lake.store
-            )
+            files = list[LandedFile]()
+            hints = list[str]()
+            for name, file in waiting.files.items():
+                if refresh or file is None:
+                    hints.append(f"{waiting.landing.prefix}{name}")
+                else:
+                    files.append(file)
+            store = self._lake.store
+            if isinstance(store, MountedStore):
+                store = store.base
             assert isinstance(store, S3Store)  # only lakes on S3 have queues
-            files = [*seen, *(landed_file(file, waiting.landing) for file in store.find(hints))]
+            files += [landed_file(file, waiting.landing) for file in store.find(hints)]
         loadable = files_that_wait(files, ledger, table.landing)
         waiting.files = {file.name: file for file in loadable}
         return loadable
@@ -155,7 +158,8 @@ class Discovery:
             del settled[MOST_DELETED:]
             try:
                 inbox.queue.delete(settled)
-                inbox.sentence += f", {len(settled)} deleted" if settled else ""
+                if settled:
+                    inbox.sentence += f", {len(settled)} deleted"
             except LakehouseError as error:
                 inbox.sentence += f"; {error}"
             for message in settled:  # an undeleted message is received again
@@ -163,7 +167,7 @@ class Discovery:
         return [inbox.sentence for inbox in self._inboxes.values()]
 
     def _take_hints(self, inbox: _Inbox, message: Message) -> bool:
-        """Records the keys in a message as hints for all tables; false if it is not from S3."""
+        """Records the keys in a message as hints for all tables. False if it is not from S3."""
         keys = created_keys(message.body, self._lake.store.bucket)
         if keys is None:
             return False
@@ -185,4 +189,4 @@ class Discovery:
         """Makes `waiting_files` list the prefixes of a queue's tables: messages may be missing."""
         for waiting in self._waiting.values():
             if waiting.landing.queue == inbox.queue.address:
-                waiting.swept = float("-inf")
+                waiting.last_sweep = float("-inf")

@@ -1,7 +1,7 @@
 """An SQS queue that receives the event notifications of a bucket, and the keys in its messages.
 
-boto3 finds the endpoint, the region and the access keys by its own rules (the AWS_ variables,
-including AWS_ENDPOINT_URL_SQS). The first request imports boto3.
+boto3 finds the endpoint and the access keys by its own rules (the AWS_ variables, including
+AWS_ENDPOINT_URL_SQS). The region is the lake's S3 region. The first request imports boto3.
 
 Source: AWS, Amazon S3 user guide, "Event message structure" (keys are URL-encoded, with + for a
 blank; the test event), "EventBridge event message structure" (keys are plain); Amazon SNS, "Message
@@ -23,13 +23,17 @@ from lakehouse.engine.store import TimeBudget
 from lakehouse.engine.store.s3_client import answer_of
 from lakehouse.engine.store.time_budget import ATTEMPTS
 
-# Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values: 1 to 10", "up to 10 messages".
+# The most messages per request. Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values:
+# 1 to 10", "up to 10 messages".
 _AT_ONCE = 10
-# If a request may wait (long polling), SQS queries all of its servers and misses no message.
+# The time that the first request may wait for a message (long polling). In this case, SQS queries
+# all of its servers and misses no message.
 _WAIT_SECONDS = 1
-# A tick has other queues and tables to serve, even if SQS is slow or does not answer.
+# The time after which `receive` sends no more requests, because a tick has other queues and tables
+# to serve, even if SQS is slow.
 _RECEIVE_SECONDS = 4
-# 25 requests return this many messages, in a second or two. For more files, a listing is cheaper.
+# The most messages that `receive` returns. They take 25 requests, or a second or two. For more
+# files, a listing is cheaper.
 MOST_MESSAGES = 250
 _MOST_KEY_BYTES = 1_024
 _TRANSIENT_CODES = frozenset(
@@ -58,7 +62,7 @@ class LandingQueue:
         self._budget = budget or TimeBudget()
 
     def receive(self, *, hidden_seconds: int) -> list[Message]:
-        """Receives at most `MOST_MESSAGES`, or as many as arrive within a few seconds.
+        """Receives at most `MOST_MESSAGES` messages, within a few seconds.
 
         A message that is not deleted is received again after `hidden_seconds`.
         """
@@ -71,9 +75,9 @@ class LandingQueue:
         }
         with self._translated("ReceiveMessage"):
             while len(messages) < MOST_MESSAGES and time.monotonic() < stop:
-                received = self._client.receive_message(
-                    **request, WaitTimeSeconds=0 if messages else _WAIT_SECONDS
-                ).get("Messages")
+                wait_seconds = 0 if messages else _WAIT_SECONDS
+                answer = self._client.receive_message(**request, WaitTimeSeconds=wait_seconds)
+                received = answer.get("Messages")
                 if not received:
                     break
                 messages += [
@@ -144,9 +148,9 @@ class LandingQueue:
 
 
 def created_keys(body: str, bucket: str) -> tuple[str, ...] | None:
-    """The keys of `bucket` that a message names as created.
+    """The keys of `bucket` that a message names as created; `None` if it is not an S3 event.
 
-    `None` if the message is not an S3 event, sent directly, by SNS or by EventBridge.
+    S3 sends events directly, through SNS, or through EventBridge.
     """
     try:
         return _created(json.loads(body), bucket)
@@ -165,7 +169,8 @@ def _created(message: Any, bucket: str) -> tuple[str, ...] | None:
             "detail-type": kind,
             "detail": {"bucket": {"name": name}, "object": {"key": str(key)}},
         }:
-            return (key,) if kind == "Object Created" and name == bucket and _is_key(key) else ()
+            is_created = kind == "Object Created" and name == bucket and _is_key(key)
+            return (key,) if is_created else ()
         case {"Records": [_, *_] as records}:
             keys = [_of_record(record, bucket) for record in records]
             return None if None in keys else tuple(key for key in keys if key)
@@ -174,7 +179,7 @@ def _created(message: Any, bucket: str) -> tuple[str, ...] | None:
 
 
 def _of_record(record: Any, bucket: str) -> str | None:
-    """The created key; empty for another S3 event, `None` if the record is not an S3 event."""
+    """The created key; empty for any other S3 event, `None` if the record is not an S3 event."""
     match record:
         case {
             "eventSource": str(source),
@@ -183,14 +188,9 @@ def _of_record(record: Any, bucket: str) -> str | None:
         }:
             if not source.endswith(":s3"):
                 return None
-            plain = unquote_plus(key)
-            return (
-                plain
-                if kind.removeprefix("s3:").startswith("ObjectCreated:")
-                and name == bucket
-                and _is_key(plain)
-                else ""
-            )
+            decoded_key = unquote_plus(key)
+            is_created = kind.removeprefix("s3:").startswith("ObjectCreated:")
+            return decoded_key if is_created and name == bucket and _is_key(decoded_key) else ""
         case _:
             return None
 

@@ -27,7 +27,10 @@ _SECONDS = 5.0
 
 
 def read_alerts(store: Store, sensor: str) -> tuple[Alert, ...]:
-    """The alerts that a sensor recorded; none if the file is damaged, so alerts are sent again."""
+    """The alerts that a sensor recorded.
+
+    If the file is damaged, the result is empty, so that the sensor sends the alerts again.
+    """
     with contextlib.suppress(FileNotFoundError):
         return _decoded(store.read(_name(sensor)))
     return ()
@@ -51,7 +54,7 @@ def all_alerts(store: Store) -> tuple[Alert, ...]:
 def send(url: str, text: str) -> str:
     """Sends a message in the format of Slack and Teams.
 
-    Returns why the message was not delivered, or an empty text. An attempt that takes too long
+    Returns why the message was not delivered, or an empty string. An attempt that takes too long
     continues in its thread. If that attempt succeeds later, the message arrives twice, because the
     caller tries again after a pause.
     """
@@ -70,7 +73,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _post(url: str, text: str) -> str:
-    """Sends the message; returns why it was not delivered, or an empty text.
+    """Sends the message; returns why it was not delivered, or an empty string.
 
     The text of an error may contain the secret address, so only the error's type is returned.
     """

@@ -3,7 +3,7 @@
 **Safety properties**
 - A scrape never waits longer than `_WAIT_SECONDS`. After that time, it gets the values of the
   previous reading, and a metric shows their age.
-- Only scrapes start readings. However many scrapes arrive, at most one reading runs at a time.
+- Only scrapes start readings, and at most one reading runs at a time.
 """
 
 import logging
@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from lakehouse.core.metrics.families import METRICS, Sample
 
-# By default, Prometheus gives up a scrape after 10 seconds.
+# Less than the 10 seconds after which Prometheus, by default, gives up a scrape.
 _WAIT_SECONDS = 8.0
 
 _LOG = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ Samples = Sequence[Sample]
 
 
 class LakeCollector(Collector):
-    """The metrics of a lake. A scrape that finds the last reading too old starts a new one."""
+    """The metrics of a lake. A scrape starts a new reading if the last one is too old."""
 
     def __init__(self, read: Callable[[], Samples], *, max_age_seconds: float) -> None:
         self._read = read
@@ -51,7 +51,7 @@ class LakeCollector(Collector):
         return families(())
 
     def collect(self) -> Iterable[PrometheusMetric]:
-        """The newest values. If they are too old, starts a reading and briefly waits for it."""
+        """The newest values. If they are too old, starts a reading and waits a while for it."""
         with self._lock:
             if self._reading is None and time.monotonic() >= self._due:
                 self._reading = threading.Thread(target=self._refresh, daemon=True)
@@ -100,33 +100,33 @@ def metrics_text(samples: Iterable[Sample]) -> bytes:
     If several samples have the same metric and labels, only the last one is written.
     """
     unique = {(sample.metric, sample.labels): sample for sample in samples}
-    return generate_latest(_registry(_Constant(unique.values())))
+    return generate_latest(_registry(_FixedSamples(unique.values())))
 
 
 def write_metrics(path: Path, text: bytes) -> None:
     """Replaces the file that node_exporter's textfile collector reads, in one step."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_bytes(text)
-    fresh.replace(path)
+    temporary_path = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary_path.write_bytes(text)
+    temporary_path.replace(path)
 
 
 def serve(collector: LakeCollector, *, port: int) -> Callable[[], None]:
-    """Serves the metrics at `http://127.0.0.1:<port>/metrics`; returns a function that stops it.
+    """Serves the metrics at `http://127.0.0.1:<port>/metrics`; returns a function that stops this.
 
     Raises:
-        OSError: the port is in use.
+        OSError: the port cannot be opened, for example because it is in use.
     """
     server, thread = start_http_server(port, addr="127.0.0.1", registry=_registry(collector))
 
-    def end() -> None:
+    def stop() -> None:
         server.shutdown()
         server.server_close()
         thread.join()
 
-    return end
+    return stop
 
 
-class _Constant(Collector):
+class _FixedSamples(Collector):
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._samples = samples
 

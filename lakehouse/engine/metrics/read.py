@@ -24,7 +24,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory.checks import loads_of
-from lakehouse.core.inventory.objects import KINDS
+from lakehouse.core.inventory.objects import PART_GROUPS
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
 from lakehouse.core.metrics.families import Sample, samples_of
@@ -43,10 +43,11 @@ from lakehouse.engine.store import S3Store
 from lakehouse.engine.store.s3_objects import open_uploads, s3_place
 from lakehouse.runtime.dagster_files import read_dagster_records
 
-# A table's first reading counts the operations of these past days. Prediction errors come from at
-# least the same days.
+# The first reading of a table counts the operations of this many past days. Every reading computes
+# prediction errors from at least these days.
 _FIRST_DAYS = 7
-# After a long time without a reading, the operations of at most these past days are counted.
+# A reading counts the operations of at most this many past days, even if the last one is longer
+# ago.
 _MOST_DAYS = 30
 
 # The inventory's parts that the tables' logs do not list, and their names in the metrics.
@@ -54,7 +55,7 @@ _PARTS = {
     "orphaned_young": "orphaned",
     "orphaned_old": "orphaned",
     "noncurrent": "noncurrent",
-    **dict.fromkeys((part.name.lower() for part in KINDS["log"]), "log"),
+    **{part.name.lower(): "log" for part in PART_GROUPS["log"]},
 }
 
 _LOG = logging.getLogger(__name__)
@@ -90,8 +91,8 @@ class _Facts:
     - `inventory`: the bytes by part, for each table in the newest inventory.
     - `uploads`: the bytes of each table's unfinished uploads. A table's value is `None` if it is
       unknown, and the whole mapping is `None` if uploads cannot be listed.
-    - `vacuums`: when each table's newest vacuum began, and its newest records; the whole mapping is
-      `None` if the journal cannot be read.
+    - `vacuums`: when each table's newest vacuum began, and its records since `since_ms`; the whole
+      mapping is `None` if the journal cannot be read.
     """
 
     since_ms: int = 0
@@ -137,23 +138,23 @@ def _measure(
     facts.decisions = {each.table: each.reason.name for each in fleet.decisions}
     facts.vacuums = read("vacuums", lambda: recent_vacuums(lake.store, since_ms=facts.since_ms))
     facts.inventory = read("costs", lambda: _bytes_in_inventory(lake, read_ms)) or {}
-    if (bucket := s3_place(lake.store, "")) is not None:
-        facts.uploads = read("uploads", lambda: _bytes_in_uploads(bucket[0], lake.elsewhere))
+    place = s3_place(lake.store, "")
+    if place is not None:
+        s3_store, _ = place
+        facts.uploads = read("uploads", lambda: _bytes_in_uploads(s3_store, lake.elsewhere))
     unreadable = [quarantine_key(each.table.key) for each in quarantines if each.error]
     unreadable += [f"archive/{key}" for key, size in facts.archived.items() if size is None]
     records = None
     if dagster_home is not None:
         records = read("dagster", lambda: read_dagster_records(dagster_home))
-    measured = [_measured(each, facts, now_ms=read_ms) for each in fleet.tables]
+    tables = [_measure_table(each, facts, now_ms=read_ms) for each in fleet.tables]
+    tables += [MeasuredTable(table=key, is_readable=False) for key in unreadable]
     return MeasuredLake(
-        tables=(
-            *measured,
-            *(MeasuredTable(table=key, is_readable=False) for key in unreadable),
-        ),
+        tables=tuple(tables),
         version=version("lakehouse"),
         read_ms=read_ms,
         inventory_ms=read("inventory", lambda: _last_inventory_ms(lake)),
-        dagster=_of_this_lake(records, declared),
+        dagster=_without_old_checks(records, declared),
         sources=sources,
         seconds=time.monotonic() - started_seconds,
     )
@@ -172,19 +173,21 @@ def _note_facts(lake: Lake, facts: _Facts, table: Table, log_facts: TableFacts) 
             facts.archived[table.key] = archive_contents(lake, log_facts).size_bytes
 
 
-def _measured(found: Found[TableReading], facts: _Facts, *, now_ms: int) -> MeasuredTable:
+def _measure_table(found: Found[TableReading], facts: _Facts, *, now_ms: int) -> MeasuredTable:
     key = found.table.key
     reading = found.value
     if reading is None:
         return MeasuredTable(table=key, is_readable=found.error is None)
     try:
-        return _existing(found.table, reading, facts, now_ms=now_ms)
+        return _measure_existing(found.table, reading, facts, now_ms=now_ms)
     except Exception:  # an unexpected record of one table must not hide the other tables
         _LOG.exception("the metrics of %s cannot be read", key)
         return MeasuredTable(table=key, is_readable=False)
 
 
-def _existing(table: Table, reading: TableReading, facts: _Facts, *, now_ms: int) -> MeasuredTable:
+def _measure_existing(
+    table: Table, reading: TableReading, facts: _Facts, *, now_ms: int
+) -> MeasuredTable:
     key = table.key
     pause = reading.known.pause
     last_vacuum_ms = None
@@ -192,12 +195,12 @@ def _existing(table: Table, reading: TableReading, facts: _Facts, *, now_ms: int
     operations = list[UpkeepOperation]()
     if facts.vacuums is not None:
         last_vacuum_ms, records = facts.vacuums.get(key, (None, ()))
-        ended = [
+        unsorted = [
             *facts.in_log[key],
             *vacuums_of(key, records, table.prices, since_ms=facts.since_ms),
             *failed_compactions(key, reading.known.tries, table.prices, since_ms=facts.since_ms),
         ]
-        operations = sorted(ended, key=lambda each: each.ended_ms)
+        operations = sorted(unsorted, key=lambda each: each.ended_ms)
         if facts.counters is not None:
             totals = facts.counters.count(key, operations, now_ms=now_ms)
     return MeasuredTable(
@@ -220,8 +223,10 @@ def _existing(table: Table, reading: TableReading, facts: _Facts, *, now_ms: int
 
 def _other_bytes(key: str, facts: _Facts) -> dict[str, int]:
     bytes_by_part = dict(facts.inventory.get(key, {}))
-    if facts.uploads is not None and (multipart := facts.uploads.get(key, 0)) is not None:
-        bytes_by_part["multipart"] = multipart
+    if facts.uploads is not None:
+        upload_bytes = facts.uploads.get(key, 0)
+        if upload_bytes is not None:
+            bytes_by_part["multipart"] = upload_bytes
     return bytes_by_part
 
 
@@ -231,8 +236,10 @@ def _bytes_in_inventory(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
     Empty if that table has neither yesterday nor today.
     """
     days = read_charges(lake, since=day_of(read_ms - DAY_MS))
+    if not days:
+        return {}
     sums = dict[str, dict[str, int]]()
-    for row in days[max(days)] if days else ():
+    for row in days[max(days)]:
         charge = charge_of(row)
         part = _PARTS.get(charge.part)
         if charge.size_bytes is None or not charge.is_stored or not charge.table:
@@ -247,7 +254,7 @@ def _bytes_in_uploads(store: S3Store, elsewhere: Iterable[str]) -> dict[str, int
     """Bytes of unfinished uploads by table, for the tables that have some.
 
     The value is `None` for the tables `elsewhere`, whose storage is not listed. Returns `None` if
-    the lake may not list uploads: nothing else needs this permission.
+    the permission to list uploads is missing, because nothing else needs it.
     """
     try:
         uploads = open_uploads(store)
@@ -256,9 +263,11 @@ def _bytes_in_uploads(store: S3Store, elsewhere: Iterable[str]) -> dict[str, int
     sums = dict[str, int | None].fromkeys(elsewhere)
     for upload in uploads:
         key = "/".join(upload.key.removeprefix(store.prefix).split("/")[:2])
-        before = sums.get(key, 0)
-        size_bytes = upload.size_bytes
-        sums[key] = None if before is None or size_bytes is None else before + size_bytes
+        sum_bytes = sums.get(key, 0)
+        if sum_bytes is None or upload.size_bytes is None:
+            sums[key] = None
+        else:
+            sums[key] = sum_bytes + upload.size_bytes
     return sums
 
 
@@ -269,7 +278,7 @@ def _last_inventory_ms(lake: Lake) -> int | None:
     return None if newest is None else newest.created_ms
 
 
-def _of_this_lake(
+def _without_old_checks(
     records: DagsterRecords | None, declared: Mapping[str, Table]
 ) -> DagsterRecords | None:
     """The records without the checks of tables that are no longer declared.
@@ -278,16 +287,10 @@ def _of_this_lake(
     """
     if records is None:
         return None
-    undeclared = {
-        (asset, check)
-        for asset, check in records.checks
-        if _layer_of(asset) in LAYERS and "/".join(asset.split("/")[-2:]) not in declared
-    }
-    checks = {each: passed for each, passed in records.checks.items() if each not in undeclared}
+    checks = dict[tuple[str, str], bool]()
+    for (asset, check), has_passed in records.checks.items():
+        parts = asset.split("/")  # for example `vacuum/bronze/weather` or `bronze/weather`
+        layer = parts[-2] if len(parts) > 1 else ""
+        if layer not in LAYERS or "/".join(parts[-2:]) in declared:
+            checks[asset, check] = has_passed
     return replace(records, checks=checks)
-
-
-def _layer_of(asset: str) -> str:
-    """The second to last part of `vacuum/bronze/weather` or `bronze/weather`, or an empty text."""
-    parts = asset.split("/")
-    return parts[-2] if len(parts) > 1 else ""

@@ -1,8 +1,8 @@
 """Stores the totals behind the counters, in `_lakehouse/metrics/totals.json`.
 
-The first reading at least an hour after the end of a day adds the operations of that day: by then,
-logs and journal contain all of them. If two readers do this at the same time, both write the same
-totals, because both compute them from the same records.
+The first reading at least an hour after the end of a day adds the operations of that day, because
+logs and journal then contain all of them. If two readers do this at the same time, both write the
+same totals, because both compute them from the same records.
 """
 
 import json
@@ -26,8 +26,8 @@ class Counters:
     def __init__(self, store: Store, *, now_ms: int, first_ms: int, oldest_ms: int) -> None:
         """Reads the stored totals.
 
-        Operations of a table without stored totals are counted from `first_ms` on. No operation
-        before `oldest_ms` is counted, even if the table was not read for longer.
+        Operations of a table without stored totals are counted from `first_ms` on. Operations
+        before `oldest_ms` are never counted, even if the last reading is longer ago.
 
         Raises:
             Broken: the totals are damaged.
@@ -48,7 +48,7 @@ class Counters:
     def count(
         self, table: str, operations: Sequence[UpkeepOperation], *, now_ms: int
     ) -> TableTotals:
-        """The totals of a table up to now."""
+        """The totals of a table up to `now_ms`."""
         stored = self._stored.get(table, TableTotals(until_ms=self._first_ms))
         closed = stored.through(operations, self._closed_ms)
         if closed.until_ms != stored.until_ms or table not in self._stored:

@@ -1,1 +1,1 @@
-"""Reads the facts of the morning page, and keeps the newest pages below the lake."""
+"""Reads the facts of the morning page (`lakehouse report`), and keeps the newest pages."""

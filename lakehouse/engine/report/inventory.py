@@ -6,7 +6,7 @@ from dataclasses import replace
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.inventory.objects import KINDS
+from lakehouse.core.inventory.objects import PART_GROUPS
 from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles
@@ -23,18 +23,17 @@ from lakehouse.engine.inventory.reconcile_lake import (
 from lakehouse.engine.inventory.stored_reports import SCAN
 from lakehouse.engine.lake import Lake
 
-_KIND_OF = {part: kind for kind, parts in KINDS.items() for part in parts}
-# The class of an object whose report does not name one, and of files on a disk.
+_KIND_OF = {part: kind for kind, parts in PART_GROUPS.items() for part in parts}
+# Shown instead of a storage class if the report does not name one, as for files on a disk.
 _NO_CLASS = "not recorded"
 
 
 class InventoryOfPage:
     """The newest report, and the files of tables whose logs are read for other parts of the page.
 
-    `reconcile` stores its reconciliation in `reconciled`, by the report's name.
-
-    The report is looked up first, because a reconciliation needs logs that were read after the
-    report was made.
+    The constructor looks up the report, because a reconciliation needs logs that were read after
+    the report was made. `reconcile` stores its reconciliation in `reconciled`, by the report's
+    name.
     """
 
     def __init__(self, lake: Lake, *, now_ms: int) -> None:
@@ -42,7 +41,6 @@ class InventoryOfPage:
         self._now_ms = now_ms
         self._files = dict[str, TableFiles]()
         self._absent = set[str]()
-        self._unread = dict[str, str]()
         self._problem = ""
         self._report: Report | None = None
         self.reconciled = dict[str, Reconciliation]()
@@ -61,23 +59,25 @@ class InventoryOfPage:
     def reconcile(
         self, tables: Sequence[Table], unread: Mapping[str, str]
     ) -> tuple[StoredBytes, list[Attention]]:
-        """The bytes by part, and what needs attention. `unread` are logs that cannot be read."""
+        """The bytes by part, and what needs attention.
+
+        `unread` maps each table whose log cannot be read to the reason.
+        """
         report = self._report
         if report is None:
             return self._without_report(tables)
         try:
-            found = self._compare(tables, report, unread)
-            self.reconciled[report.name] = found
+            reconciliation = self._compare(tables, report, unread)
+            self.reconciled[report.name] = reconciliation
         except LakehouseError as error:
             self._problem = str(error)
             return self._without_report(tables)
-        stored = StoredBytes(
-            report=report.name, created_ms=report.created_ms, shares=_shares(found)
-        )
+        shares = _shares(reconciliation)
+        stored = StoredBytes(report=report.name, created_ms=report.created_ms, shares=shares)
         attention = attention_to_inventory(
             stored, is_own=report.configuration == SCAN, now_ms=self._now_ms
         )
-        for table in found.tables:
+        for table in reconciliation.tables:
             attention += attention_to_missing(table.table, table.missing)
         return stored, attention
 
@@ -86,19 +86,18 @@ class InventoryOfPage:
     ) -> Reconciliation:
         lake = self._lake
         now_ms = self._now_ms
-        known = self._files.keys() | unread.keys() | self._absent
+        known_keys = self._files.keys() | unread.keys() | self._absent
         keys = tables_to_read(lake, tables, report)
-        others = read_table_files(
-            lake, tables, [key for key in keys if key not in known], now_ms=now_ms
-        )
+        other_keys = [key for key in keys if key not in known_keys]
+        others = read_table_files(lake, tables, other_keys, now_ms=now_ms)
         covered = {key: why for key, why in unread.items() if key in keys}
-        every = replace(
+        all_tables = replace(
             others,
             files=[*self._files.values(), *others.files],
             unread={**others.unread, **covered},
             least_billed_bytes=load_price_book(lake.settings).least_billed_bytes,
         )
-        return reconcile_rows(lake, report, every, now_ms=now_ms)
+        return reconcile_rows(lake, report, all_tables, now_ms=now_ms)
 
     def _without_report(self, tables: Iterable[Table]) -> tuple[StoredBytes, list[Attention]]:
         stored = StoredBytes(problem=self._problem)
@@ -107,14 +106,15 @@ class InventoryOfPage:
         return stored, attention_to_inventory(stored, is_own=True, now_ms=self._now_ms)
 
 
-def _shares(found: Reconciliation) -> tuple[StoredShare, ...]:
+def _shares(reconciliation: Reconciliation) -> tuple[StoredShare, ...]:
     """Files and bytes of the lake by part and storage class, the largest first."""
     sums = dict[tuple[str, str, str], list[int]]()
-    every = [share for table in found.tables for share in table.shares]
-    for share in (*every, *found.unclaimed):
-        cell = sums.setdefault((*_part(share), share.storage_class or _NO_CLASS), [0, 0])
-        cell[0] += share.file_count
-        cell[1] += share.size_bytes
+    of_tables = [share for table in reconciliation.tables for share in table.shares]
+    for share in (*of_tables, *reconciliation.unclaimed):
+        storage_class = share.storage_class or _NO_CLASS
+        totals = sums.setdefault((*_part(share), storage_class), [0, 0])
+        totals[0] += share.file_count
+        totals[1] += share.size_bytes
     shares = [
         StoredShare(
             part=part,

@@ -70,14 +70,19 @@ class _Journal:
     quarantined: dict[str, int | None]
 
     def last_vacuum(self, table: str) -> VacuumRecord | None:
-        """The newest vacuum of a table; `None` if none is known."""
+        """The newest vacuum of a table, or `None` if no vacuum is known."""
         return next(reversed(self.vacuums.get(table, ())), None)
+
+    def failed_deletions(self, table: str) -> Mapping[str, str]:
+        """The files that the newest vacuum of a table could not delete, with the reasons."""
+        vacuum = self.last_vacuum(table)
+        return {} if vacuum is None else vacuum.failed
 
 
 def read_page(
     lake: Lake, declared: Mapping[str, Table], *, records: DagsterRecords | None = None
 ) -> Page:
-    """The page of a lake and its tables, as they are now.
+    """The page of a lake and its tables in their present state.
 
     `records` are Dagster's own records, or `None` if they are unknown.
     """
@@ -114,12 +119,11 @@ def read_page(
     attention += attention_to_checks(_failed_checks(records), tables)
     for table, found in zip(reported, fleet.tables, strict=True):
         pause = found.value.known.pause if found.value else None
-        last = journal.last_vacuum(table.table)
         attention += attention_to_table(table, pause, now_ms=now)
-        attention += attention_to_deletions(table.table, {} if last is None else last.failed)
-    runs = [run for of_table in in_log.values() for run in of_table]
-    runs += _runs_in_journal(fleet.tables, journal, since_ms=since_ms)
-    known = KnownFacts(operations=runs, reconciled=inventory.reconciled)
+        attention += attention_to_deletions(table.table, journal.failed_deletions(table.table))
+    operations = [operation for of_table in in_log.values() for operation in of_table]
+    operations += _operations_in_journal(fleet.tables, journal, since_ms=since_ms)
+    known = KnownFacts(operations=operations, reconciled=inventory.reconciled)
     money, of_budgets = read_money(lake, declared, known, now_ms=now)
     attention += of_budgets
     return Page(
@@ -127,7 +131,7 @@ def read_page(
         created_ms=now,
         since_ms=since_ms,
         money=money,
-        runs=tuple(sorted(runs, key=lambda run: -run.ended_ms)),
+        runs=tuple(sorted(operations, key=lambda operation: -operation.ended_ms)),
         attention=tuple(attention),
         tables=tuple(sorted(reported, key=lambda table: ranks[table.table])),
         retained=tuple(retained),
@@ -136,10 +140,10 @@ def read_page(
     )
 
 
-def _runs_in_journal(
+def _operations_in_journal(
     tables: Iterable[Found[TableReading]], journal: _Journal, *, since_ms: int
 ) -> Iterator[UpkeepOperation]:
-    """The vacuums and failed compactions since a time. Only the journal records them."""
+    """The vacuums and failed compactions since `since_ms`, which only the journal records."""
     for found in tables:
         key = found.table.key
         prices = found.table.prices
@@ -185,35 +189,34 @@ def _read_journal(lake: Lake, tables: Sequence[Table], inventory: InventoryOfPag
     )
 
 
-def _figures(facts: TableFacts, vacuumed: VacuumRecord | None, *, now: int) -> _LogFigures:
+def _figures(facts: TableFacts, last_vacuum: VacuumRecord | None, *, now: int) -> _LogFigures:
     snapshot = facts.snapshot
     history = facts.history
     counts = history.file_counts(snapshot.file_count)
     times_ms = [commit.committed_ms for commit in history.commits]
+    write_times_ms = [commit.committed_ms for commit in history.commits if is_news(commit)]
     return _LogFigures(
         file_counts=points_of(times_ms, counts),
-        last_write_ms=max(
-            (commit.committed_ms for commit in history.commits if is_news(commit)), default=None
-        ),
-        overdue_bytes=_overdue_bytes(snapshot, vacuumed, now=now),
+        last_write_ms=max(write_times_ms, default=None),
+        overdue_bytes=_overdue_bytes(snapshot, last_vacuum, now=now),
     )
 
 
-def _overdue_bytes(snapshot: Snapshot, vacuumed: VacuumRecord | None, *, now: int) -> int | None:
+def _overdue_bytes(snapshot: Snapshot, last_vacuum: VacuumRecord | None, *, now: int) -> int | None:
     """Bytes of files that a vacuum should have deleted by now; `None` if unknown.
 
-    A tombstone stays in the log after its file was vacuumed. So tombstones from before the horizon
-    of the newest vacuum do not count.
+    A tombstone stays in the log after a vacuum has deleted its file. So tombstones from before the
+    horizon of the newest vacuum do not count.
     """
     retention_ms = retention_ms_of(snapshot.properties)
     if retention_ms is None:
         return None
     until_ms = now - retention_ms - LATE_VACUUM_MS
-    since_ms = 0 if vacuumed is None else vacuumed.horizon_ms
+    since_ms = 0 if last_vacuum is None else last_vacuum.horizon_ms
     return sum(
-        stone.size_bytes or 0
-        for stone in snapshot.tombstones
-        if stone.deleted_ms is not None and since_ms <= stone.deleted_ms < until_ms
+        tombstone.size_bytes or 0
+        for tombstone in snapshot.tombstones
+        if tombstone.deleted_ms is not None and since_ms <= tombstone.deleted_ms < until_ms
     )
 
 
@@ -222,7 +225,7 @@ def _reported(
 ) -> ReportedTable:
     key = found.table.key
     reading = found.value
-    vacuumed = journal.last_vacuum(key)
+    last_vacuum = journal.last_vacuum(key)
     if reading is None or figures is None:
         return ReportedTable(
             table=key,
@@ -244,7 +247,7 @@ def _reported(
         file_counts=figures.file_counts,
         last_write_ms=figures.last_write_ms,
         last_compaction_ms=reading.known.state.last_compaction_ms,
-        last_vacuum_ms=None if vacuumed is None else vacuumed.ended_ms,
+        last_vacuum_ms=None if last_vacuum is None else last_vacuum.ended_ms,
         overdue_bytes=None if found.table.vacuum.mode == "off" else figures.overdue_bytes,
         is_due=decision.request,
         reason=decision.reason.name,

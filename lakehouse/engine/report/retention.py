@@ -24,7 +24,7 @@ class ArchivesOfPage:
         self._problems = dict[str, str]()
 
     def take(self, table: Table, facts: TableFacts) -> None:
-        """Reads the archive of a table that has one."""
+        """Reads the archive of a table that declares or has one."""
         if table.archive is None and APP_ID not in facts.snapshot.transactions:
             return
         try:
@@ -37,17 +37,17 @@ class ArchivesOfPage:
     ) -> tuple[list[RetainedTable], list[Attention]]:
         """The tables with an archive, a TTL or kept versions, and what needs attention there."""
         pinned = [table for table in tables if table.vacuum.readers]
-        found = for_each_table(pinned, lambda table: pins(self._lake.store, table.key))
-        unread_pins = {each.table.key: str(each.error) for each in found if each.error}
-        of_readers = {each.table.key: each.value or () for each in found}
+        readings = for_each_table(pinned, lambda table: pins(self._lake.store, table.key))
+        unread_pins = {each.table.key: str(each.error) for each in readings if each.error}
+        pins_by_table = {each.table.key: each.value or () for each in readings}
         retained = list[RetainedTable]()
         attention = list[Attention]()
         for table in tables:
             contents = self._contents.get(table.key)
             attention += attention_to_archive(table.key, contents)
-            shown = retained_table(table, contents, of_readers.get(table.key, ()), now_ms=now_ms)
-            if shown.rules or shown.kept_versions or shown.has_archive:
-                retained.append(shown)
+            row = retained_table(table, contents, pins_by_table.get(table.key, ()), now_ms=now_ms)
+            if row.rules or row.kept_versions or row.has_archive:
+                retained.append(row)
         attention += _unreadable(self._problems, command="lakehouse archive list")
         attention += _unreadable(unread_pins, command="lakehouse pin")
         return retained, attention

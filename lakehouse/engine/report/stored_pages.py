@@ -29,19 +29,22 @@ class EarlierPage:
 
 
 def store_page(store: Store, html: str, values: Mapping[str, Any], *, now_ms: int) -> None:
-    """Stores a page and its values for the day of `now_ms`, and deletes pages of older days."""
+    """Stores a page and its values for the day of `now_ms`.
+
+    Keeps the pages of the newest `_DAYS_KEPT` days, and deletes all older pages.
+    """
     date = _date(now_ms)
     page = html.encode("utf-8", "replace")
     store.put(f"{_FOLDER}/{date}.json", json.dumps(values).encode())
     store.put(f"{_FOLDER}/{date}.html", page)
     store.put(NEWEST, page)
     dated = _dated_files(store)
-    old = sorted(dated)[:-_DAYS_KEPT]
-    store.delete([name for day in old for name in dated[day]])
+    old_dates = sorted(dated)[:-_DAYS_KEPT]
+    store.delete([name for old_date in old_dates for name in dated[old_date]])
 
 
 def earlier_page(store: Store, *, now_ms: int) -> EarlierPage:
-    """The newest page of an earlier day. If there is none, or it cannot be read, all is unknown."""
+    """The newest page of an earlier day. If no page can be read, all its values are unknown."""
     today = _date(now_ms)
     dates = [date for date in sorted(_dated_files(store)) if date < today]
     try:
@@ -62,12 +65,12 @@ def earlier_page(store: Store, *, now_ms: int) -> EarlierPage:
 
 def _dated_files(store: Store) -> dict[str, list[str]]:
     """The names of the stored pages and values, by date. Other files are ignored."""
-    found = dict[str, list[str]]()
+    names = dict[str, list[str]]()
     for file in store.list(_FOLDER):
         match = _DATED.fullmatch(file.name.removeprefix(f"{_FOLDER}/"))
         if match:
-            found.setdefault(match[1], []).append(file.name)
-    return found
+            names.setdefault(match[1], []).append(file.name)
+    return names
 
 
 def _date(ms: int) -> str:

@@ -31,8 +31,8 @@ class FrameWrite:
     """How a DataFrame is written to a table.
 
     With `adds_columns`, columns that only the frame has are added to the table. With
-    `replaces_schema`, an overwritten table gets the frame's columns and partitioning. `properties`
-    take effect only if the commit creates the table.
+    `replaces_schema`, an overwritten table gets the frame's columns and partitioning. If the commit
+    creates the table, the table gets the `properties` that begin with `delta.`.
     """
 
     mode: str

@@ -32,7 +32,7 @@ _CONFLICT_STATE = "2D521"  # the SQL state of all of Delta's conflicts
 _CAUSED_BY = re.compile(
     r"^Caused by: [\w.$]+: ((?:\[([\w.]+)\])?.*(?:\n(?!\tat |Caused by: ).*)*)", re.MULTILINE
 )
-# The text of a gRPC error begins with the name of a Python class; the message is further down.
+# The text of a gRPC error begins with the name of a Python class. The message comes later.
 _GRPC_DETAILS = re.compile(r'details = "(.+?)"\n')
 # Scala's message about a failed thread ends with this, whatever the reason.
 _WAITED = "awaitResult:"
@@ -46,7 +46,8 @@ _REQUIRED_COLUMN = re.compile(
     r"|NOT NULL constraint violated for column: (.+?)\.\s"
 )
 _ARCHIVED = re.compile(r"InvalidObjectState|not valid for the object's storage class")
-# PySpark adds these to a message: the Java class of an error without a Python class, and the trace.
+# PySpark adds the Java class before the message, if there is no Python class for it, and the stack
+# trace after the message.
 _CLASS = re.compile(r"^\([\w.$]+\) ")
 _TRACE = "\n\nJVM stacktrace:"
 _LONGEST = 300
@@ -75,9 +76,9 @@ class Cause:
 def translated(table_key: str | None = None, *, operation: str = "") -> Iterator[None]:
     """Translates Spark errors that the block raises into errors of this program.
 
-    A lost server or session, and a lost race for a commit, become `Transient`. A rejected token
-    becomes `Refused`. With `table_key`, every other Spark error becomes `Broken` with its innermost
-    cause. Without `table_key`, other errors are raised unchanged.
+    A conflict with another commit, and the loss of the server, the session or stored rows, become
+    `Transient`. A rejected token becomes `Refused`. With `table_key`, every other Spark error
+    becomes `Broken` with its innermost cause. Without `table_key`, other errors stay unchanged.
     """
     try:
         yield
@@ -89,7 +90,7 @@ def translated(table_key: str | None = None, *, operation: str = "") -> Iterator
             raise Transient(
                 f"the Spark server stopped answering in the middle of a statement: {line}"
             ) from error
-        if _is_gone(error):
+        if _is_session_lost(error):
             raise Transient(
                 f"the Spark server ended this session, or was restarted: {line}"
             ) from error
@@ -103,8 +104,8 @@ def translated(table_key: str | None = None, *, operation: str = "") -> Iterator
                 "variable to the server's token"
             ) from error
         if table_key is not None and is_of_spark(error):
-            failed = f"{operation} of {table_key}"
-            raise broken_by(causes_of(error), operation=failed, table_key=table_key) from error
+            name = f"{operation} of {table_key}"
+            raise broken_by(causes_of(error), operation=name, table_key=table_key) from error
         raise
 
 
@@ -125,8 +126,8 @@ def causes_named(operation: str) -> Iterator[None]:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether another writer won the race for a commit."""
-    if type(error).__name__ == "CommitFailedError":  # deltalake's
+    """Whether a commit failed because it conflicts with another writer's commit."""
+    if type(error).__name__ == "CommitFailedError":  # of the package deltalake
         return True
     if not is_of_spark(error):
         return False
@@ -142,12 +143,14 @@ def is_missing(error: BaseException) -> bool:
 def is_lost(error: BaseException) -> bool:
     """Whether the server, or our session on it, is gone."""
     errors = (error, error.__cause__)
-    return any(each is not None and (_is_unreachable(each) or _is_gone(each)) for each in errors)
+    return any(
+        each is not None and (_is_unreachable(each) or _is_session_lost(each)) for each in errors
+    )
 
 
 def is_of_unknown_session(error: BaseException) -> bool:
     """Whether a translated error means that the server does not know the session."""
-    return error.__cause__ is not None and _is_gone(error.__cause__)
+    return error.__cause__ is not None and _is_session_lost(error.__cause__)
 
 
 def first_line(error: BaseException) -> str:
@@ -178,12 +181,12 @@ def causes_in(message: str, condition: str, trace: str) -> tuple[Cause, ...]:
 
 
 def innermost_cause(causes: Sequence[Cause]) -> Cause:
-    """The innermost error with a specific condition, or else the innermost with a message."""
-    named = [
+    """The innermost error with a specific condition, or else the innermost error with a message."""
+    specific = [
         cause for cause in causes if cause.condition and not cause.condition.startswith(_WRAPPERS)
     ]
-    if named:
-        return named[-1]
+    if specific:
+        return specific[-1]
     with_message = [cause for cause in causes if not cause.is_empty]
     return with_message[-1] if with_message else causes[0]
 
@@ -191,18 +194,19 @@ def innermost_cause(causes: Sequence[Cause]) -> Cause:
 def broken_by(causes: Sequence[Cause], *, operation: str, table_key: str = "TABLE") -> Broken:
     """A `Broken` that names the file or column that caused the error, and what to do."""
     cause = innermost_cause(causes)
-    everything = "\n".join(each.message for each in causes)
-    file = _FILE.search(everything)
-    column = _REQUIRED_COLUMN.search(everything)
+    all_messages = "\n".join(each.message for each in causes)
+    file = _FILE.search(all_messages)
+    column = _REQUIRED_COLUMN.search(all_messages)
     restore = (
         "put the file back from a backup or an older object version, or RESTORE the table to a"
         " version that does not need it"
     )
     if column:
         name = column[1] or column[2]
+        where = f" (data file {file[1]} lacks the column)" if file else ""
         return Broken(
             f"{operation}: column {name} is NOT NULL, and rows of the table have no value in it"
-            f"{f' (data file {file[1]} lacks the column)' if file else ''}. Either allow nulls"
+            f"{where}. Either allow nulls"
             f" (ALTER TABLE … ALTER COLUMN `{name}` DROP NOT NULL), or rewrite these rows with a"
             " value"
         )
@@ -215,7 +219,7 @@ def broken_by(causes: Sequence[Cause], *, operation: str, table_key: str = "TABL
             f" lakehouse inventory scan and lakehouse inventory report {table_key} to find every"
             f" missing file. Then either {restore}"
         )
-    if _ARCHIVED.search(everything):
+    if _ARCHIVED.search(all_messages):
         return Broken(
             f"{operation}: data file {file[1]} is archived, and its storage class does not allow a"
             " read. Restore the object (aws s3api restore-object), and end the lifecycle rule that"
@@ -246,7 +250,7 @@ def _is_unreachable(error: BaseException) -> bool:
     return _grpc_code(error) == "UNAVAILABLE" or type(error).__name__ == "Py4JNetworkError"
 
 
-def _is_gone(error: BaseException) -> bool:
+def _is_session_lost(error: BaseException) -> bool:
     is_other_server = "incorrect server side session identifier" in str(error)
     return is_other_server or _condition(error).startswith(_SESSION_LOST)
 

@@ -31,16 +31,14 @@ def table_at(
     The default is the snapshot's version. A DataFrame without a version would read the table as it
     is when the DataFrame is executed.
     """
-    table = (
-        spark.read.format("delta")
-        .option("versionAsOf", snapshot.version if version is None else version)
-        .load(snapshot.uri)
-    )
+    if version is None:
+        version = snapshot.version
+    table = spark.read.format("delta").option("versionAsOf", version).load(snapshot.uri)
     return table.where(" AND ".join(within)) if within else table
 
 
 def with_columns_of(spark: "SparkSession", snapshot: Snapshot, rows: "DataFrame") -> "DataFrame":
-    """The rows, with a null column added for each column that only the table has.
+    """The rows, with a null column for each column that only the table has.
 
     `UPDATE SET *` and `INSERT *` of a MERGE need all columns of the table.
     """
@@ -65,7 +63,7 @@ def temporary_view(spark: "SparkSession", frame: "DataFrame") -> Iterator[str]:
 
 
 def content_hash(fields: "Sequence[StructField]") -> "Column":
-    """A hash of the values of these columns; `session_confs.HASH_MAPS` must be on.
+    """A hash of the values of these columns. The setting `HASH_MAPS` must be on.
 
     Spark's hash skips nulls, also within arrays and structs. The hash therefore also covers whether
     each column is null, and the JSON text of each nested column. Spark cannot hash a variant
@@ -76,17 +74,21 @@ def content_hash(fields: "Sequence[StructField]") -> "Column":
     for field in sorted(fields, key=attrgetter("name")):
         name = statements.quote(field.name)
         type_ = field.dataType.simpleString()
-        hashed += [F.isnull(name)] if "variant" in type_ else [F.isnull(name), F.col(name)]
-        if "variant" in type_ or type_.startswith(("array", "map", "struct")):
+        has_variant = "variant" in type_
+        hashed.append(F.isnull(name))
+        if not has_variant:
+            hashed.append(F.col(name))
+        if has_variant or type_.startswith(("array", "map", "struct")):
             hashed.append(F.to_json(F.struct(name), {"ignoreNullFields": "false"}))
     return F.xxhash64(*hashed)
 
 
 def evaluated_once(column: "Column") -> "Column":
-    """The same column, which Spark evaluates once per row, as for the result of a parser.
+    """The same column, but Spark evaluates it only once per row, for example a parser's result.
 
     Spark copies a deterministic expression into each condition that refers to it, and evaluates
-    each copy. It does not copy an expression with a row's id. The id is never negative.
+    each copy. It does not copy an expression that contains a row's id. The id is never negative, so
+    the value does not change.
     """
     return F.when(F.monotonically_increasing_id() >= 0, column)
 

@@ -1,4 +1,4 @@
-"""PySpark's column functions, imported on first use: reading logs needs no PySpark."""
+"""PySpark's column functions, imported on first use, because reading logs needs no PySpark."""
 
 # pyright: reportWildcardImportFromLibrary=false
 

@@ -1,9 +1,9 @@
 """Computes the key range of a MERGE's rows, so that Delta can skip files of the target table.
 
 Without a key range, the MERGE reads the keys of the whole table, and so does the query that first
-removes source rows which would change nothing. Delta's statistics have the minimum and maximum of
-the first columns of each file. With the key range as a condition, Delta does not open files that
-have no key in the range.
+removes source rows which would change nothing. With the key range as a condition, Delta does not
+open files that have no key in the range, because its statistics have the minimum and maximum of the
+first columns of each file.
 
 **Safety properties** (tests in `test_key_range.py`)
 - The range is computed from exactly the rows that are merged: the server computes these rows once
@@ -15,9 +15,9 @@ have no key in the range.
   this character sorts as the replaced bytes do. Compared with other text, it may not.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import literal, quote
@@ -30,22 +30,37 @@ RangeEnd = int | str | date | datetime
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A condition with a longer string costs more than it saves.
 _LONGEST_TEXT = 200
-# Two functions for each key type. The first encodes an end of the range as a value that reaches the
-# client unchanged, whatever the time zone and whichever bytes a string has. The second decodes that
-# value; it returns `None` if the string is too long for a condition.
-_ENDS: Mapping[str, tuple[Callable[["Column"], "Column"], Callable[[Any], RangeEnd | None]]] = {
-    **dict.fromkeys(
-        ("tinyint", "smallint", "int", "bigint"), (lambda end: end, lambda value: value)
+
+
+class _EndCodec(NamedTuple):
+    """Transfers an end of a range from the server to the client.
+
+    `encode` gives a value that reaches the client unchanged, whatever the time zone, and whichever
+    bytes a string has. `decode` returns `None` if the value cannot be used in a condition.
+    """
+
+    encode: "Callable[[Column], Column]"
+    decode: Callable[[Any], RangeEnd | None]
+
+
+def _decode_text(value: bytes) -> str | None:
+    return bytes(value).decode("ascii") if len(value) <= _LONGEST_TEXT else None
+
+
+_INTEGER = _EndCodec(lambda end: end, lambda value: value)
+# By Spark's name of the key's type.
+_CODECS = {
+    "tinyint": _INTEGER,
+    "smallint": _INTEGER,
+    "int": _INTEGER,
+    "bigint": _INTEGER,
+    "date": _EndCodec(
+        lambda end: F.unix_date(end), lambda days: _EPOCH.date() + timedelta(days=days)
     ),
-    "date": (lambda end: F.unix_date(end), lambda days: _EPOCH.date() + timedelta(days=days)),
-    "timestamp": (
-        lambda end: F.unix_micros(end),
-        lambda micros: _EPOCH + timedelta(microseconds=micros),
+    "timestamp": _EndCodec(
+        lambda end: F.unix_micros(end), lambda micros: _EPOCH + timedelta(microseconds=micros)
     ),
-    "string": (
-        lambda end: end.cast("binary"),
-        lambda value: bytes(value).decode("ascii") if len(value) <= _LONGEST_TEXT else None,
-    ),
+    "string": _EndCodec(lambda end: end.cast("binary"), _decode_text),
 }
 
 
@@ -53,19 +68,19 @@ def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame",
     """The rows, stored by the server, and SQL conditions that the keys of every row meet."""
     stored = checkpointed(rows)
     types = {field.name: field.dataType.simpleString() for field in stored.schema.fields}
-    bounded = [key for key in keys if types[key] in _ENDS]
-    if not bounded:
+    range_keys = [key for key in keys if types[key] in _CODECS]
+    if not range_keys:
         return stored, ()
     ends: list[Column] = []
-    for key in bounded:
+    for key in range_keys:
         column = F.col(quote(key))
-        as_value = _ENDS[types[key]][0]
-        least = as_value(F.min(column))
-        greatest = as_value(F.max(column))
+        codec = _CODECS[types[key]]
+        least = codec.encode(F.min(column))
+        greatest = codec.encode(F.max(column))
         ends.append(F.struct(least, greatest, F.count_if(column.isNull())))
     bounds = stored.select(*ends).collect()[0]
     conditions = list[str]()
-    for key, (least_value, greatest_value, null_count) in zip(bounded, bounds, strict=True):
+    for key, (least_value, greatest_value, null_count) in zip(range_keys, bounds, strict=True):
         least_end = _end(least_value, types[key])
         greatest_end = _end(greatest_value, types[key])
         if not null_count and least_end is not None and greatest_end is not None:
@@ -82,14 +97,18 @@ def checkpointed(rows: "DataFrame") -> "DataFrame":
     """
     stored: Any = rows.localCheckpoint()
     if stored.sparkSession is not rows.sparkSession:
-        stored._session = stored._plan._spark_session = rows.sparkSession  # not public
+        # PySpark has no public method for this.
+        stored._session = rows.sparkSession
+        stored._plan._spark_session = rows.sparkSession
     return stored
 
 
 def _end(value: Any, type_: str) -> RangeEnd | None:
     """One end of a range; `None` if all keys are null, or if no literal can express the end."""
+    if value is None:
+        return None
     try:
-        return None if value is None else _ENDS[type_][1](value)
+        return _CODECS[type_].decode(value)
     except (OverflowError, UnicodeDecodeError):
         return None
 

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MASTER_PORT = 7077
-# Sessions by server, each with the server's process. PySpark itself keeps one session and returns
-# it for any requested server, even if the session's own server is gone.
-_opened: dict[tuple[str, int], tuple[Process | None, "SparkSession"]] = {}
+# The open session of each server, with the server's process. PySpark itself keeps one session and
+# returns it for any requested server, even if the session's own server is gone.
+_sessions: dict[tuple[str, int], tuple[Process | None, "SparkSession"]] = {}
 _OPENING = threading.Lock()
 _starters: list[Callable[[], object]] = []
 
 
 @contextlib.contextmanager
 def started_by(start: Callable[[], object]) -> Iterator[None]:
-    """Calls `start` before the block prepares its first session, if it ever does."""
+    """Calls `start` before the block prepares its first session, if it prepares any."""
     _starters.append(start)
     try:
         yield
@@ -97,16 +97,14 @@ def prepare(settings: Settings) -> None:
 
 
 def _check_master(master: str) -> None:
-    """Checks that a master in `spark://host:port,…` answers. Spark itself would wait a minute."""
-    masters = master.removeprefix("spark://").split(",") if master.startswith("spark://") else ()
-    addresses = [urlsplit(f"spark://{each}") for each in masters]
-    if addresses and not any(
-        port_answers(each.port or _MASTER_PORT, each.hostname or "", seconds=5)
-        for each in addresses
-    ):
-        raise Transient(
-            f"no Spark master answers at {master}. Start it, or correct LAKEHOUSE_SPARK"
-        )
+    """Checks that a master in `spark://host:port,…` answers. Spark would wait a minute for it."""
+    if not master.startswith("spark://"):
+        return
+    for address in master.removeprefix("spark://").split(","):
+        url = urlsplit(f"spark://{address}")
+        if port_answers(url.port or _MASTER_PORT, url.hostname or "", seconds=5):
+            return
+    raise Transient(f"no Spark master answers at {master}. Start it, or correct LAKEHOUSE_SPARK")
 
 
 def session_config(settings: Settings) -> dict[str, str]:
@@ -131,25 +129,24 @@ def connect(settings: Settings) -> "SparkSession":
     address = (settings.spark, settings.spark_port)
     process = server.status(settings).process if settings.spark == "server" else None
     with _OPENING, translated():
-        opened_on, opened = _opened.get(address, (None, None))
-        if opened is not None:
+        earlier_process, earlier = _sessions.get(address, (None, None))
+        if earlier is not None:
             try:
-                is_usable = opened_on == process and opened not in discarded
-                if is_usable and not opened.is_stopped:  # type: ignore[attr-defined]  # Connect
-                    return prepare_session(opened)
+                is_usable = earlier_process == process and earlier not in discarded
+                if is_usable and not earlier.is_stopped:  # type: ignore[attr-defined]  # Connect
+                    return prepare_session(earlier)
             except Exception as error:
                 if not is_lost(error):
                     raise
             # The server may be gone, so `stop` must not retry its requests.
-            opened.client.set_retry_policies([])  # type: ignore[attr-defined]
-            opened.stop()
+            earlier.client.set_retry_policies([])  # type: ignore[attr-defined]
+            earlier.stop()
         session = prepare_session(_builder(settings).create())
         if settings.spark != "server":
             names = [log_store_setting(scheme) for scheme in ("file", "s3a")]
-            remember_log_stores(
-                settings, {name: session.conf.get(name, "") or "" for name in names}
-            )
-        _opened[address] = process, session
+            log_stores = {name: session.conf.get(name, "") or "" for name in names}
+            remember_log_stores(settings, log_stores)
+        _sessions[address] = process, session
         return session
 
 

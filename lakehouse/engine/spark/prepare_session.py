@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client import SparkConnectClient
 
+# The longest wait for the end of interrupted operations.
 _SETTLE_SECONDS = 120
 _SPLITS = re.compile(r"\bsplits=(\d+)")
 
@@ -40,16 +41,17 @@ def connection_url(settings: Settings, session: str) -> str:
 def prepare_session(spark: "SparkSession") -> "SparkSession":
     """Prepares a session for its first statement: limits retries, and loads Delta's exceptions.
 
-    Setting the options also makes the client remember the server's session id. Otherwise, if the
-    server were restarted during the first statement, PySpark would send that statement again.
+    Over Connect, this also sets options, after which the client knows the server's session id.
+    Otherwise, if the server were restarted during the first statement, PySpark would send that
+    statement again.
     """
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     if isinstance(spark, ConnectSession):
         import delta.connect
 
-        _fail_soon(spark.client)
-        # A remote server would otherwise interpret times without a zone in its own time zone.
+        _limit_retries(spark.client)
+        # Otherwise, a remote server would interpret times without a zone in its own time zone.
         for name, value in {"spark.sql.session.timeZone": "UTC", **STORED_TIMES}.items():
             spark.conf.set(name, value)
     else:
@@ -87,9 +89,10 @@ def interrupt_session(
 ) -> tuple[str, ...]:
     """Interrupts the operations of a session and waits for their end; returns their ids.
 
-    Also waits for the operations in `known`, which an earlier interrupt returned: Spark returns
-    each operation only once, even if it is still running. `note` is called with all ids before the
-    wait. A session that the server does not know, or whose driver died, has no operations.
+    Also waits for the `known` operations, which an earlier interrupt returned, because Spark
+    returns each operation only once, even if it is still running. `note` is called with all ids
+    before the wait. A session that the server does not know, or whose driver died, has no
+    operations.
     Source: Spark 4.2.0, ExecuteThreadRunner.scala, interrupt
 
     Raises:
@@ -104,7 +107,7 @@ def interrupt_session(
     from pyspark.sql.connect.client import SparkConnectClient
 
     client = SparkConnectClient(connection=connection_url(settings, session_id))
-    _fail_soon(client)
+    _limit_retries(client)
     try:
         with translated():
             operations = (*known, *(client.interrupt_all() or ()))
@@ -120,8 +123,8 @@ def interrupt_session(
         client.close()
 
 
-def _fail_soon(client: "SparkConnectClient") -> None:
-    """Limits retries to ten seconds (PySpark's default: ten minutes); at exit, disables them."""
+def _limit_retries(client: "SparkConnectClient") -> None:
+    """Limits retries to ten seconds instead of PySpark's ten minutes, and disables them at exit."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     # The warning only repeats the error that follows.
@@ -154,4 +157,5 @@ def _wait_until_ended(client: "SparkConnectClient", operations: Sequence[str]) -
                 f"{_SETTLE_SECONDS} s; stop the Spark server (lakehouse server stop, or Ctrl-C "
                 "where lakehouse up runs), start it, and try again"
             )
-        time.sleep(0.1 if operations else 0)
+        if operations:
+            time.sleep(0.1)

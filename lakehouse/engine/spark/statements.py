@@ -1,6 +1,6 @@
 """The SQL statements that Spark runs, and the functions that quote names and values in them.
 
-Tables are always addressed by path, in the spelling of `Settings.table_uri`.
+Tables are always addressed by path, as `Settings.table_uri` returns it.
 """
 
 import re
@@ -23,7 +23,7 @@ def quote(name: str) -> str:
     """A name between backticks.
 
     Raises:
-        Refused: the name is empty, or holds a NUL, a line break, or `${`, which Spark replaces.
+        Refused: the name is empty, or contains NUL, a line break, or `${`, which Spark replaces.
     """
     if not name or set(name) & set("\0\n\r") or "${" in name:
         raise Refused(
@@ -59,15 +59,15 @@ def optimize(uri: str, predicate: str | None, *, zorder_by: Sequence[str] = ()) 
 
 
 def purge(uri: str, predicate: str | None) -> str:
-    """Rewrites every file with deleted rows, in the table or the part where the predicate holds."""
+    """Rewrites all files with deleted rows, in a table or the part where the predicate holds."""
     return f"REORG TABLE {path_table(uri)}{_where(predicate)} APPLY (PURGE)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeTarget:
-    """The table that a MERGE writes to, by its URI, and the columns by which rows match.
+    """The table that a MERGE writes to, and the key columns by which rows match.
 
-    `within` are conditions on the keys that all source rows meet, and so all matching rows as well.
+    `within` are conditions on the keys. All source rows meet them, and so do all matching rows.
     """
 
     uri: str
@@ -99,7 +99,7 @@ def merge_changes(target: MergeTarget, source: str, *, newer: str, deleted: str)
 def merge_marked(
     target: MergeTarget, source: str, *, newer: str, marks_only: str, mark: Sequence[str]
 ) -> str:
-    """As `merge_changes`, without deletions. If column `marks_only` is true, sets only `mark`."""
+    """As `merge_changes`, without deletions. Where `marks_only` is true, updates only `mark`."""
     marked = ", ".join(f"{quote(name)} = source.{quote(name)}" for name in mark)
     return (
         f"{_merge_into(target, source)} "  # noqa: S608  # names are quoted
@@ -118,7 +118,7 @@ def merge_versions(target: MergeTarget, source: str, *, position: str) -> str:
 
 
 def not_older(keys: Sequence[str], order_by: Sequence[str]) -> str:
-    """The condition, over aliases `source` and `target`, that a source row would change nothing."""
+    """The condition, over aliases `source` and `target`, that a MERGE ignores a source row."""
     return f"{same_keys(keys)} AND NOT ({_newer(order_by)})"
 
 
@@ -143,8 +143,8 @@ def unset_properties(uri: str, names: Sequence[str]) -> str:
 
 def cluster_by(uri: str, columns: Sequence[str]) -> str:
     """Sets the columns of a table's liquid clustering; without columns, ends the clustering."""
-    listed = ", ".join(map(quote, columns))
-    return f"ALTER TABLE {path_table(uri)} CLUSTER BY {f'({listed})' if columns else 'NONE'}"
+    listed = f"({', '.join(map(quote, columns))})" if columns else "NONE"
+    return f"ALTER TABLE {path_table(uri)} CLUSTER BY {listed}"
 
 
 def vacuum_dry_run(uri: str, inventory: str) -> str:
@@ -168,8 +168,7 @@ def delete_lines(
 ) -> str:
     """Deletes the entries of batches up to `upto_batch` from a quarantine table.
 
-    If `source_files` are given, only their entries are deleted. With `whole_files`, only entries
-    for whole files are deleted, and those for lines are kept.
+    With `source_files`, only their entries are deleted. With `whole_files`, no lines are deleted.
     """
     condition = f"batch <= {int(upto_batch)}"
     if source_files:
@@ -188,10 +187,10 @@ def delete_rows(uri: str, conditions: Sequence[str]) -> str:
 def is_before(column: Column, time_ms: int) -> str:
     """The condition that a date or timestamp is strictly before a time (UTC).
 
-    A value equal to the time does not meet it. As a TTL's cutoff, the time is therefore the first
-    one that is kept. The time is a literal, so that Delta can skip files.
+    A TTL therefore keeps rows of exactly this time. The time is a literal, so that Delta can skip
+    files.
     """
-    time = datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)  # written as UTC
+    time = datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)  # UTC, without a time zone
     text = {
         "date": f"DATE '{time:%Y-%m-%d}'",
         "timestamp": f"TIMESTAMP_LTZ '{time.isoformat(sep=' ', timespec='milliseconds')}Z'",
@@ -281,13 +280,14 @@ def _any_of(rows: Sequence[PartitionValues], types: Mapping[str, str]) -> str:
 
 def _one_of(column: str, values: Sequence[str | None], types: Mapping[str, str]) -> str:
     tests: list[str] = []
-    known = [
-        value for value in values if value is not None and not is_read_as_null(value, types[column])
+    type_ = types[column]
+    not_null = [
+        value for value in values if value is not None and not is_read_as_null(value, type_)
     ]
-    if known:
-        literals = [_typed(value, types[column]) for value in known]
+    if not_null:
+        literals = [_typed(value, type_) for value in not_null]
         tests.append(f"{quote(column)} IN ({', '.join(literals)})")
-    if len(known) < len(values):
+    if len(not_null) < len(values):
         tests.append(f"{quote(column)} IS NULL")
     return tests[0] if len(tests) == 1 else f"({' OR '.join(tests)})"
 

@@ -33,8 +33,8 @@ SHUFFLED_BEFORE_WRITE = "spark.databricks.delta.optimizeWrite.enabled"
 # On: OPTIMIZE reads the files of a bin with all cores, and shuffles their rows to the core that
 # writes. Off: one core does both.
 READ_BIN_IN_PARALLEL = "spark.databricks.delta.optimize.repartition.enabled"
-# The cost of opening a file, added to its bytes when files are packed into tasks. The default of
-# 4 MB puts only 32 small files into a task.
+# The cost of opening a file, which is added to its bytes when files are packed into tasks. With the
+# default of 4 MB, a task gets only 32 small files.
 OPEN_COST = "spark.sql.files.openCostInBytes"
 # A value for OPEN_COST: in the time of opening a small file, this many bytes can be read.
 OPEN_BYTES = 64 * 1024
@@ -57,8 +57,9 @@ OLD_VERSIONS_REFUSED = (
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 )
 
-# With both off, a plan is not revised while it runs, and is interpreted instead of compiled. In a
-# statement of many small jobs, revising and compiling takes longer than running the jobs.
+# ADAPTIVE off: a plan is not revised while it runs. WHOLE_STAGE off: it is interpreted, not
+# compiled. In a statement of many small jobs, revising and compiling takes longer than running the
+# jobs.
 ADAPTIVE = "spark.sql.adaptive.enabled"
 WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 # `NO_CODEGEN`: expressions are interpreted, too.
@@ -71,7 +72,7 @@ INTERPRETED = {
     EXPRESSIONS_COMPILED: "NO_CODEGEN",
     SHUFFLE_PARTITIONS: "1",
 }
-# A statement over more rows or bytes is faster compiled and in parallel.
+# A statement over more rows or bytes is faster if it is compiled and runs in parallel.
 # Source: docs/internals/benchmarks/interpreted.json
 INTERPRETED_ROWS = 100_000
 INTERPRETED_BYTES = 16 * 1024 * 1024
@@ -91,16 +92,16 @@ def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mappi
 
 @contextlib.contextmanager
 def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[None]:
-    """Gives the session these settings inside the `with` block, then restores the previous ones.
+    """Gives the session these settings inside the `with` block, then restores the previous values.
 
     Unsetting them instead would give Spark's defaults, for example 200 shuffle partitions, and not
-    the server's. A session whose settings cannot be restored is discarded: otherwise the next write
-    in that session would have the transaction id of this one.
+    the server's. A session whose settings cannot be restored is discarded. Otherwise, the next
+    write in that session would have the transaction id of this one.
     """
-    before = dict[str, str | None]()
+    previous = dict[str, str | None]()
     try:
-        known = spark.conf.getAll  # one request for all of them
-        before.update({name: known.get(name) for name in values})
+        current = spark.conf.getAll  # one request for all settings
+        previous.update({name: current.get(name) for name in values})
         for name, value in values.items():
             spark.conf.set(name, value)
         yield
@@ -108,15 +109,15 @@ def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[
         if is_lost(error):
             discarded.add(spark)
         else:
-            with contextlib.suppress(Exception):  # the error of the block is raised
-                _restore(spark, before)
+            with contextlib.suppress(Exception):  # the block's own error is raised instead
+                _restore(spark, previous)
         raise
-    _restore(spark, before)
+    _restore(spark, previous)
 
 
-def _restore(spark: "SparkSession", before: Mapping[str, str | None]) -> None:
+def _restore(spark: "SparkSession", previous: Mapping[str, str | None]) -> None:
     try:
-        for name, value in before.items():
+        for name, value in previous.items():
             if value is None:
                 spark.conf.unset(name)
             else:

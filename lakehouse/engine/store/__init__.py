@@ -36,15 +36,17 @@ def bounded(store: Store, budget: TimeBudget) -> Store:
 
     Requests to a disk are not limited.
     """
-    if not isinstance(store, MountedStore):
-        if store.bucket == LOCAL:
-            return store
-        from lakehouse.engine.store.s3 import S3Store
+    if isinstance(store, MountedStore):
+        bound = cache(lambda each: bounded(each, budget))  # several mounts may share a store
+        mounts = {
+            key: replace(mount, store=bound(mount.store)) for key, mount in store.mounts.items()
+        }
+        return MountedStore(bound(store.base), mounts)
+    if store.bucket == LOCAL:
+        return store
+    from lakehouse.engine.store.s3 import S3Store
 
-        return store.within(budget) if isinstance(store, S3Store) else store
-    bound = cache(lambda each: bounded(each, budget))
-    mounts = {key: replace(mount, store=bound(mount.store)) for key, mount in store.mounts.items()}
-    return MountedStore(bound(store.base), mounts)
+    return store.within(budget) if isinstance(store, S3Store) else store
 
 
 def store_at(address: str, make_client: Callable[..., Any] | None = None) -> Store:

@@ -4,8 +4,8 @@
 - A file appears under its name complete and flushed to the disk, or not at all. The data is first
   flushed to a private file in the same folder. Afterwards, that file is renamed (`put`) or linked
   (`put_if_absent`, which link(2) makes atomic).
-- No symbolic link leads out of the root: links are not listed, and a name that leads outside is
-  refused.
+- No symbolic link leads out of the root: links are not listed, and a name is refused if a link in
+  it leads outside.
 """
 
 import errno
@@ -24,9 +24,10 @@ from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.objects import UNFINISHED, StoredObject, is_folder_marker
+from lakehouse.core.text import count_of
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
-# Several threads delete faster than one. Further threads gain nothing: they share directory locks.
+# Threads that delete files. More threads gain nothing, because they share the locks of folders.
 _UNLINKERS = 8
 _COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
@@ -49,12 +50,11 @@ class DiskStore(Store):
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
-        files = (
-            file
-            for file in self._files(prefix)
-            if not UNFINISHED.fullmatch(file.name.rpartition("/")[2])
-            and not is_folder_marker(file.name, file.size_bytes)
-        )
+        files: list[StoredFile] = []
+        for file in self._files(prefix):
+            is_unfinished = UNFINISHED.fullmatch(file.name.rpartition("/")[2])
+            if not is_unfinished and not is_folder_marker(file.name, file.size_bytes):
+                files.append(file)
         return sorted(files, key=attrgetter("name"))
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
@@ -76,8 +76,7 @@ class DiskStore(Store):
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`.
 
-        Bytes of a name that are not UTF-8 are escaped, since no reader of the lake can name such
-        files.
+        Bytes of a name that are not UTF-8 are escaped. No reader of the lake can name such files.
         """
         for file in self._files(prefix):
             key = file.name.encode("utf-8", "backslashreplace").decode()
@@ -169,9 +168,11 @@ class DiskStore(Store):
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
-        if failed := [*self._unlink([*names]).values()]:
-            with translated(failed[0].filename, f"delete {len(failed)} of the files, such as"):
-                raise failed[0]
+        errors = [*self._unlink([*names]).values()]
+        if errors:
+            files = count_of(len(errors), "file")
+            with translated(errors[0].filename, f"delete {files}, for example"):
+                raise errors[0]
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""
@@ -222,13 +223,12 @@ class DiskStore(Store):
                     os.scandir(self.root / inside) as entries,
                 ):
                     for entry in entries:
+                        name = f"{inside}{entry.name}"
                         if entry.is_dir(follow_symlinks=False):
-                            pending.append(f"{inside}{entry.name}/")
+                            pending.append(f"{name}/")
                         elif entry.is_file(follow_symlinks=False):
                             with suppress(FileNotFoundError):
-                                yield _stored(
-                                    f"{inside}{entry.name}", entry.stat(follow_symlinks=False)
-                                )
+                                yield _stored(name, entry.stat(follow_symlinks=False))
 
 
 def _unlink(path: Path) -> OSError | None:
@@ -282,7 +282,7 @@ def flush_folder(folder: Path) -> None:
 
 @contextmanager
 def translated(path: Path | str, action: str) -> Iterator[None]:
-    """Raises the operating system's errors as ours, except for FileNotFoundError."""
+    """Turns errors of the operating system, except `FileNotFoundError`, into errors of ours."""
     try:
         yield
     except FileNotFoundError:
@@ -291,7 +291,7 @@ def translated(path: Path | str, action: str) -> Iterator[None]:
         text = f"store: cannot {action} {path}: {error.strerror}"
         if error.errno in _NO_RIGHT:
             raise Refused(
-                f"{text}. Grant this user the permission, on a file system that supports hard links"
+                f"{text}. Grant this user the permission, and use a file system with hard links"
             ) from error
         if error.errno in _NO_ROOM:
             raise Transient(f"{text}. Free disk space or file handles, and try again") from error

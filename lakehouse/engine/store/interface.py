@@ -13,7 +13,8 @@ from lakehouse.core.inventory.objects import StoredObject
 
 # The `bucket` of a store that is a folder of this machine.
 LOCAL = "local"
-# Source: AWS, CopyObject: "up to 5 GB in size in a single atomic action"; S3 counts in powers of 2.
+# The largest object that S3 copies in one request. S3 counts in powers of 2.
+# Source: AWS, CopyObject: "up to 5 GB in size in a single atomic action"
 MAX_COPY_BYTES = 5 * 1024**3
 
 
@@ -22,7 +23,8 @@ class StoredFile:
     """A file in a store.
 
     `name` is relative to the root and never URL-encoded. `etag` changes with the content, and is
-    empty if the store has no ETags. `storage_class` is that of S3, if the response contains one.
+    empty if the store has no ETags. `storage_class` is S3's storage class, or empty if the response
+    has none, as for S3 Standard in HeadObject.
     """
 
     name: str
@@ -36,8 +38,8 @@ class Store(Protocol):
     """Reads and writes whole files below one root. `/` separates the parts of a file's name.
 
     The key of a file in `bucket` is `prefix` followed by the file's name. `bucket` is `LOCAL` for a
-    folder of this machine. `prefix` is empty or ends in `/`. `requests` counts the S3 requests of
-    this object by operation, without retries. For a disk, `requests` stays empty.
+    folder of this machine. `prefix` is empty or ends in `/`. `requests` counts the S3 requests that
+    this store sent, by operation and without retries. For a disk, `requests` stays empty.
 
     Any method may raise:
         Refused: a name is empty, absolute or contains `..`, or a permission is missing.
@@ -50,7 +52,10 @@ class Store(Protocol):
 
     @abstractmethod
     def keeps_versions(self) -> bool | None:
-        """Whether the bucket keeps versions of deleted files; `None` if unknown."""
+        """Whether the bucket may have old versions of files; `None` if unknown.
+
+        True for a bucket whose versioning is enabled or suspended.
+        """
         ...
 
     @abstractmethod
@@ -67,8 +72,8 @@ class Store(Protocol):
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """Yields every object in the folder `prefix` and below, as an inventory lists it, unsorted.
 
-        Unlike `list`, this includes folder markers and unfinished writes, and yields the bucket's
-        own keys. The objects are never all in memory at once.
+        Unlike `list`, this includes folder markers and unfinished writes, and yields whole keys of
+        the bucket. The objects are never all in memory at once.
         """
         ...
 
@@ -114,11 +119,12 @@ class Store(Protocol):
 
     @abstractmethod
     def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
-        """Copies a file, as it was listed, to another name; replaces a file of that name.
+        """Copies a file to another name. Replaces a file of that name, if there is one.
 
-        Returns the ETag of the copy, or an empty text if the store has no ETags. The copy appears
-        complete or not at all. S3 copies at most `MAX_COPY_BYTES`, into the storage class of
-        `source`. It copies the tags only with `keep_tags`. A disk keeps the modification time.
+        `source` is the file as it was listed. Returns the ETag of the copy, or an empty string if
+        the store has no ETags. The copy appears complete or not at all. S3 copies at most
+        `MAX_COPY_BYTES`, into the storage class of `source`, and copies the tags only with
+        `keep_tags`. On a disk, the copy has the modification time of the original.
 
         Raises:
             FileNotFoundError: the file does not exist.
@@ -165,8 +171,8 @@ def checked_name(name: str) -> str:
     """
     if "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
         raise Refused(
-            f"store: {name!r} names no file inside the lake. Use a relative path without "
-            "empty, '.' or '..' parts"
+            f"store: {name!r} is not the name of a file inside the lake. Use a relative path "
+            "without empty, '.' or '..' parts"
         )
     return name
 

@@ -1,11 +1,11 @@
 """A lake's store in which the folders of some tables are in other folders or buckets.
 
-Callers use names below the table's key, as for any other table. Only this module uses the real
-addresses.
+Callers use names below the table's key, as for any other table. `place_of` translates a name into
+the real store and the name in that store.
 
 **Safety properties** (tests in `test_mounts.py`)
-- Nothing is written into a mounted folder, since the folder belongs to other programs. Its files
-  can be deleted only by `delete_each`, which takes the name of each file.
+- This store writes nothing into a mounted folder, because the folder belongs to other programs.
+  The only change that it makes there is `delete_each`, by which a vacuum deletes files.
 - A listing of the lake contains no file of a mounted folder. A listing of a mounted folder contains
   only its own files.
 """
@@ -54,14 +54,14 @@ class MountedStore(Store):
     @property
     def requests(self) -> Counter[str]:
         """See `Store`."""
-        stores = {
-            id(store): store
-            for store in (self.base, *(each.store for each in self.mounts.values()))
-        }
+        # Mounts may share a store, which is counted once.
+        stores = {id(self.base): self.base}
+        for mount in self.mounts.values():
+            stores[id(mount.store)] = mount.store
         return sum((store.requests for store in stores.values()), Counter[str]())
 
     def keeps_versions(self) -> bool | None:
-        """See `Store.keeps_versions`. Mounted folders may differ from this result."""
+        """See `Store.keeps_versions`. The buckets of mounted folders may differ from the lake's."""
         return self.base.keeps_versions()
 
     def list(self, prefix: str) -> list[StoredFile]:
@@ -82,7 +82,7 @@ class MountedStore(Store):
         return store.folders(real_name, after=after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
-        """See `Store.walk`. Keys of a mounted folder are as if the folder were in the lake."""
+        """See `Store.walk`. Yields keys as if mounted folders were in the lake's bucket."""
         mount, store, real_name = self._resolve(prefix)
         if mount is None:
             yield from store.walk(prefix)
@@ -126,7 +126,7 @@ class MountedStore(Store):
         """See `Store.stat`."""
         store, real_name = self.place_of(name)
         file = store.stat(real_name)
-        return file and replace(file, name=name)
+        return None if file is None else replace(file, name=name)
 
     def archived_in(self, name: str) -> str | None:
         """See `Store.archived_in`."""
@@ -161,9 +161,10 @@ class MountedStore(Store):
                 "store: one deletion names files of several mounted tables, for example "
                 f"{names[0]!r} and {names[-1]!r}. Use one deletion for each table"
             )
-        names_of = {location.name: name for location, name in zip(locations, names, strict=True)}
-        failed = first.store.delete_each([*names_of])
-        return {names_of[real_name]: why for real_name, why in failed.items()}
+        real_names = [location.name for location in locations]
+        names_by_real_name = dict(zip(real_names, names, strict=True))
+        failed = first.store.delete_each([*names_by_real_name])
+        return {names_by_real_name[real_name]: why for real_name, why in failed.items()}
 
     def remove_empty_folders(self, prefix: str) -> None:
         """See `Store.remove_empty_folders`; refused in a mounted folder."""

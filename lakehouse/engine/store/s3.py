@@ -5,10 +5,9 @@
   whether an earlier attempt of the same call wrote it. So a lost response does not look like a
   write by another program.
 - A server that ignores the condition would overwrite, and is refused before the first write.
-- `delete` reads the errors that S3 reports by key inside a successful response.
+- `delete` and `delete_each` also read the errors of single keys in a successful response.
 """
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,18 +21,16 @@ from typing import Any
 from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory.objects import RESTORED_FIRST, StoredObject, is_folder_marker
+from lakehouse.core.inventory.objects import MUST_BE_RESTORED, StoredObject, is_folder_marker
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.interface import Store, StoredFile, checked_name, folder_prefix
 from lakehouse.engine.store.s3_client import (
     PASSING,
     PERMISSIONS,
     READERS,
-    ClientOptions,
-    client_options,
+    client_from_environ,
     copy_unchanged,
     put_conditionally,
-    s3_client,
     translated_s3,
 )
 from lakehouse.engine.store.s3_walk import find_keys, marks_a_folder, walk_keys
@@ -41,16 +38,17 @@ from lakehouse.engine.store.time_budget import TimeBudget
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
-_PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)  # the first try is at once
-# The name of an empty object, which a server that honours `If-None-Match` never overwrites.
+# The average pause before each attempt.
+_PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)
+# `honours_conditions` tries to create this empty object twice. The second attempt has to fail.
 TAKEN = "_lakehouse/taken"
 
 
 class S3Store(Store):
     """A `Store` of the keys below `prefix` in `bucket`. The first request loads boto3.
 
-    A `budget` limits the requests to the time of a sensor's tick. In that case, `make_client` gets
-    the timeouts by name.
+    With a `budget`, no request is sent after the time of a sensor's tick is used up, and
+    `make_client` is called with the budget's `client_options`.
     """
 
     def __init__(
@@ -63,17 +61,16 @@ class S3Store(Store):
         self.bucket = bucket
         self.prefix = folder_prefix(prefix)
         self.requests = Counter[str]()
-        self._condition_lock = threading.Lock()
-        self._is_honoured = False
-        self._make_client = make_client or (
-            lambda **more: s3_client(ClientOptions(**client_options(os.environ) | more))
-        )
+        self._honours_lock = threading.Lock()
+        self._honours_if_none_match = False
+        self._make_client = make_client or client_from_environ
         self._budget = budget
 
     @cached_property
     def client(self) -> Any:
         """The S3 client in use, whose requests are counted."""
-        client = self._make_client(**(self._budget.client_options if self._budget else {}))
+        options = {} if self._budget is None else self._budget.client_options
+        client = self._make_client(**options)
         if self._budget is not None:
             client.meta.events.register("before-send.s3", self._budget.check)
         client.meta.events.register("before-call.s3", self._count)
@@ -107,14 +104,14 @@ class S3Store(Store):
         return sorted(files, key=attrgetter("name"))
 
     def find(self, names: Iterable[str]) -> Sequence[StoredFile]:
-        """Those of the named files that exist. See `find_keys` for the number of requests."""
+        """The named files that exist. See `find_keys` for the number of requests."""
         keys = [self.prefix + name for name in names]
         with self._translated("list", self.prefix):
             entries = find_keys(self.client, self.bucket, self.prefix, keys)
         return [self._stored(entry) for entry in entries if not marks_a_folder(entry)]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
-        """See `Store.folders`. Names before `after` are not listed."""
+        """See `Store.folders`. The listing begins at `after`, so earlier folders cost nothing."""
         key = self.prefix + folder_prefix(prefix)
         start = {"StartAfter": key + after} if after else {}
         pages = self._pages(key, Delimiter="/", **start)
@@ -166,7 +163,7 @@ class S3Store(Store):
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """See `Store.put_if_absent`. A server that ignores the condition is refused first."""
+        """See `Store.put_if_absent`. Refused, before it writes, if the server would overwrite."""
         key = self._key(name)
         writer = uuid4().hex
         if not self.honours_conditions():
@@ -177,8 +174,8 @@ class S3Store(Store):
         with self._translated("write", key):
             for pause in _PAUSES_SECONDS:
                 pause_about(pause)
-                if (answer := self._put_once(key, data, writer)) is not None:
-                    return answer
+                if (is_written := self._put_once(key, data, writer)) is not None:
+                    return is_written
         raise Transient(
             f"store: cannot write s3://{self.bucket}/{key}: all {len(_PAUSES_SECONDS)} attempts "
             "conflicted with other writes; try again"
@@ -197,10 +194,11 @@ class S3Store(Store):
         failed = self.delete_each(requested)
         if not failed:
             return
-        name, code = min(failed.items(), key=lambda item: item[1] in PASSING)
-        key = f"s3://{self.bucket}/{self.prefix}{name}"
-        text = f"store: not deleted: {len(failed)} of {len(requested)} keys, such as {key}: {code}"
-        if code in PASSING:
+        permanent = {name: code for name, code in failed.items() if code not in PASSING}
+        name, code = next(iter((permanent or failed).items()))
+        example = f"for example s3://{self.bucket}/{self.prefix}{name} ({code})"
+        text = f"store: {len(failed)} of {len(requested)} keys could not be deleted, {example}"
+        if not permanent:
             raise Transient(f"{text}; try again")
         raise Refused(f"{text}. Grant {PERMISSIONS['delete']} on every key of the lake")
 
@@ -235,17 +233,19 @@ class S3Store(Store):
         if tier := head.get("ArchiveStatus"):
             return f"{storage_class} ({tier})"
         is_restored = 'ongoing-request="false"' in head.get("Restore", "")
-        return storage_class if storage_class in RESTORED_FIRST and not is_restored else None
+        return storage_class if storage_class in MUST_BE_RESTORED and not is_restored else None
 
     def honours_conditions(self, name: str = TAKEN) -> bool:
         """Whether the server refuses to overwrite `name`. Only a positive result is remembered."""
-        with self._condition_lock:
-            if not self._is_honoured:
+        with self._honours_lock:
+            if not self._honours_if_none_match:
                 key = self.prefix + name
                 with self._translated("write", key):
-                    overwrites = all(self._put_once(key, b"", uuid4().hex) for _ in range(2))
-                self._is_honoured = not overwrites
-            return self._is_honoured
+                    # The first write may create the key. Only the second shows an overwrite.
+                    is_written = self._put_once(key, b"", uuid4().hex)
+                    is_overwritten = is_written and self._put_once(key, b"", uuid4().hex)
+                self._honours_if_none_match = not is_overwritten
+            return self._honours_if_none_match
 
     def _pages(self, key: str, **more: str) -> Iterator[Mapping[str, Any]]:
         with self._translated("list", key):
@@ -274,27 +274,27 @@ class S3Store(Store):
         Keys with a temporary error are requested again.
         """
         final: dict[str, str] = {}
-        pending: Sequence[str] = keys
+        passing = dict.fromkeys(keys, "")
         for pause in _PAUSES_SECONDS:
+            pending = [*passing]
             pause_about(pause)
             with self._translated("delete", pending[0]):
                 request = {"Objects": [{"Key": key} for key in pending], "Quiet": True}
                 answer = self.client.delete_objects(Bucket=self.bucket, Delete=request)
             failed = {error.get("Key", ""): error["Code"] for error in answer.get("Errors", [])}
             if unexpected := failed.keys() - set(pending):
-                where = f"store: cannot delete s3://{self.bucket}/{pending[0]}"
                 raise Transient(
-                    f"{where}: the answer names {min(unexpected)!r}, which was not in the request; "
-                    "try again"
+                    f"store: cannot delete s3://{self.bucket}/{pending[0]}: the answer names "
+                    f"{min(unexpected)!r}, which was not in the request; try again"
                 )
+            passing = {key: code for key, code in failed.items() if code in PASSING}
             final |= {key: code for key, code in failed.items() if code not in PASSING}
-            pending = [key for key, code in failed.items() if code in PASSING]
-            if not pending:
+            if not passing:
                 return final
-        return final | {key: failed[key] for key in pending}
+        return final | passing
 
     @contextmanager
     def _translated(self, action: str, key: str) -> Iterator[None]:
-        """Raises botocore's errors as ours; FileNotFoundError for a missing key."""
+        """Turns botocore's errors into `Refused`, `Transient` or `FileNotFoundError`."""
         with translated_s3(f"store: cannot {action} s3://{self.bucket}/{key}", action):
             yield

@@ -1,8 +1,9 @@
-"""The boto3 client of S3, and its errors as ours.
+"""Creates the boto3 client for S3, sends conditional requests, and translates botocore's errors.
 
 boto3 finds endpoint, region and keys by its own rules (the AWS_ variables).
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,9 +14,10 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.s3_address import s3_endpoint, s3_region
 from lakehouse.engine.store.interface import StoredFile
 
+# Threads that send requests for one caller. The client's pool has twice as many connections.
 READERS = 16
 _ATTEMPTS = 3  # botocore's default in its standard mode
-# Error codes of temporary failures, which a retry may not meet again.
+# Error codes of temporary failures: the same request may succeed later.
 PASSING = frozenset(
     {
         "SlowDown",
@@ -26,7 +28,7 @@ PASSING = frozenset(
         "OperationAborted",
     }
 )
-# A server error that a retry cannot fix: the server lacks the operation.
+# The HTTP status of a server that lacks the operation. A retry cannot fix this.
 _NOT_IMPLEMENTED = 501
 # Error codes for a condition that is not met.
 _NOT_MET = ("PreconditionFailed", "412")
@@ -42,7 +44,8 @@ PERMISSIONS = {
     "put tags": "s3:PutObjectTagging and s3:DeleteObjectTagging",
     "uploads": "s3:ListBucketMultipartUploads and s3:ListMultipartUploadParts",
 }
-# In an error message: the part of a URL after the host, which may contain a signature.
+# Matches the part of a URL after its host, to remove it from error messages: it may contain a
+# signature.
 _REQUEST = re.compile(r'(?<=\w)/[^\s"]*(?=")')
 
 
@@ -66,6 +69,12 @@ def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
         "profile_name": environ.get("AWS_PROFILE") or None,
         "max_attempts": int(environ.get("AWS_MAX_ATTEMPTS") or _ATTEMPTS),
     }
+
+
+def client_from_environ(**options: Any) -> Any:
+    """A client with the options that the AWS_ variables set, replaced by `options`."""
+    merged = client_options(os.environ) | options
+    return s3_client(ClientOptions(**merged))
 
 
 def s3_client(options: ClientOptions) -> Any:
@@ -109,8 +118,8 @@ def put_conditionally(
 ) -> bool | None:
     """Whether this call wrote the key; `None` if a concurrent change leaves that undecided.
 
-    `writer` identifies all repetitions of one write. botocore, a proxy, or the caller (after
-    `None`) may repeat the request.
+    botocore, a proxy, or the caller (after `None`) may repeat the request. `writer` is the same for
+    all repetitions of one write and is stored with the object, so that a repetition recognizes it.
     """
     from botocore.exceptions import ClientError
 
@@ -133,9 +142,10 @@ def put_conditionally(
 
 
 def completes_conditionally(client: Any, bucket: str, key: str) -> bool:
-    """Whether the server refuses to complete an upload in parts to an existing key.
+    """Whether the server refuses to complete a multipart upload to an existing key.
 
-    A server may honour conditions of PutObject only. S3A uploads large commits in parts.
+    `key` must exist. A server may honour conditions for PutObject only, but S3A uploads large
+    commits in parts.
     """
     from botocore.exceptions import ClientError
 
@@ -149,7 +159,7 @@ def completes_conditionally(client: Any, bucket: str, key: str) -> bool:
         except ClientError as error:
             if answer_of(error).code not in (*_NOT_MET, "ConditionalRequestConflict"):
                 raise
-            with suppress(ClientError):  # without the permission, one byte may stay
+            with suppress(ClientError):  # without the permission, the part of one byte stays
                 client.abort_multipart_upload(**upload)
             return True
         return False
@@ -217,7 +227,10 @@ def error_of_answer(error: Any, where: str, action: str) -> Exception:
 
 @contextmanager
 def translated_s3(where: str, action: str) -> Iterator[None]:
-    """Raises botocore's errors as ours; `where` begins their messages."""
+    """Turns botocore's errors into `Refused`, `Transient` or `FileNotFoundError`.
+
+    Their messages begin with `where`.
+    """
     from botocore.exceptions import (
         BotoCoreError,
         ClientError,
@@ -234,5 +247,5 @@ def translated_s3(where: str, action: str) -> Iterator[None]:
         raise Transient(f"{where}: {_REQUEST.sub('', str(error))}; try again") from error
     except BotoCoreError as error:
         raise Refused(
-            f"{where}: {error}. Set access keys, region and endpoint by boto3's AWS_ variables"
+            f"{where}: {error}. Set access keys, region and endpoint in boto3's AWS_ variables"
         ) from error

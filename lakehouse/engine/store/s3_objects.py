@@ -1,6 +1,6 @@
-"""S3's own features, which other stores lack: lifecycle rules, tags, storage classes, uploads.
+"""Features that only S3 has: lifecycle rules, tags, storage classes, and multipart uploads.
 
-Each function sends its requests by the store's own client, which counts and retries requests.
+Each function sends its requests through the store's client, which counts and retries requests.
 
 **Safety properties** (tests in `test_s3_objects.py`)
 - A missing permission raises `Refused`, which names the action to grant. A function never returns
@@ -27,12 +27,12 @@ from lakehouse.engine.store.s3 import S3Store
 from lakehouse.engine.store.s3_client import READERS, answer_of, copy_unchanged, translated_s3
 
 _PIECE_BYTES = 1024 * 1024
-# S3 takes at most 10,000 parts.
+# The size of the parts of an upload. S3 accepts at most 10,000 parts.
 _PART_BYTES = 64 * 1024 * 1024
-# Measuring an upload takes a request, so the bytes of further uploads stay unknown.
+# `open_uploads` measures at most this many uploads, because each of them takes a request.
 _UPLOADS_MEASURED = 100
-# Descriptions of failed actions for messages.
-_DOING = {
+# How an error message describes each action that failed.
+_FAILURES = {
     "read": "cannot read the content",
     "write": "cannot write the content",
     "lifecycle": "cannot read the lifecycle rules",
@@ -52,7 +52,7 @@ def s3_place(store: Store, name: str) -> tuple[S3Store, str] | None:
 
 
 def download(store: S3Store, names: Sequence[str], paths: Sequence[Path]) -> None:
-    """Writes each object to a new file, piece by piece, by one request for each object."""
+    """Writes each object to a new file, piece by piece, with one request for each object."""
 
     def fetch(name: str, path: Path) -> None:
         with _translated(store, "read", name), path.open("wb") as file:
@@ -66,7 +66,7 @@ def download(store: S3Store, names: Sequence[str], paths: Sequence[Path]) -> Non
 
 
 def upload(path: Path, store: S3Store, name: str) -> None:
-    """Writes a file to an object, a large one in parts. The file is never in memory as a whole."""
+    """Writes a file to an object. A large file is written in parts, and never held in memory."""
     from boto3.exceptions import S3UploadFailedError
     from boto3.s3.transfer import TransferConfig
 
@@ -75,6 +75,7 @@ def upload(path: Path, store: S3Store, name: str) -> None:
         try:
             store.client.upload_file(str(path), store.bucket, store.prefix + name, Config=parts)
         except S3UploadFailedError as error:
+            # boto3 raises it from botocore's error, which `_translated` understands.
             raise error.__context__ or error from None
 
 
@@ -99,10 +100,12 @@ def read_lifecycle(store: S3Store) -> Lifecycle:
 def put_lifecycle(store: S3Store, lifecycle: Lifecycle) -> None:
     """Replaces the whole lifecycle configuration of the store's bucket."""
     minimum = lifecycle.minimum_size
-    more = {"TransitionDefaultMinimumObjectSize": minimum} if minimum else {}
+    options = {"TransitionDefaultMinimumObjectSize": minimum} if minimum else {}
     with _translated(store, "put lifecycle"):
         store.client.put_bucket_lifecycle_configuration(
-            Bucket=store.bucket, LifecycleConfiguration={"Rules": [*lifecycle.documents]}, **more
+            Bucket=store.bucket,
+            LifecycleConfiguration={"Rules": [*lifecycle.documents]},
+            **options,
         )
 
 
@@ -118,14 +121,14 @@ def set_tag(store: S3Store, name: str, tag: str, value: str | None) -> bool:
 
     Returns whether anything changed. Raises FileNotFoundError if the object does not exist.
     """
-    before = tags_of(store, name)
-    after = {other: text for other, text in before.items() if other != tag}
+    tags = tags_of(store, name)
+    new_tags = {key: text for key, text in tags.items() if key != tag}
     if value is not None:
-        after[tag] = value
-    if after == before:
+        new_tags[tag] = value
+    if new_tags == tags:
         return False
     target = {"Bucket": store.bucket, "Key": store.prefix + name}
-    tag_set = [{"Key": each, "Value": text} for each, text in after.items()]
+    tag_set = [{"Key": key, "Value": text} for key, text in new_tags.items()]
     with _translated(store, "put tags", name):
         if tag_set:
             store.client.put_object_tagging(**target, Tagging={"TagSet": tag_set})
@@ -135,9 +138,9 @@ def set_tag(store: S3Store, name: str, tag: str, value: str | None) -> bool:
 
 
 def open_uploads(store: S3Store, folder: str = "") -> list[OpenUpload]:
-    """The multipart uploads below `folder` that have not ended, oldest first.
+    """The unfinished multipart uploads below `folder`, oldest first.
 
-    Only the bytes of the oldest hundred are measured.
+    Only the hundred oldest uploads are measured. The sizes of the others are unknown.
     """
     prefix = store.prefix + (f"{folder}/" if folder else "")
     with _translated(store, "uploads"):
@@ -160,9 +163,9 @@ def open_uploads(store: S3Store, folder: str = "") -> list[OpenUpload]:
 
 
 def put_storage_class(store: S3Store, source: StoredFile, storage_class: str) -> StoredFile:
-    """Moves an object, as it was listed, into another storage class; returns its new metadata.
+    """Moves an object to another storage class; returns its new metadata.
 
-    The object keeps its name, content, metadata and tags.
+    `source` is the object as it was listed. It keeps its name, content, metadata and tags.
 
     Raises:
         Refused: the object is too large for one copy.
@@ -173,13 +176,13 @@ def put_storage_class(store: S3Store, source: StoredFile, storage_class: str) ->
     if source.size_bytes > MAX_COPY_BYTES:
         raise Refused(f"{where} has {source.size_bytes} bytes; S3 copies at most {MAX_COPY_BYTES}")
     key = store.prefix + source.name
-    in_class = replace(source, name=key, storage_class=storage_class)
+    original = replace(source, name=key, storage_class=storage_class)
     with _translated(store, "copy", source.name):
-        copy_unchanged(store.client, store.bucket, in_class, key)
-    now = store.stat(source.name)
-    if now is None or now.size_bytes != source.size_bytes:
+        copy_unchanged(store.client, store.bucket, original, key)
+    moved = store.stat(source.name)
+    if moved is None or moved.size_bytes != source.size_bytes:
         raise Transient(f"{where} was written again while its storage class changed; try again")
-    return now
+    return moved
 
 
 def _size_of_parts(store: S3Store, upload: Mapping[str, Any]) -> int | None:
@@ -197,5 +200,5 @@ def _size_of_parts(store: S3Store, upload: Mapping[str, Any]) -> int | None:
 @contextmanager
 def _translated(store: S3Store, action: str, name: str | None = None) -> Iterator[None]:
     key = "" if name is None else f"/{store.prefix}{name}"
-    with translated_s3(f"store: {_DOING[action]} of s3://{store.bucket}{key}", action):
+    with translated_s3(f"store: {_FAILURES[action]} of s3://{store.bucket}{key}", action):
         yield

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import accumulate
+from math import ceil
 from typing import Any, NamedTuple
 
 from lakehouse.core.errors import Refused
@@ -29,7 +30,7 @@ ListedObject = Mapping[str, Any]
 class _Span(NamedTuple):
     """The keys after `after`, up to and including `upto` (`None`: no bound).
 
-    A `flat` span contains no folder at which to cut the span.
+    A `flat` span cannot be cut, because it has no folders.
     """
 
     after: str = ""
@@ -37,6 +38,7 @@ class _Span(NamedTuple):
     flat: bool = False
 
     def holds(self, key: str) -> bool:
+        """Whether the key is in the span."""
         return key > self.after and (self.upto is None or key <= self.upto)
 
 
@@ -51,18 +53,16 @@ def walk_keys(
     Raises:
         Refused: the server does not list keys in order, so the listing might never end.
     """
-    ask = partial(_ask, client, Bucket=bucket, MaxKeys=page_keys)
+    list_page = partial(_list_page, client, Bucket=bucket, MaxKeys=page_keys)
     spans = deque([_Span()])
     running = set[Future[tuple[Sequence[ListedObject], Sequence[_Span]]]]()
     with ThreadPoolExecutor(max_workers=threads) as pool:
         while spans or running:
             while spans and len(running) < threads:
                 span = spans.popleft()
-                running.add(
-                    pool.submit(
-                        _list, ask, prefix, span, pieces=threads - len(running) - len(spans)
-                    )
-                )
+                # The threads without a span, including the thread that lists this span.
+                idle_count = threads - len(running) - len(spans)
+                running.add(pool.submit(_list, list_page, prefix, span, pieces=idle_count))
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 entries, rest = future.result()
@@ -71,48 +71,55 @@ def walk_keys(
 
 
 def _list(
-    ask: Any, prefix: str, span: _Span, *, pieces: int
+    list_page: Any, prefix: str, span: _Span, *, pieces: int
 ) -> tuple[Sequence[ListedObject], Sequence[_Span]]:
-    """Lists one page of a span; returns its keys and the remaining spans."""
-    answer = ask(span.after, Prefix=prefix)
+    """Lists one page of a span; returns its objects, and the rest in at most `pieces` spans."""
+    answer = list_page(span.after, Prefix=prefix)
     listed = answer.get("Contents", ())
     entries = [entry for entry in listed if span.holds(entry["Key"])]
-    if not answer.get("IsTruncated") or len(entries) < len(listed):
+    goes_beyond_span = len(entries) < len(listed)
+    if goes_beyond_span or not answer.get("IsTruncated"):
         return entries, ()
     remaining = span._replace(after=listed[-1]["Key"])
     if pieces < 2 or span.flat:
         return entries, (remaining,)
-    return entries, _cut(ask, prefix, remaining, pieces)
+    return entries, _cut(list_page, prefix, remaining, pieces)
 
 
-def _cut(ask: Any, prefix: str, span: _Span, pieces: int) -> Sequence[_Span]:
+def _cut(list_page: Any, prefix: str, span: _Span, pieces: int) -> Sequence[_Span]:
     """Cuts a span into at most `pieces` spans, between folders.
 
     The cuts are at the uppermost level that still has several folders in the span.
     """
-    # No cut is possible above the folder that contains both bounds.
-    folders = accumulate(f"{name}/" for name in span.after.split("/")[:-1])
-    level = max(
-        [prefix, *(folder for folder in folders if (span.upto or "").startswith(folder))], key=len
-    )
+    # No cut is possible above the deepest folder that contains both bounds.
+    parents = accumulate(f"{name}/" for name in span.after.split("/")[:-1])
+    upto = span.upto or ""
+    level = max([prefix, *(parent for parent in parents if upto.startswith(parent))], key=len)
     while True:
-        answer = ask(span.after, Prefix=level, Delimiter="/")
+        answer = list_page(span.after, Prefix=level, Delimiter="/")
         folders = [entry["Prefix"] for entry in answer.get("CommonPrefixes", ())]
         bounds = [folder for folder in folders if span.holds(folder) and folder != span.upto]
         if bounds:
-            bounds = bounds[:: -(-len(bounds) // (pieces - 1))]
-            return [
-                _Span(after, upto)
-                for after, upto in zip([span.after, *bounds], [*bounds, span.upto], strict=True)
-            ]
+            step = ceil(len(bounds) / (pieces - 1))
+            bounds = bounds[::step]
+            starts = [span.after, *bounds]
+            ends = [*bounds, span.upto]
+            return [_Span(after, end) for after, end in zip(starts, ends, strict=True)]
         deeper = span.after.find("/", len(level))
         if deeper < 0:
             return [span._replace(flat=True)]
         level = span.after[: deeper + 1]
 
 
-def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
-    answer = client.list_objects_v2(**request, **({"StartAfter": after} if after else {}))
+def _list_page(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
+    """One page of a listing after a key (`""`: from the beginning).
+
+    Raises:
+        Refused: the server does not list keys in order.
+    """
+    if after:
+        request["StartAfter"] = after
+    answer = client.list_objects_v2(**request)
     keys = [entry["Key"] for entry in answer.get("Contents", ())]
     if keys and (keys[0] <= after or keys[0] > keys[-1]):
         raise Refused(
@@ -123,31 +130,34 @@ def _ask(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
 
 
 def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[ListedObject]:
-    """Those of `keys` that exist below `prefix`, as S3's listing describes them.
+    """The objects with these keys below `prefix`, as S3's listing describes them.
 
-    The number of requests is at most that of the keys, and at most that of the pages in a listing
-    from the first key to the last.
+    Missing keys are omitted. There are at most as many requests as keys, and at most as many as
+    there are pages in a listing from the first key to the last.
     """
-    wanted = sorted(set(keys))
+    remaining = sorted(set(keys))
     entries = list[ListedObject]()
     after = ""
-    while wanted:
-        after = max(after, _just_before(wanted[0]))
+    while remaining:
+        after = max(after, _just_before(remaining[0]))
         answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, StartAfter=after)
         listed = answer.get("Contents", ())
-        requested = frozenset(wanted)
+        requested = frozenset(remaining)
         entries += [entry for entry in listed if entry["Key"] in requested]
         if not answer.get("IsTruncated"):
             break
         after = listed[-1]["Key"]
-        wanted = [key for key in wanted if key > after]
+        remaining = [key for key in remaining if key > after]
     return entries
 
 
 def _just_before(key: str) -> str:
     """A `StartAfter` at which a listing begins with `key`, or with a few keys before `key`."""
-    before = ord(key[-1]) - 1
-    return key[:-1] + (chr(before) if before >= ord(" ") and not 0xD800 <= before < 0xE000 else "")
+    code = ord(key[-1]) - 1
+    is_surrogate = 0xD800 <= code < 0xE000  # not valid in UTF-8
+    if code < ord(" ") or is_surrogate:
+        return key[:-1]
+    return key[:-1] + chr(code)
 
 
 def marks_a_folder(entry: ListedObject) -> bool:

@@ -5,8 +5,8 @@ boto3's defaults, a request to a server that accepts connections but never answe
 Dagster would end every tick at the same table.
 
 1. The S3 clients of a tick wait a few seconds for a response, and try twice.
-2. A late tick does not start with another table. The next tick starts with the remaining tables,
-   and ends with the slow tables.
+2. A late tick does not start with another table. The next tick serves the remaining tables first,
+   and the slow tables last.
 3. When the time is used up, no more requests are sent. The last request ends within `read_seconds`.
 """
 
@@ -17,11 +17,13 @@ from typing import Any
 
 from lakehouse.core.errors import Transient
 
-# A request that is never answered takes 13 s. A listing by a busy server takes up to 3 s.
+# The timeouts of one attempt. So a request that is never answered takes 13 s. They allow for a
+# listing by a busy server, which takes up to 3 s.
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 6.0
 ATTEMPTS = 2
-# A tick ends within 38 s: 32 s, plus the last request.
+# After `LATE_SECONDS`, a tick starts no more work. After `MOST_SECONDS`, it sends no more requests,
+# so it ends within 38 s: 32 s, plus the last attempt.
 LATE_SECONDS = 18.0
 MOST_SECONDS = 32.0
 
@@ -59,7 +61,7 @@ class TimeBudget:
         return self.clock() - self._began
 
     def is_late(self, share: float = 1.0) -> bool:
-        """Whether the tick has used this `share` of its time, and should start no more work."""
+        """Whether this `share` of `late_seconds` is used up, so that no more work should start."""
         return self.spent_seconds >= share * self.late_seconds
 
     def check(self, **_: Any) -> None:
@@ -76,7 +78,7 @@ class TimeBudget:
 
 
 class FairOrder:
-    """The order in which the ticks of one process serve keys: unserved first, slow last.
+    """The order in which the ticks of one process serve keys: unserved keys first, slow keys last.
 
     A key that the last tick did not serve comes first even if the key was slow before, so every key
     is served eventually.

@@ -1,1 +1,1 @@
-"""Storage classes on S3: reads lifecycle rules and tags, and tags the dead files of a plan."""
+"""Storage classes on S3: lifecycle rules, tags of dead files, and files in colder classes."""

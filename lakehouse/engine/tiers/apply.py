@@ -1,10 +1,13 @@
-"""Tags a table's dead files for a colder storage class if the move pays before the vacuum.
+"""Tags a table's dead files for a colder storage class, if the move saves more than it costs.
+
+A dead file was removed from the table, but not yet deleted by a vacuum. A table borrows a file if
+it reads the file from another table's folder, as shallow clones do.
 
 1. The plan is made from the table's log and the newest inventory report, as for a vacuum.
-2. The journal records the files of the plan, so that no tagged file is unknown.
-3. The tag is removed from files that are live again, or that another table borrows.
-4. Before each batch, three checks follow one another: no other table borrows the files, the files
-   did not change after the listing, and the table's log still says that they are removed. Files
+2. The journal records the files of the plan before they are tagged.
+3. The tag is removed from tagged files that are live again, or that another table borrows.
+4. Before each batch, three checks are made in this order: no other table borrows the files, the
+   files have not changed since the report, and the table's log still records them as removed. Files
    that pass all checks are tagged.
 5. After each batch, the log is read again. Files that a newer version needs lose the tag.
 6. The journal's record is replaced by a record of what was done.
@@ -15,8 +18,8 @@ S3 applies lifecycle rules about once a day. A rule for the tag moves the tagged
 - Only files of the plan are tagged, and only if the newest version does not need them. If a RESTORE
   brings a file back during a batch, its tag is removed before the run ends. If another table
   borrows a file after its batch, the next run removes the tag.
-- The classes that are chosen by default can be read at once. So a tagged file that is brought back
-  stays readable.
+- By default, only classes whose objects can be read without a restore are chosen. So a tagged file
+  that is brought back stays readable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +61,7 @@ _BATCH_FILES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierOutcome:
-    """What was done of a plan. `spared` maps files that were not tagged to the reason."""
+    """The result of a plan. `spared` maps each planned file without a tag to the reason."""
 
     plan: TierPlan
     tagged: Mapping[str, int]
@@ -67,7 +70,7 @@ class TierOutcome:
     requests: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def as_json(self) -> dict[str, Any]:
-        """The plan's JSON shape, plus what was done."""
+        """The plan's JSON document, with the result added."""
         figures = (
             Figure("files", len(self.plan.files), len(self.tagged)),
             Figure("bytes", self.plan.size_bytes, sum(self.tagged.values())),
@@ -93,7 +96,10 @@ def plan(
             which files it needs.
     """
     planned = _planned(run, table, prices, classes)
-    return planned and planned[1]
+    if planned is None:
+        return None
+    _, tier_plan = planned
+    return tier_plan
 
 
 def apply(
@@ -110,7 +116,7 @@ def apply(
     if not tier_plan.files and not tier_plan.untag:
         return TierOutcome(plan=tier_plan, tagged={})
     store = run.lake.store
-    before = store.requests.copy()
+    requests_before = store.requests.copy()
     started_ms = now_ms()
     name = record_name(now_ms())
     record = TierRecord(
@@ -133,9 +139,9 @@ def apply(
         tagged=tagging.tagged,
         untagged=tuple(tagging.untagged),
         spared=tagging.spared,
-        requests=dict(store.requests - before),
+        requests=dict(store.requests - requests_before),
     )
-    done = replace(
+    final_record = replace(
         record,
         is_complete=True,
         ended_ms=now_ms(),
@@ -144,12 +150,12 @@ def apply(
         spared=outcome.spared,
         requests=outcome.requests,
     )
-    record_tiers(store, table.key, name, done)
+    record_tiers(store, table.key, name, final_record)
     return outcome
 
 
 class _Tagging:
-    """The tagging of one table in one run. `spared` maps each file without a tag to the reason."""
+    """Tags the files of one table in one run. `spared` maps files without a tag to the reason."""
 
     def __init__(self, run: LakeFacts, inputs: VacuumInputs, planned: TierPlan) -> None:
         self._run = run
@@ -169,16 +175,22 @@ class _Tagging:
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
             are_unchanged = [*pool.map(self._is_unchanged, batch)]
         self._read_log()
-        unchanged = [each for each, is_kept in zip(batch, are_unchanged, strict=True) if is_kept]
+        unchanged = list[DeadFile]()
+        changed_names = list[str]()
+        for each, is_unchanged in zip(batch, are_unchanged, strict=True):
+            if is_unchanged:
+                unchanged.append(each)
+            else:
+                changed_names.append(each.name)
         allowed, spared = still_dead(self._facts, unchanged, now_ms=now_ms())
-        changed = [each.name for each in batch if each not in unchanged]
         self.spared |= spared
-        self.spared |= dict.fromkeys(changed, "it is gone, or was written again after the report")
+        reason = "it is gone, or was written again after the report"
+        self.spared |= dict.fromkeys(changed_names, reason)
         storage_class = self._planned.storage_class
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            are_tagged = [*pool.map(lambda each: self._set(each.name, storage_class), allowed)]
-        for each, is_tagged in zip(allowed, are_tagged, strict=True):
-            if is_tagged:
+            exist = [*pool.map(lambda each: self._set_tag(each.name, storage_class), allowed)]
+        for each, exists in zip(allowed, exist, strict=True):
+            if exists:
                 self.tagged[each.name] = each.size_bytes
             else:
                 self.spared[each.name] = "it is gone"
@@ -195,22 +207,23 @@ class _Tagging:
     def untag(self, names: Sequence[str]) -> None:
         """Removes the tag from files that this table or another one needs."""
         for name in names:
-            self._set(name, None)
+            self._set_tag(name, None)
             self.untagged.append(name)
 
-    def _set(self, name: str, value: str | None) -> bool:
+    def _set_tag(self, name: str, value: str | None) -> bool:
         """Sets the tag of a file, or removes it (`None`); returns whether the file exists."""
         with suppress(FileNotFoundError):
             set_tag(self._store, f"{self._folder}/{name}", TIER_TAG, value)
             return True
         return False
 
-    def _is_unchanged(self, each: DeadFile) -> bool:
+    def _is_unchanged(self, dead: DeadFile) -> bool:
+        """Whether the file still has the size and the time of the inventory report."""
         table = self._planned.table
-        stored = self._run.lake.store.stat(f"{table}/{each.name}")
-        if stored is None or stored.size_bytes != each.size_bytes:
+        stored = self._run.lake.store.stat(f"{table}/{dead.name}")
+        if stored is None or stored.size_bytes != dead.size_bytes:
             return False
-        difference_ms = abs(stored.modified_ms - each.modified_ms)
+        difference_ms = abs(stored.modified_ms - dead.modified_ms)
         return difference_ms <= self._run.lake.times_apart_ms(table)
 
     def _read_log(self) -> bool:
@@ -234,7 +247,8 @@ def _planned(
     key = table.key
     if not lake.on_s3(key):
         raise Refused(
-            f"tiers of {key}: it lies on a disk, which has no storage classes. Use a table on S3"
+            f"tiers of {key}: the table lies on a disk, which has no storage classes. Use a table "
+            "on S3"
         )
     inputs = gather(run, table)
     if inputs is None:
@@ -243,17 +257,17 @@ def _planned(
     if inputs.rows is None:
         raise Refused(
             f"tiers of {key}: {facts.report_problem or 'there is no inventory report'}. Use "
-            "`lakehouse inventory scan` for a table of the lake; other tables are not covered"
+            "`lakehouse inventory scan`, which covers the tables inside the lake"
         )
     if unknown := unknown_features(facts.log.snapshot.features):
         raise Refused(
-            f"tiers of {key}: the table feature {unknown[0]} is unknown, so it is unknown which "
-            "files the table needs. Use a newer release of this program"
+            f"tiers of {key}: this program does not know the table feature {unknown[0]}, and so "
+            "not which files the table needs. Use a newer release of this program"
         )
     now = now_ms()
     objects = inputs.rows.below(f"{lake.store.prefix}{key}/")
-    known = tagged_before(lake.store, key)
-    dead = [each for each in dead_files(facts, objects, now_ms=now) if each.name not in known]
+    tagged = tagged_before(lake.store, key)
+    dead = [each for each in dead_files(facts, objects, now_ms=now) if each.name not in tagged]
     files = facts.table_files
 
     def is_needed(name: str) -> bool:
@@ -262,5 +276,7 @@ def _planned(
 
     untag = [*tagged_yet_needed(lake.store, key, is_needed)]
     planned = plan_tiers(facts, dead, prices, classes=classes, untag=untag)
-    tagged_classes = {*known.values(), *([planned.storage_class] if planned.files else [])}
+    tagged_classes = {*tagged.values()}
+    if planned.files:
+        tagged_classes.add(planned.storage_class)
     return inputs, replace(planned, rule_classes=tuple(sorted(tagged_classes)))

@@ -1,9 +1,9 @@
 """Installs the lifecycle rule that moves tagged files into a storage class.
 
 **Safety properties** (tests in `engine/tiers/test_apply.py`)
-- All other rules stay as they are, and so does S3's minimum size for transitions.
-- The former configuration is recorded before it is replaced. The newest such records are kept below
-  `_lakehouse/lifecycle/<bucket>/rules/`.
+- All other rules are kept, and so is S3's minimum size for transitions.
+- The former configuration is recorded before it is replaced. The newest 20 of these records are
+  kept below `_lakehouse/lifecycle/<bucket>/rules/`.
 - Afterwards, the configuration is read again and compared.
 """
 
@@ -40,21 +40,20 @@ def install_rule(lake: Lake, rule: Mapping[str, Any]) -> bool:
         Broken: the configuration is not as expected afterwards.
     """
     store = _lake_store(lake)
-    before = read_lifecycle(store)
-    if parse_rule(rule) in before.rules:
+    former = read_lifecycle(store)
+    if parse_rule(rule) in former.rules:
         return False
     folder = f"_lakehouse/lifecycle/{store.bucket}/rules"
     name = f"{now_ms():015}-{uuid4().hex}.json"
-    former = json.loads(json.dumps(asdict(before), default=str))
-    append_record(lake.store, folder, name, former, kept_count=_FORMER_KEPT)
-    wanted = before.with_rule(rule)
-    put_lifecycle(store, wanted)
-    after = read_lifecycle(store)
-    foreign = [each for each in before.documents if each.get("ID") != rule["ID"]]
-    is_kept = all(each in after.documents for each in foreign)
-    if not is_kept or parse_rule(rule) not in after.rules:
+    former_document = json.loads(json.dumps(asdict(former), default=str))
+    append_record(lake.store, folder, name, former_document, kept_count=_FORMER_KEPT)
+    put_lifecycle(store, former.with_rule(rule))
+    stored = read_lifecycle(store)
+    other_rules = [each for each in former.documents if each.get("ID") != rule["ID"]]
+    are_kept = all(each in stored.documents for each in other_rules)
+    if not are_kept or parse_rule(rule) not in stored.rules:
         raise Broken(
-            f"tiers: the lifecycle rules of s3://{store.bucket} are not those that were written. "
+            f"tiers: the lifecycle rules of s3://{store.bucket} differ from the written rules. "
             "Another program may have changed them at the same moment. Compare the bucket's rules "
             f"with {folder}/{name}, which has the former rules"
         )

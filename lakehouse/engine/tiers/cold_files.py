@@ -1,8 +1,8 @@
-"""Records of live files in a colder storage class, and plans that take them into account.
+"""Records which live files are in a colder storage class, and plans compactions with their costs.
 
 `_lakehouse/cold_files/<layer>/<name>.json` names a table's cold files. Each loaded inventory
-replaces the records of all tables. A compaction adds the files that it moved. A table without a
-record counts as a table without cold files.
+replaces the records of all tables inside the lake. A compaction adds the files that it moved. A
+table without a record counts as a table without cold files.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _FOLDER = "_lakehouse/cold_files"
 
 
 def recorded_classes(lake: Lake, table: str) -> dict[str, str]:
-    """The table's files in a colder class, by decoded name, with the class.
+    """The storage class of each of the table's cold files, by the file's decoded name.
 
     The result is empty if the record is damaged or cannot be read.
     """
@@ -38,7 +38,7 @@ def recorded_classes(lake: Lake, table: str) -> dict[str, str]:
 def plan_with_cold_files(
     lake: Lake, facts: TableFacts, plan: Callable[[Snapshot], CompactionPlan]
 ) -> CompactionPlan:
-    """The compaction plan for a snapshot. On S3, a plan that merges files considers cold files."""
+    """The compaction plan for a snapshot. On S3, it includes the costs of replacing cold files."""
     planned = plan(facts.snapshot)
     if not planned.bins or not lake.on_s3(planned.table):
         return planned
@@ -54,14 +54,18 @@ def plan_with_cold_files(
 
 
 def record_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
-    """Replaces the records with those of an inventory, except for tables outside the lake."""
-    cold = {table.table: table.cold_files for table in reconciliation.tables if table.cold_files}
-    records = {record_name_of(table): classes for table, classes in cold.items()}
-    for name, classes in records.items():
-        lake.store.put(name, encoded(classes))
-    listed = (file.name for file in lake.store.list(_FOLDER))
-    current = records.keys() | {record_name_of(table) for table in lake.elsewhere}
-    lake.store.delete([name for name in listed if name not in current])
+    """Replaces all records with the cold files in an inventory.
+
+    Keeps the records of tables outside the lake, which the inventory does not cover.
+    """
+    kept_names = {record_name_of(table) for table in lake.elsewhere}
+    for table in reconciliation.tables:
+        if table.cold_files:
+            name = record_name_of(table.table)
+            lake.store.put(name, encoded(table.cold_files))
+            kept_names.add(name)
+    names = [file.name for file in lake.store.list(_FOLDER)]
+    lake.store.delete([name for name in names if name not in kept_names])
 
 
 def record_name_of(table: str) -> str:

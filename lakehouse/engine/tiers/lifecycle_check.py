@@ -21,7 +21,7 @@ from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 
 def check_lifecycle(lake: Lake, table: Table, snapshot: Snapshot, *, now_ms: int) -> CheckResult:
-    """Whether the rules of the table's bucket spare the files that the table needs."""
+    """Checks that the rules of the table's bucket spare the files that the table needs."""
     place = s3_place(lake.store, snapshot.table)
     assert place is not None  # the check exists only for tables on S3
     store, folder = place
@@ -49,7 +49,7 @@ def check_lifecycle(lake: Lake, table: Table, snapshot: Snapshot, *, now_ms: int
 
 
 def _is_borrowed(lake: Lake, table: Table) -> Callable[[str], bool]:
-    """Returns a function that decides whether another table borrows a file.
+    """Returns a function that decides whether another table may borrow a file.
 
     The logs of the lake are read only if files were tagged for a class whose objects must be
     restored before they can be read. In all other classes, a borrowed file stays readable.

@@ -1,14 +1,14 @@
-"""Moves the files that a compaction wrote into a colder storage class.
+"""Moves the new files of a compaction to a colder storage class.
 
-S3A uses one storage class for all files that a server writes. So OPTIMIZE writes into STANDARD.
-Afterwards, each new file is copied onto itself with the colder class. Source: Hadoop 3.5.0, S3A,
-`fs.s3a.create.storage.class`, read when a file system is created.
+OPTIMIZE writes all files into STANDARD, because S3A has one storage class for all files that a
+server writes. Afterwards, each new file is copied onto itself with the colder class.
+Source: Hadoop 3.5.0, S3A, `fs.s3a.create.storage.class`, read when a file system is created.
 
 **Safety properties** (tests in `engine/tiers/test_cold_files.py`)
 - A move is one S3 request, which replaces an object with a copy of itself, or leaves it unchanged.
   A file that was written again or deleted is not moved.
 - A file that cannot be moved stays in STANDARD. The compaction is complete without the move.
-- If the bucket keeps versions, or may keep them, nothing is moved: the former copies would stay.
+- If the bucket has versions, or may have them, nothing is moved: the former copies would stay.
 """
 
 import contextlib
@@ -36,7 +36,8 @@ def move_added(
 ) -> ColdMove | None:
     """Moves the files that a compaction added; `None` if the table is on a disk.
 
-    Files below 128 KiB stay in STANDARD: each class bills or treats them as if they had that size.
+    Files below 128 KiB stay in STANDARD, because the other classes bill them as 128 KiB or do not
+    move them to a cheaper tier.
     """
     table = facts.snapshot.table
     place = s3_place(lake.store, table)
@@ -48,12 +49,12 @@ def move_added(
     except LakehouseError as error:  # the compaction has committed, so it must not fail here
         return ColdMove(storage_class=storage_class, problem=str(error))
     if not is_unversioned:
-        problem = "the bucket keeps versions, or may keep them, so the former copies would stay"
+        problem = "the bucket has versions, or may have them, so the former copies would stay"
         return ColdMove(storage_class=storage_class, problem=problem)
-    names = [name for path in paths if (name := name_in_table(path))]
+    names = [*filter(None, map(name_in_table, paths))]
 
     def move(name: str) -> str:
-        """Moves a file; returns why it was not moved, or an empty text."""
+        """Moves a file; returns why it was not moved, or an empty string."""
         try:
             return _move(store, f"{folder}/{name}", storage_class)
         except FileNotFoundError:
@@ -67,9 +68,9 @@ def move_added(
     with contextlib.suppress(LakehouseError):
         live = {name_in_table(file.path) for file in facts.snapshot.files}
         recorded = recorded_classes(lake, table)
-        known = {name: of_class for name, of_class in recorded.items() if name in live}
-        known |= dict.fromkeys(moved, storage_class)
-        lake.store.put(record_name_of(table), encoded(known))
+        classes = {name: recorded[name] for name in recorded if name in live}
+        classes |= dict.fromkeys(moved, storage_class)
+        lake.store.put(record_name_of(table), encoded(classes))
     stayed = [f"{name}: {why}" for name, why in problems.items() if why not in ("", _SMALL)]
     problem = ""
     if stayed:

@@ -1,8 +1,8 @@
 """Records of tagged files: `_lakehouse/tiers/<layer>/<name>/<ms>-<id>.json`, one per `apply` run.
 
-A record is written before its files are tagged, so that no tagged file is unknown. It also names
-the files that the run untagged. The newest 100 records of each table are kept, so the files that
-older runs tagged are unknown. If a RESTORE brings such a file back after its move, only the check
+A record is written before its files are tagged, so it names all files that the run may have tagged.
+It also names the files that the run untagged. The newest 100 records of each table are kept. If a
+RESTORE brings back a file that only an older record named, after the file was moved, only the check
 `readable` detects it.
 """
 
@@ -43,7 +43,7 @@ def tier_records(store: Store, table_key: str) -> tuple[TierRecord, ...]:
 
 
 def tagged_before(store: Store, table_key: str) -> dict[str, str]:
-    """The files that a complete run tagged and no later run untagged, with their class."""
+    """The files that a complete run tagged and no later run untagged, with their target class."""
     tagged = dict[str, str]()
     for record in tier_records(store, table_key):
         for name in record.untagged:
@@ -56,17 +56,19 @@ def tagged_before(store: Store, table_key: str) -> dict[str, str]:
 def tagged_yet_needed(
     store: Store, table_key: str, is_needed: Callable[[str], bool]
 ) -> dict[str, str]:
-    """The needed files that still carry `TIER_TAG`, by name, with the tag's value.
+    """The needed files that still have the tag `TIER_TAG`, by name, with the tag's value.
 
-    Either a RESTORE of the table brought them back, or a clone borrows them. Only files that a
-    record names are checked.
+    Either a RESTORE of the table brought them back, or a clone borrows them. Only files in the
+    records are checked.
 
     Raises:
         Refused: a permission is missing.
     """
-    known = {name for record in tier_records(store, table_key) for name in record.tagged}
+    recorded_names = set[str]()
+    for record in tier_records(store, table_key):
+        recorded_names.update(record.tagged)
     tagged = dict[str, str]()
-    for name in sorted(filter(is_needed, known)):
+    for name in sorted(filter(is_needed, recorded_names)):
         place = s3_place(store, f"{table_key}/{name}")
         if place is None:
             continue

@@ -60,7 +60,7 @@ def plan(lake: Lake, table: Table) -> TtlPlan | None:
     """Plans a run now, from the log alone; `None` if there is no table.
 
     Raises:
-        Refused: the table has no TTL, or as `plan_ttl`.
+        Refused: the table declares no TTL; otherwise as `plan_ttl`.
     """
     declared = _ttl_of(table)
     facts = lake.facts(table.key)
@@ -77,8 +77,8 @@ def run(
     """Deletes the expired rows. Opens a Spark session only if there are any.
 
     Raises:
-        Refused: the table has no TTL or does not exist, does not allow deletions, a commit of
-            another writer could be lost, or this machine's clock is off.
+        Refused: the table declares no TTL, does not exist, or does not allow deletions; a commit of
+            another writer could be lost; or this machine's clock is wrong.
         Transient: another process holds the table, a step conflicted with other writers, or the
             server is unavailable. The next run continues.
         Broken: a step removed a file that its plan does not name.
@@ -107,8 +107,8 @@ def run(
         mark = uuid4().hex
         with temporary_confs.session_confs(spark, temporary_confs.READ_WHOLE):
             for step in planned.steps:
-                # Repeated after a conflict, a step that removes whole partitions could also remove
-                # the rows that the other writer added.
+                # A step that removes whole partitions is not repeated after a conflict, because it
+                # could then remove rows that the other writer added.
                 tries = 1 if _removes_partitions(step) else _TRIES
                 retry_conflicts(partial(_carry_out, session, planned, step, mark), tries=tries)
         commits = _commits_of(lake, facts.snapshot, mark)
@@ -123,7 +123,7 @@ def run(
 def _ttl_of(table: Table) -> Ttl:
     if table.ttl is None:
         raise Refused(
-            f"TTL of {table.key}: its declaration has none. Use Table(ttl=Ttl(column=…, days=…))"
+            f"TTL of {table.key}: the table declares no TTL. Use Table(ttl=Ttl(column=…, days=…))"
         )
     return table.ttl
 
@@ -140,9 +140,10 @@ def _plan(lake: Lake, table: Table, declared: Ttl, facts: TableFacts) -> TtlPlan
 
 
 def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, TimeBounds]:
-    """The bounds of a column by the path of each live file whose bounds the log has.
+    """The bounds of a time column in each live file, by the file's path.
 
-    Under column mapping, statistics are not read, because they have other column names.
+    Files without statistics in the log are omitted. Under column mapping, statistics are not read,
+    because they have physical column names.
     """
     if column.name in snapshot.partition_columns:
         return {file.path: bounds_of_partition(file, column) for file in snapshot.files}
@@ -171,7 +172,7 @@ def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str
     if not _removes_partitions(step):
         column = next(each for each in snapshot.columns if each.name == planned.column)
         conditions.append(statements.is_before(column, planned.cutoff_ms))
-    written = {
+    metadata = {
         ROWS_MOVED: "ttl",
         "mark": mark,
         "started_ms": now_ms(),
@@ -179,7 +180,7 @@ def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str
         "plan": planned.figures,
     }
     confs = {
-        temporary_confs.USER_METADATA: json.dumps(written, separators=(",", ":")),
+        temporary_confs.USER_METADATA: json.dumps(metadata, separators=(",", ":")),
         temporary_confs.ANSI: "false",
     }
     with temporary_confs.session_confs(session.spark, confs):
@@ -204,7 +205,7 @@ def _removes_partitions(step: TtlStep) -> bool:
 
 
 def _check_unchanged(snapshot: Snapshot, step: TtlStep) -> None:
-    """Raises `Transient` if another writer added files to the partitions that are to be removed."""
+    """Raises `Transient` if another writer added files to the partitions that the step removes."""
     columns = by_name(snapshot.columns)
     removed = {typed_partition(each, columns) for each in step.partitions or ()}
     for file in snapshot.files:
@@ -215,9 +216,9 @@ def _check_unchanged(snapshot: Snapshot, step: TtlStep) -> None:
             )
 
 
-def _commits_of(lake: Lake, before: Snapshot, mark: str) -> Commits:
-    """The commits after a version that carry a run's mark."""
-    facts = lake.facts(before.table)
+def _commits_of(lake: Lake, snapshot: Snapshot, mark: str) -> Commits:
+    """The commits after `snapshot` that carry the run's mark."""
+    facts = lake.facts(snapshot.table)
     assert facts is not None
-    commits = history_since(lake.store, facts.history, before.version)
-    return Commits(table=before.table, commits=commits.marked(mark))
+    commits = history_since(lake.store, facts.history, snapshot.version)
+    return Commits(table=snapshot.table, commits=commits.marked(mark))

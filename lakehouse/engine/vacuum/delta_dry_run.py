@@ -20,24 +20,26 @@ _QUICK_PLANNING = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
 
 def confirmed_by_spark(
-    spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]
+    spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]
 ) -> set[str]:
-    """The names of those `asked` files that Delta would also delete.
+    """The names of the candidates that Delta would also delete.
 
     `uri` is the table's address in SQL statements. `table` is the table's key, for messages.
 
     Raises:
-        Broken: Delta would delete a file that is not in `asked`.
+        Broken: Delta would delete a file that is not a candidate.
     """
     with session_confs(spark, _QUICK_PLANNING):
-        return _ask(spark, uri, table, asked)
+        return _dry_runs(spark, uri, table, candidates)
 
 
-def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]) -> set[str]:
+def _dry_runs(
+    spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]
+) -> set[str]:
     location: str = spark.sql(statements.describe_detail(uri)).select("location").collect()[0][0]
     confirmed = set[str]()
-    for start in range(0, len(asked), _FILES_PER_DRY_RUN):
-        batch = asked[start : start + _FILES_PER_DRY_RUN]
+    for start in range(0, len(candidates), _FILES_PER_DRY_RUN):
+        batch = candidates[start : start + _FILES_PER_DRY_RUN]
         names = {f"{location}/{each.name}": each.name for each in batch}
         with temporary_view(spark, spark.createDataFrame(_inventory([*names], batch))) as view:
             answer: list[str] = (
@@ -83,7 +85,7 @@ def _false_folders(location: str, name: str) -> set[str]:
     return {"/".join(parts[:end]) for end in range(1, len(parts))}
 
 
-def _inventory(paths: Sequence[str], asked: Sequence[Candidate]) -> "pa.Table":
+def _inventory(paths: Sequence[str], candidates: Sequence[Candidate]) -> "pa.Table":
     """The files as an inventory for VACUUM, with Delta's column order and types, all nullable.
 
     `paths` must begin with the table's `location` as Delta spells it: Delta ignores other paths.
@@ -99,8 +101,8 @@ def _inventory(paths: Sequence[str], asked: Sequence[Candidate]) -> "pa.Table":
     ]
     columns = [
         paths,
-        [each.size_bytes for each in asked],
-        [False] * len(asked),
-        [each.modified_ms for each in asked],
+        [each.size_bytes for each in candidates],
+        [False] * len(candidates),
+        [each.modified_ms for each in candidates],
     ]
     return pa.table(columns, schema=pa.schema(types))

@@ -1,7 +1,8 @@
 """The versions of a table that a vacuum keeps: named in the declaration, or pinned by a reader.
 
-A pin is a record in the journal, `_lakehouse/pins/<layer>/<name>/<reader>-<version>.json`. The
-record contains the time at which the pin ends. Setting a pin deletes the table's expired records.
+A pin is a record `_lakehouse/pins/<layer>/<name>/<reader>-<version>.json` in the journal. It
+contains the time at which the pin ends. Setting a pin deletes the records of the table's expired
+pins.
 
 **Safety properties** (tests in `test_kept_versions.py`)
 - If a kept version cannot be read, the vacuum is refused, because the files to keep are unknown.
@@ -52,21 +53,25 @@ class KeptVersions:
             Broken: the record of a pin is damaged.
         """
         policy = self._table.vacuum
-        kept = list[KeptVersion]()
+        kept_versions = list[KeptVersion]()
         for version in policy.keep_versions:
             if version <= snapshot.version:
                 why = "named in Vacuum.keep_versions"
                 way_out = f"remove {version} from Vacuum.keep_versions"
-                kept.append(self._read(snapshot, version, why=why, way_out=way_out))
+                kept_versions.append(self._read(snapshot, version, why=why, way_out=way_out))
         # Without declared readers, no request is sent.
-        for pin in pins(self._lake.store, self._table.key) if policy.readers else ():
-            if pin.holds(now_ms(), table_id=snapshot.table_id, readers=policy.readers):
-                way_out = f"use {remove_command(pin)}"
-                pinned = self._read(snapshot, pin.version, why=pin.why, way_out=way_out)
-                log_until_ms = pinned.log_until_ms
-                log_ends_first = log_until_ms is not None and log_until_ms < pin.until_ms
-                kept.append(pinned if log_ends_first else replace(pinned, log_until_ms=None))
-        return tuple(sorted(kept, key=lambda each: (each.version, each.why)))
+        recorded_pins = pins(self._lake.store, self._table.key) if policy.readers else ()
+        for pin in recorded_pins:
+            if not pin.holds(now_ms(), table_id=snapshot.table_id, readers=policy.readers):
+                continue
+            way_out = f"use {remove_command(pin)}"
+            pinned = self._read(snapshot, pin.version, why=pin.why, way_out=way_out)
+            log_until_ms = pinned.log_until_ms
+            # The end of the log files matters only if it comes before the end of the pin.
+            if log_until_ms is not None and log_until_ms >= pin.until_ms:
+                pinned = replace(pinned, log_until_ms=None)
+            kept_versions.append(pinned)
+        return tuple(sorted(kept_versions, key=lambda each: (each.version, each.why)))
 
     def _read(self, snapshot: Snapshot, version: int, *, why: str, way_out: str) -> KeptVersion:
         key = (snapshot.table_id, version)
@@ -106,7 +111,7 @@ def read_version(lake: Lake, snapshot: Snapshot, version: int) -> KeptVersion:
 
 
 def _log_until_ms(store: Store, snapshot: Snapshot, version: int) -> int | None:
-    """When Delta may begin to delete the version's log files; `None` if Delta never deletes them.
+    """The time from which Delta may delete the version's log files; `None` if it never does.
 
     Source: delta-io/delta v4.4.0, `MetadataCleanup.scala`: when Delta writes a checkpoint, it
     deletes log files that are older than the log's retention.
@@ -149,24 +154,25 @@ def set_pin(lake: Lake, table: Table, *, version: int, reader: str, until_ms: in
     """
     where = f"pin of {table.key}"
     if reader not in table.vacuum.readers:
-        known = ", ".join(table.vacuum.readers) or "none"
+        declared = ", ".join(table.vacuum.readers) or "none"
         raise Refused(
-            f"{where}: {reader!r} is not a declared reader of the table (declared: {known}). "
+            f"{where}: {reader!r} is not a declared reader of the table (declared: {declared}). "
             f"Either use a declared reader, or declare Vacuum(readers=({reader!r},))"
         )
     with hold_alone(lake, table.key, owner=where):
         facts = lake.facts(table.key)
         if facts is None or version > facts.snapshot.version:
-            newest = "no table" if facts is None else f"no version after {facts.snapshot.version}"
-            raise Refused(f"{where}: there is {newest} yet. Use an existing version")
+            missing = "no table" if facts is None else f"no version after {facts.snapshot.version}"
+            raise Refused(f"{where}: there is {missing} yet. Use an existing version")
         try:
             kept = read_version(lake, facts.snapshot, version)
         except Refused as error:
             raise Refused(f"{where}: version {version} cannot be pinned: {error}") from error
         _refuse_gaps(lake, facts, kept)
-        ended = [
-            name for name, pin in _named_pins(lake.store, table.key) if pin.until_ms <= now_ms()
-        ]
+        expired_names = list[str]()
+        for name, earlier_pin in _named_pins(lake.store, table.key):
+            if earlier_pin.until_ms <= now_ms():
+                expired_names.append(name)
         pin = Pin(
             table=table.key,
             table_id=facts.snapshot.table_id,
@@ -175,17 +181,18 @@ def set_pin(lake: Lake, table: Table, *, version: int, reader: str, until_ms: in
             since_ms=now_ms(),
             until_ms=until_ms,
         )
-        lake.store.put(_name(table.key, reader, version), encoded(asdict(pin)))
-        lake.store.delete(name for name in ended if name != _name(table.key, reader, version))
+        own_name = _record_name(table.key, reader, version)
+        lake.store.put(own_name, encoded(asdict(pin)))
+        lake.store.delete(name for name in expired_names if name != own_name)
     return replace(kept, why=pin.why)
 
 
 def remove_pin(store: Store, table_key: str, *, version: int, reader: str) -> bool:
     """Removes a pin; returns whether there was one."""
-    name = _name(table_key, reader, version)
-    was_there = store.stat(name) is not None
+    name = _record_name(table_key, reader, version)
+    existed = store.stat(name) is not None
     store.delete([name])
-    return was_there
+    return existed
 
 
 def remove_command(pin: Pin) -> str:
@@ -196,19 +203,18 @@ def remove_command(pin: Pin) -> str:
 def _refuse_gaps(lake: Lake, facts: TableFacts, kept: KeptVersion) -> None:
     """Refuses a version that has lost files. Files of the newest version are not checked."""
     newest = fold_table_files(facts.snapshot, resolve=PathResolver(lake))
-    older = sorted(kept.files - newest.live.keys() - newest.vectors.keys())
-    names = [f"{newest.table}/{name}" for name in older]
+    older_names = sorted(kept.files - newest.live.keys() - newest.vectors.keys())
+    lake_names = [f"{newest.table}/{name}" for name in older_names]
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-        stored = zip(older, pool.map(lake.store.stat, names), strict=True)
-        gone = [name for name, file in stored if file is None]
-    if gone:
+        stored = zip(older_names, pool.map(lake.store.stat, lake_names), strict=True)
+        missing = [name for name, file in stored if file is None]
+    if missing:
         raise Refused(
-            f"pin of {newest.table}: version {kept.version} lacks {len(gone)} of its "
-            f"{len(kept.files)} files, for example {gone[0]}, because of an earlier vacuum. Use a "
-            "version that was current after "
-            f"{utc_text(now_ms() - (newest.retention_ms or 0))}"
+            f"pin of {newest.table}: version {kept.version} lacks {len(missing)} of its "
+            f"{len(kept.files)} files, for example {missing[0]}, because of an earlier vacuum. Use "
+            f"a version that was current after {utc_text(now_ms() - (newest.retention_ms or 0))}"
         )
 
 
-def _name(table_key: str, reader: str, version: int) -> str:
+def _record_name(table_key: str, reader: str, version: int) -> str:
     return f"{_FOLDER}/{table_key}/{reader}-{version}.json"

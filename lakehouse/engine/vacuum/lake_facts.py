@@ -53,6 +53,7 @@ from lakehouse.engine.vacuum.lake_tables import (
 )
 from lakehouse.engine.vacuum.log_state import KnownLog, UnreadLog, read_log, salvage_log
 
+# The age at which a check for changes is repeated (see the last safety property).
 _ASK_AGAIN_MS = 10_000
 _ASK_AGAIN_MS_PER_TABLE = 100
 # The logs in memory name about this many files in total, at about 1.2 KB per file. All other logs
@@ -65,8 +66,8 @@ _SPREAD_FOLDERS = 1_000
 class LakeFacts:
     """The facts about `lake` that several vacuums share.
 
-    - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum (`None`:
-      all).
+    - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum; `None`
+      stands for all.
     - `tables`: the folders that look like tables. `real_tables`: the folders that are tables.
     - `borrowed`: all borrowed files, relative to the lake. `unplaced`: base names of files at paths
       that may or may not lead into the lake.
@@ -116,7 +117,7 @@ class LakeFacts:
         return known
 
     def take(self, table: str) -> KnownLog | None:
-        """Returns a table's log and frees its memory. The table's borrowed files stay known."""
+        """Returns a table's log, and keeps only which files the table borrows."""
         return self._kept.pop(table, None) or self.log(table)
 
     def report_of(self, table: Table) -> tuple[ReportRows | None, str]:
@@ -199,8 +200,8 @@ class LakeFacts:
         ]
         if problem or not recent:
             return False
-        wanted = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
-        return all(any(key in rows.tables for rows in recent) for key in wanted)
+        required = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
+        return all(any(key in rows.tables for rows in recent) for key in required)
 
     @cached_property
     def _listed(self) -> set[str]:
@@ -225,11 +226,14 @@ class LakeFacts:
     def _check_for_changes(self) -> None:
         checked_ms = now_ms()
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            moved = pool.map(self.lake.has_moved_on, self._newest, self._newest.values())
+            results = pool.map(self.lake.has_moved_on, self._newest, self._newest.values())
             changed = {
-                table for table, has_moved in zip(self._newest, moved, strict=True) if has_moved
+                table
+                for table, has_changed in zip(self._newest, results, strict=True)
+                if has_changed
             }
-        self._read(changed | self._unread.keys() | (self._folders() - self._newest.keys()))
+        new = self._folders() - self._newest.keys()
+        self._read(changed | self._unread.keys() | new)
         self._current_ms = checked_ms
 
     def _read_tables(self, tables: Set[str]) -> None:
@@ -265,10 +269,11 @@ class LakeFacts:
 
     def _learn(self, table: str, known: KnownLog | None) -> None:
         self._unread.pop(table, None)
-        self._newest[table] = known and known.facts.newest
         if known is None:
+            self._newest[table] = None
             self.real_tables.discard(table)
             return
+        self._newest[table] = known.facts.newest
         table_files = known.table_files
         self.tables.add(table)
         self.real_tables.add(table)

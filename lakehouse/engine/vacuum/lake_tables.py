@@ -11,8 +11,8 @@ from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
 from lakehouse.engine.lake import Lake
 
 _OWN_FOLDER = "_lakehouse"
-# For tables outside the lake. An object `<key>/<digest of the address>` in this folder contains an
-# address at which a vacuum found the table with that key.
+# The folder of the records of tables outside the lake. Its object `<key>/<digest of the address>`
+# contains an address at which a vacuum found the table with that key.
 FOUND = f"{_OWN_FOLDER}/adopted"
 _NO_TABLES = frozenset({"", ".", "..", _OWN_FOLDER, "_delta_log"})
 
@@ -41,15 +41,13 @@ def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
             "every table of the lake. Move the table at the root into a subfolder"
         )
     skipped = _NO_TABLES | {prefix.rstrip("/") for prefix in landed}
-    tops = [name for name in names if name not in skipped]
-    # A top-level folder may be a table itself. Its log and its partitions are not tables.
-    folders = {
-        f"{top}/{name}"
-        for top in tops
-        for name in store.folders(top)
-        if name not in _NO_TABLES and "=" not in name
-    }
-    folders.update(tops)
+    folders = {name for name in names if name not in skipped}
+    for top_folder in sorted(folders):
+        for name in store.folders(top_folder):
+            # A top-level folder may be a table itself. Its log and its partitions are not tables.
+            is_partition = "=" in name
+            if name not in _NO_TABLES and not is_partition:
+                folders.add(f"{top_folder}/{name}")
     for key in sorted(folders & lake.elsewhere.keys()):
         if lake.holds_files(key):
             raise Refused(
@@ -76,10 +74,10 @@ def tables_inside(lake: Lake, spread_folders: Set[str]) -> set[str]:
         ]
 
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-        first = [*chain.from_iterable(pool.map(below, lake.elsewhere))]
-        searched = [folder for folder in first if folder not in spread_folders]
-        second = chain.from_iterable(pool.map(below, searched))
-        return with_log(lake, [*first, *second])
+        first_level = [*chain.from_iterable(pool.map(below, lake.elsewhere))]
+        searched = [folder for folder in first_level if folder not in spread_folders]
+        second_level = chain.from_iterable(pool.map(below, searched))
+        return with_log(lake, [*first_level, *second_level])
 
 
 def with_log(lake: Lake, folders: Sequence[str]) -> set[str]:

@@ -49,9 +49,9 @@ def read_log(lake: Lake, table: str, *, resolve: PathResolver) -> KnownLog | Non
 class UnreadLog:
     """A log that cannot be read, and the reason.
 
-    `folders` are the lake's folders with files that the log's readable part names. They are `None`
-    if the readable part does not suffice, so the table may read any file. `unplaced` are the base
-    names of files outside the lake.
+    `folders` are the lake's folders that contain files named in the readable part of the log. It is
+    `None` if that part does not suffice, so the table may read any file. `unplaced` are the base
+    names of the other files, whose paths may or may not lead into the lake.
     """
 
     reason: str
@@ -69,7 +69,7 @@ class UnreadLog:
 def salvage_log(
     lake: Lake, table: str, error: LakehouseError, *, resolve: PathResolver
 ) -> UnreadLog:
-    """Reads from the readable part of a log in which folders the table's files are.
+    """Finds the folders of a table's files in the readable part of its log.
 
     The unreadable part is assumed to name files in the same folders.
     """
@@ -83,19 +83,24 @@ def salvage_log(
     unplaced = set[str]()
     uri = lake.table_uri(table)
     for path in paths:
-        plain = unquote(path)
-        name = resolve(plain if is_absolute(path) else f"{uri}/{plain}")
+        decoded_path = unquote(path)
+        address = decoded_path if is_absolute(path) else f"{uri}/{decoded_path}"
+        name = resolve(address)
         if name is None:
-            unplaced.add(plain.rpartition("/")[2])
+            unplaced.add(decoded_path.rpartition("/")[2])
         else:
             folders.add(f"{name.rpartition('/')[0]}/")
     return UnreadLog(reason=str(error), folders=frozenset(folders), unplaced=frozenset(unplaced))
 
 
-def _is_contradiction(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, LogContradiction):
-        error = error.__cause__
-    return error is not None
+def _is_contradiction(error: BaseException) -> bool:
+    """Whether the error or one of its causes is a `LogContradiction`."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, LogContradiction):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
@@ -106,14 +111,14 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
             older state, and it is unknown which files the table needs.
     """
     table = facts.snapshot.table
-    known = facts.newest
-    if change := lake.changed(table, known):
+    newest = facts.newest
+    if change := lake.changed(table, newest):
         raise Broken(
-            f"vacuum of {table}: the commit of version {known.version} has changed since it was "
-            f"read: {known.name} {change}. The log may have been reset to an older state, so no "
+            f"vacuum of {table}: the commit of version {newest.version} has changed since it was "
+            f"read: {newest.name} {change}. The log may have been reset to an older state, so no "
             "more files were deleted. Check the log, then run the vacuum again"
         )
-    return lake.has_version(table, known.version + 1)
+    return lake.has_version(table, newest.version + 1)
 
 
 class OlderCommits:
@@ -132,7 +137,8 @@ class OlderCommits:
         newest = self._read[0].version if self._read else _NO_VERSION
         newer = [commit for commit in reversed(history.commits) if commit.version > newest]
         is_unread = not newer and not self._read
-        if is_unread or (newer and newer[-1].version > newest + 1):
+        has_gap = bool(newer) and newer[-1].version > newest + 1
+        if is_unread or has_gap:
             self._read = []
             self._rest = newest_first(self._store, history, over_gaps=True)
         else:

@@ -12,7 +12,7 @@ from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.derived_increments import consumed_of
-from lakehouse.core.inventory.objects import Listing, StoredObject
+from lakehouse.core.inventory.objects import KnownObjects, StoredObject
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum.candidates import checksum_name
@@ -52,12 +52,12 @@ def plan(
     mode: VacuumMode | None = None,
     inputs: VacuumInputs | None = None,
 ) -> VacuumPlan | None:
-    """The plan of a vacuum by `mode`, or by the cheapest valid mode; `None` if there is no table.
+    """The plan of a vacuum in `mode`, or in the cheapest valid mode; `None` if there is no table.
 
-    Planning uses no Spark. A vacuum may delete fewer files than its plan, but never others.
+    Planning does not use Spark. A vacuum may delete fewer files than its plan, but no other files.
 
     Raises:
-        Refused: the table may not be vacuumed now, or not by this mode; or another table of the
+        Refused: the table may not be vacuumed now, or not in this mode; or another table of the
             lake cannot be read.
         Broken: a file that the newest version reads is not in storage.
     """
@@ -65,8 +65,8 @@ def plan(
     if inputs is None:
         return None
     began_ms = now_ms()
-    choice = choose_mode(inputs.facts, prices=table.prices, now_ms=began_ms, wanted=mode)
-    listing = Listing(
+    choice = choose_mode(inputs.facts, prices=table.prices, now_ms=began_ms, requested=mode)
+    listing = KnownObjects(
         objects=_objects(lake_facts.lake, inputs, choice.mode), settled_ms=began_ms - SETTLED_MS
     )
     if choice.mode == "INVENTORY" and inputs.rows:
@@ -75,7 +75,7 @@ def plan(
 
 
 def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
-    """The current facts about a table; `None` if there is no table yet.
+    """Reads the current facts about a table; `None` if there is no table yet.
 
     Raises:
         Refused: another table of the lake cannot be read and may read files of this table, or a
@@ -160,7 +160,7 @@ def _false_tables(lake_facts: LakeFacts, table: str) -> dict[str, str]:
 
 
 def _objects(lake: Lake, inputs: VacuumInputs, mode: VacuumMode) -> Iterable[StoredObject]:
-    """The objects that a mode considers, from a listing, the report or the log."""
+    """The objects that a vacuum in this mode considers, from a listing, the report or the log."""
     store = lake.store
     facts = inputs.facts
     match mode:
@@ -177,7 +177,7 @@ def _objects(lake: Lake, inputs: VacuumInputs, mode: VacuumMode) -> Iterable[Sto
 def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
     """Returns a function that checks, for a file's name, whether the file is in the table's folder.
 
-    A file is elsewhere if one of the folders in its name is a link.
+    A file is elsewhere if one of the folders in its name is a symbolic link.
     """
     resolve = PathResolver(lake)
     uri = lake.table_uri(table)
@@ -192,7 +192,7 @@ def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
 def _on_disk(
     lake: Lake, facts: VacuumFacts, objects: Iterable[StoredObject]
 ) -> Iterator[StoredObject]:
-    """The objects that exist on disk, with sizes and times from the disk, and their checksums.
+    """The objects that exist on disk, and their checksum files, with sizes and times from the disk.
 
     Objects behind a link are omitted, as in a listing. If the log alone decides, a file that was
     written after the removal in the log is omitted, too, because it is a new file with a used name.
@@ -209,19 +209,20 @@ def _on_disk(
         if facts.log_only and file is not None and file.modified_ms > (each.modified_ms or 0):
             continue
         for key in (each.key, checksum_name(each.key)):
-            if found := lake.store.stat(key.removeprefix(lake_prefix)):
+            stored = lake.store.stat(key.removeprefix(lake_prefix))
+            if stored is not None:
                 yield StoredObject(
                     bucket=each.bucket,
                     key=key,
-                    size_bytes=found.size_bytes,
-                    modified_ms=found.modified_ms,
+                    size_bytes=stored.size_bytes,
+                    modified_ms=stored.modified_ms,
                 )
 
 
 def _needed_by_readers(
     lake_facts: LakeFacts, table: Table, log: KnownLog
 ) -> tuple[int | None, str]:
-    """From which time on removed files are still needed (`None`: no time), and the reason.
+    """The time since which removed files are still needed (`None`: none is needed), and the reason.
 
     A table that reads the changes of this table needs the files of each commit until it has read
     the commit. If the log lacks some unread commits, this reader has to read the whole table anyway
@@ -231,17 +232,13 @@ def _needed_by_readers(
     Raises:
         Broken: a reader has read a version that the log no longer has.
     """
-
-    def since(version: int | None) -> Commits:
-        """All commits after a version; the known commits if the version is unknown."""
-        if version is None:
-            return log.facts.history
-        return history_since(lake_facts.lake.store, log.facts.history, version)
-
+    lake = lake_facts.lake
     needed_since_ms: dict[str, int] = {}
-    note = expected(lake_facts.lake, table.key)
-    if note is not None and (rewrites := since(note.version).marked(note.mark)):
-        needed_since_ms["the verification of a compaction"] = rewrites[0].committed_ms
+    unverified = expected(lake, table.key)
+    if unverified is not None:
+        rewrites = _commits_after(lake, log, unverified.version).marked(unverified.mark)
+        if rewrites:
+            needed_since_ms["the verification of a compaction"] = rewrites[0].committed_ms
     for reader in lake_facts.declared:
         reads_changes = bool(reader.inputs) and reader.inputs[0].key == table.key
         if not reads_changes or isinstance(reader.write, Overwrite):
@@ -250,14 +247,14 @@ def _needed_by_readers(
         if position is None:
             continue
         consumed = position.version
-        if _ends_before(lake_facts.lake, log, consumed):
+        if _ends_before(lake, log, consumed):
             raise Broken(
                 f"vacuum of {table.key}: the log was replaced by an older copy. {reader.key} has "
                 f"read version {consumed}, which is no longer in the log. Either restore the "
                 "newest log; or, to continue with the present rows, declare "
                 f"{reader.key} under a new key"
             )
-        commits = since(consumed).between(consumed, log.facts.snapshot.version)
+        commits = _commits_after(lake, log, consumed).between(consumed, log.facts.snapshot.version)
         if commits and any(map(is_news, commits)):
             needed_since_ms[reader.key] = commits[0].committed_ms
     if not needed_since_ms:
@@ -265,3 +262,10 @@ def _needed_by_readers(
     since_ms = min(needed_since_ms.values()) - _LONGEST_TRANSACTION_MS
     readers = ", ".join(sorted(needed_since_ms))
     return since_ms, Reason.HELD_FOR_READERS.explain(since=since_ms, readers=readers).sentence
+
+
+def _commits_after(lake: Lake, log: KnownLog, version: int | None) -> Commits:
+    """All commits after a version, or the known commits if the version is unknown (`None`)."""
+    if version is None:
+        return log.facts.history
+    return history_since(lake.store, log.facts.history, version)

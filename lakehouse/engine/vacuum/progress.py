@@ -48,11 +48,13 @@ class VacuumProgress:
         """
         seconds = time.monotonic() - self._started
         requests = self._lake.store.requests - self._requests_before
-        kept = sorted(planned.remembered.union(self.spared if planned.log_only else ()))
-        all_are_named = max(len(self.failed), len(kept)) <= FAILED_NAMED
-        # The count of deleted files may be too high: S3 reports success even if the key does not
-        # exist. A FULL vacuum has just listed each file. The other modes do not check names that no
-        # writer uses twice.
+        kept_names = {*planned.remembered}
+        if planned.log_only:
+            kept_names.update(self.spared)
+        all_are_named = max(len(self.failed), len(kept_names)) <= FAILED_NAMED
+        # The count of deleted files may be too high, because S3 also reports success for a key that
+        # does not exist. A FULL vacuum has just listed each file. The other modes do not check that
+        # a file exists if no writer uses its name twice.
         may_be_missing = self._lake.on_s3(self._table.key) and planned.mode != "FULL"
         record = VacuumRecord(
             started_ms=self._began_ms,
@@ -77,7 +79,7 @@ class VacuumProgress:
                 put_requests=_count_of(requests, "Put", "List"),
             ),
             failed=dict(islice(self.failed.items(), FAILED_NAMED)),
-            kept=kept[:FAILED_NAMED],
+            kept=sorted(kept_names)[:FAILED_NAMED],
             lists_saved=planned.lists_saved,
             is_complete=has_ended_well and not planned.over_limit_count and all_are_named,
             is_at_most=may_be_missing

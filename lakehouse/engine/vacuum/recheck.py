@@ -30,7 +30,7 @@ from lakehouse.engine.vacuum.plan import VacuumInputs, own_folders
 
 
 class Recheck:
-    """The last check of a plan's files. Each file to keep is added to `spared`, with a reason."""
+    """Checks a plan's files once more. Adds each file to keep to `spared`, with a reason."""
 
     def __init__(
         self,
@@ -56,75 +56,77 @@ class Recheck:
         table = self._planned.table
         self._ask_the_lake()
         in_new_tables = self._in_new_tables(batch)
-        candidates = self._without(
-            batch, in_new_tables, "a table was created in its folder meanwhile"
-        )
+        why = "a table was created in its folder meanwhile"
+        candidates = self._without(batch, in_new_tables, why)
         if not self._facts.on_s3:
             is_own = own_folders(self._lake_facts.lake, table)
             linked = {each.name for each in candidates if not is_own(each.name)}
-            candidates = self._without(
-                candidates, linked, "its folder is a link out of the table's folder"
-            )
-        # One HEAD request per file would cost as much as Delta's own vacuum. So on S3, names that
-        # no writer uses twice are not checked.
-        to_check = [
-            each for each in candidates if not self._facts.on_s3 or not written_once(each.name)
-        ]
-        names = [f"{table}/{each.name}" for each in to_check]
-        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            stored = dict(
-                zip(to_check, pool.map(self._lake_facts.lake.store.stat, names), strict=True)
-            )
-        gone = {each.name for each, now in stored.items() if now is None}
-        rewritten = {
-            each.name
-            for each, now in stored.items()
-            if now is not None and self._is_another(each, now)
-        }
-        candidates = [each for each in candidates if each.name not in gone]
-        candidates = self._without(
-            candidates, rewritten, "it was written again after it was listed"
-        )
+            why = "its folder is a link out of the table's folder"
+            candidates = self._without(candidates, linked, why)
+        candidates = self._unchanged(candidates)
         self._ask_for_pins()
         self._ask_the_log()
         return self._allowed(candidates)
 
+    def _unchanged(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates without files that are gone or were written again.
+
+        One HEAD request per file would cost as much as Delta's own vacuum. So on S3, names that no
+        writer uses twice are not checked.
+        """
+        store = self._lake_facts.lake.store
+        to_check = list[Candidate](candidates)
+        if self._facts.on_s3:
+            to_check = [each for each in candidates if not written_once(each.name)]
+        names = [f"{self._planned.table}/{each.name}" for each in to_check]
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            stored_files = [*pool.map(store.stat, names)]
+        gone = set[str]()
+        rewritten = set[str]()
+        for each, file in zip(to_check, stored_files, strict=True):
+            if file is None:
+                gone.add(each.name)
+            elif self._is_another(each, file):
+                rewritten.add(each.name)
+        remaining = [each for each in candidates if each.name not in gone]
+        return self._without(remaining, rewritten, "it was written again after it was listed")
+
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
         """The files below a folder that has become a table, for example by CONVERT TO DELTA.
 
-        Sends one request per folder. A plan has no files of other known tables. But since the plan
-        was made, a new table may have taken over files that this table removed.
+        Sends one request per folder. The plan contains no files of other known tables. But since
+        the plan was made, a new table may have taken over files that this table removed.
         """
         store = self._lake_facts.lake.store
         names = (each.name for each in candidates)
-        by_head = folders_to_ask(self._facts, self._planned.mode, names)
+        head_suffices = folders_to_ask(self._facts, self._planned.mode, names)
 
         def has_log(folder: str) -> bool:
             log = f"{self._planned.table}/{folder}/_delta_log"
-            if by_head[folder]:
+            if head_suffices[folder]:
                 return store.stat(f"{log}/{0:020}.json") is not None
             return bool(store.list(log))
 
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            answers = zip(by_head, pool.map(has_log, by_head), strict=True)
+            answers = zip(head_suffices, pool.map(has_log, head_suffices), strict=True)
             tables = {folder for folder, is_table in answers if is_table}
         return {each.name for each in candidates if not tables.isdisjoint(folders_above(each.name))}
 
-    def _is_another(self, each: Candidate, now: StoredFile) -> bool:
+    def _is_another(self, candidate: Candidate, file: StoredFile) -> bool:
         """Whether the stored file is a new file, with another size or a too recent time.
 
         Some writers use the same name in each attempt, and may be about to commit the new file. In
         LITE mode, the size is known only if the log records it. If the log alone decides, every
         file that was modified after the removal in the log is a new file.
         """
-        if each.goes_with:
+        if candidate.goes_with:
             return False
         too_late_ms = self._planned.horizon_ms
         if self._facts.log_only:
-            too_late_ms = min(too_late_ms, each.modified_ms + 1)
-        is_size_known = each.size_bytes > 0 or self._planned.mode != "LITE"
-        has_another_size = is_size_known and now.size_bytes != each.size_bytes
-        return now.modified_ms >= too_late_ms or has_another_size
+            too_late_ms = min(too_late_ms, candidate.modified_ms + 1)
+        is_size_known = candidate.size_bytes > 0 or self._planned.mode != "LITE"
+        has_another_size = is_size_known and file.size_bytes != candidate.size_bytes
+        return file.modified_ms >= too_late_ms or has_another_size
 
     def _without(
         self, candidates: Sequence[Candidate], names: set[str], why: str
@@ -134,6 +136,7 @@ class Recheck:
         return [each for each in candidates if (each.goes_with or each.name) not in names]
 
     def _allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates that pass `LastCheck`; adds the others to `spared`."""
         if self._check is None:
             horizon_ms = self._planned.horizon_ms
             self._check = LastCheck(self._facts, horizon_ms=horizon_ms, now_ms=now_ms())
@@ -163,13 +166,13 @@ class Recheck:
         """Reads which files other tables read now."""
         lake_facts = self._lake_facts
         lake_facts.ask_before_deletion(self._planned.table)
-        if (lake_facts.borrowed, lake_facts.unplaced) != (
+        facts = replace(self._facts, borrowed=lake_facts.borrowed, unplaced=lake_facts.unplaced)
+        has_changed = (facts.borrowed, facts.unplaced) != (
             self._facts.borrowed,
             self._facts.unplaced,
-        ):
-            self._facts = replace(
-                self._facts, borrowed=lake_facts.borrowed, unplaced=lake_facts.unplaced
-            )
+        )
+        if has_changed:
+            self._facts = facts
             self._check = None
 
     def _ask_the_log(self) -> None:

@@ -73,12 +73,13 @@ def vacuum(
     mode: VacuumMode | None = None,
     owner: str | None = None,
 ) -> VacuumOutcome:
-    """Vacuums `table`. A Spark session is opened only if deltalake does not suffice.
+    """Vacuums `table`.
 
-    `owner` names the caller in the lock and in the journal.
+    Opens a Spark session only to set a retention, or if deltalake cannot answer. `owner` names the
+    caller in the lock and in the journal.
 
     Raises:
-        Refused: there is no table, or it may not be vacuumed now, or not by this mode.
+        Refused: there is no table, or it may not be vacuumed now, or not in this mode.
         Transient: another process holds the table, or the server or the storage does not answer.
             The journal records the files deleted before the error.
         Broken: Delta's answer contradicts the plan, or live files are missing.
@@ -141,7 +142,7 @@ def _planned(
     lake_facts: LakeFacts, table: Table, mode: VacuumMode | None
 ) -> tuple[VacuumInputs, VacuumPlan]:
     inputs = gather(lake_facts, table)
-    planned = inputs and plan(lake_facts, table, mode=mode, inputs=inputs)
+    planned = None if inputs is None else plan(lake_facts, table, mode=mode, inputs=inputs)
     if inputs is None or planned is None:
         raise Refused(
             f"vacuum of {table.key}: there is no table yet. Use lakehouse materialize {table.key} "
@@ -159,8 +160,9 @@ def _confirmed(
 ) -> list[Candidate]:
     """The planned files that Delta would also delete. All other files are added to `spared`."""
     confirmed = confirmed_by_delta(lake, open_spark, inputs.facts, planned.candidates)
-    kept = {each.name for each in planned.candidates} - {each.name for each in confirmed}
-    spared |= dict.fromkeys(kept, "Delta would not delete it")
+    confirmed_names = {each.name for each in confirmed}
+    kept_names = {each.name for each in planned.candidates} - confirmed_names
+    spared |= dict.fromkeys(kept_names, "Delta would not delete it")
     return confirmed
 
 
@@ -183,8 +185,8 @@ def _carry_out(
 def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Sequence[Candidate]]:
     """Batches of at most a thousand files, at a rate of `per_second` files (0: no limit).
 
-    The first batches are a burst: they come without delay, up to the files of `_BURST_SECONDS`.
-    While deletion is slower than the limit, an equal burst becomes possible again.
+    The first batches come without delay, up to the number of files that the rate allows in
+    `_BURST_SECONDS`. Such a burst becomes possible again while deletion is slower than the rate.
     """
     batch_seconds = DELETE_KEYS / per_second if per_second else 0.0
     due = -inf
@@ -211,11 +213,9 @@ def _delete(
                 # Candidates that are neither spared nor remaining are gone: an earlier attempt
                 # deleted them, and its response was lost.
                 not_deleted = {*progress.spared, *(each.name for each in remaining)}
-                progress.count(
-                    each
-                    for each in candidates
-                    if not_deleted.isdisjoint((each.name, each.goes_with))
-                )
+                for each in candidates:
+                    if not_deleted.isdisjoint((each.name, each.goes_with)):
+                        progress.count([each])
             candidates = remaining
             is_first = False
             failed = lake.store.delete_each([f"{table}/{each.name}" for each in candidates])

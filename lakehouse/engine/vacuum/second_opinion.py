@@ -1,12 +1,12 @@
-"""Asks a second reader of the log, deltalake or Delta on Spark, which planned files may go.
+"""Asks a second reader of the log, deltalake or Delta on Spark, to confirm the planned deletions.
 
 1. deltalake reads the table's log and returns the files of the newest version. Its dry run of
    VACUUM lists removed files. It runs twice, without a retention and with the table's retention:
    the difference is the removed files that the retention keeps.
 2. If deltalake cannot answer, Spark is asked instead (`delta_dry_run.py`). deltalake cannot answer
-   if it cannot read the table, if it omits a file that the table needs according to our own
-   reading of the log, if the log has absolute paths, or if the plan has files that may be deletion
-   vectors.
+   if it cannot read the table's newest version, if it omits a file that the table needs according
+   to our own reading of the log, if the log has absolute paths, or if the plan has files that may
+   be deletion vectors.
 
 **Safety properties** (tests in `test_second_opinion.py`)
 - A file that deltalake keeps is not confirmed, even if our plan contains it.
@@ -51,22 +51,22 @@ def confirmed_by_delta(
         Broken: the second reader would delete no candidate, or a file that is not a candidate.
         Transient: the storage does not answer.
     """
-    asked = [each for each in candidates if not each.goes_with]
-    if not asked:
+    data_files = [each for each in candidates if not each.goes_with]
+    if not data_files:
         return []
-    kept = kept_by_deltalake(lake, facts, asked)
-    if kept is None:
+    kept_names = kept_by_deltalake(lake, facts, data_files)
+    if kept_names is None:
         from lakehouse.engine.vacuum.delta_dry_run import confirmed_by_spark
 
         uri = lake.table_uri(facts.table)
-        confirmed = confirmed_by_spark(open_spark(), uri, facts.table, asked)
+        confirmed = confirmed_by_spark(open_spark(), uri, facts.table, data_files)
     else:
-        confirmed = {each.name for each in asked} - kept
+        confirmed = {each.name for each in data_files} - kept_names
     if not confirmed:
         raise Broken(
             f"vacuum of {facts.table}: Delta would keep the whole plan "
-            f"({count_of(len(asked), 'file')}, for example {asked[0].name}). Nothing was deleted. "
-            f"Run lakehouse vacuum {facts.table} --dry-run, and compare its files with "
+            f"({count_of(len(data_files), 'file')}, for example {data_files[0].name}). Nothing was "
+            f"deleted. Run lakehouse vacuum {facts.table} --dry-run, and compare its files with "
             f"{facts.table}/_delta_log"
         )
     return [each for each in candidates if (each.goes_with or each.name) in confirmed]
@@ -86,34 +86,38 @@ def kept_by_deltalake(
 
     try:
         with storage_errors(f"vacuum of {facts.table}"):
-            theirs = open_with_deltalake(lake, facts.table)
-            if _is_another(theirs, facts) or _may_be_vectors(theirs, candidates):
+            delta_table = open_with_deltalake(lake, facts.table)
+            if _is_another(delta_table, facts) or _may_be_vectors(delta_table, candidates):
                 return None
-            kept = _live(theirs) | _recently_removed(theirs, facts.table_files.retention_ms)
+            retention_ms = facts.table_files.retention_ms
+            kept_names = _live(delta_table) | _recently_removed(delta_table, retention_ms)
     except (DeltaError, Broken):
         return None
-    can_answer = kept >= _needed(facts) and not any(is_absolute(name) for name in kept)
-    return kept if can_answer else None
+    has_absolute_paths = any(is_absolute(name) for name in kept_names)
+    if has_absolute_paths or not kept_names >= _needed(facts):
+        return None
+    return kept_names
 
 
-def _is_another(theirs: "DeltaTable", facts: VacuumFacts) -> bool:
+def _is_another(delta_table: "DeltaTable", facts: VacuumFacts) -> bool:
     """Whether deltalake opened a wrong table, or an older version of this table."""
     snapshot = facts.log.snapshot
-    return theirs.metadata().id != snapshot.table_id or theirs.version() < snapshot.version
+    is_other_table = delta_table.metadata().id != snapshot.table_id
+    return is_other_table or delta_table.version() < snapshot.version
 
 
-def _may_be_vectors(theirs: "DeltaTable", candidates: Iterable[Candidate]) -> bool:
+def _may_be_vectors(delta_table: "DeltaTable", candidates: Iterable[Candidate]) -> bool:
     """Whether a candidate may be a deletion vector. deltalake does not name live vectors."""
-    has_vectors = _VECTORS in (theirs.protocol().reader_features or ())
+    has_vectors = _VECTORS in (delta_table.protocol().reader_features or ())
     return has_vectors and not all(each.name.endswith(".parquet") for each in candidates)
 
 
-def _live(theirs: "DeltaTable") -> set[str]:
-    paths: Any = theirs.get_add_actions().column("path")
+def _live(delta_table: "DeltaTable") -> set[str]:
+    paths: Any = delta_table.get_add_actions().column("path")
     return {name_in_table(path) or path for path in paths.to_pylist()}
 
 
-def _recently_removed(theirs: "DeltaTable", retention_ms: int | None) -> set[str]:
+def _recently_removed(delta_table: "DeltaTable", retention_ms: int | None) -> set[str]:
     """The files that were removed within the retention, according to deltalake.
 
     deltalake does not understand every interval in the table's properties, so a retention of whole
@@ -121,12 +125,12 @@ def _recently_removed(theirs: "DeltaTable", retention_ms: int | None) -> set[str
     expired only if both removals are past the retention.
     """
     whole_hours, rest_ms = divmod(retention_ms or 0, HOUR_MS)
-    expired = theirs.vacuum(
+    expired = delta_table.vacuum(
         retention_hours=None if rest_ms else whole_hours,
         dry_run=True,
         enforce_retention_duration=False,
     )
-    removed = theirs.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False)
+    removed = delta_table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False)
     return {*(Counter(removed) - Counter(expired))}
 
 

@@ -1,4 +1,4 @@
-"""The demo's tables if flights arrive from Debezium."""
+"""The demo's tables if flights arrive as change data from Debezium."""
 
 from lakehouse.replay.cdc.tables import change_tables
 

@@ -1,4 +1,4 @@
-"""The demo's tables if flights arrive from AWS DMS."""
+"""The demo's tables if flights arrive as change data from AWS DMS."""
 
 from lakehouse.replay.cdc.tables import change_tables
 

@@ -1,8 +1,9 @@
-"""The flights as change data that AWS DMS or Debezium captured from a database.
+"""The flights as change data, as AWS DMS or Debezium would capture them from a database.
 
-The database has one row per flight. Each event updates its flight's row at the time of the event.
-Flights that are announced in the first six hours arrive as a full load (DMS) or a snapshot
-(Debezium). All later events arrive as changes. Some changes are late, and some are repeated.
+The imagined database has one row per flight. Each event updates its flight's row at the time of the
+event. Announcements that are delivered in the first six hours arrive as a full load (DMS) or a
+snapshot (Debezium). All other events arrive as changes. Some changes are late, and some are
+repeated.
 
 - `landing/dms/flights/2013/01/01/20130101-05-JFK.csv`; for a full load `…/LOAD2013010105a.csv`.
 - `landing/debezium/flights/2013-01-01T05-JFK.json`.
@@ -30,9 +31,10 @@ _COLUMNS = field_names(bronze.flight_events.landing.schema)
 def sorted_changes(
     rows: Iterable[Mapping[str, Any]], *, shape: str, first: datetime
 ) -> list[LandingFile]:
-    """The files for these rows, which are sorted as for `files.event_files`.
+    """The files for these rows, sorted by hour and name.
 
-    `shape` is `dms` or `debezium`; `first` is the replay's first hour.
+    `rows` must be sorted by hour and origin, as for `files.event_files`. `shape` is `dms` or
+    `debezium`. `first` is the replay's first hour.
     """
     return sorted(_files(rows, shape, first), key=attrgetter("hour", "name"))
 
@@ -40,24 +42,23 @@ def sorted_changes(
 def _files(rows: Iterable[Mapping[str, Any]], shape: str, first: datetime) -> Iterator[LandingFile]:
     for (hour, origin), group in groupby(rows, key=by_file):
         events = [{name: row[name] for name in _COLUMNS} for row in group]
+        loaded = [event for event in events if _is_loaded(event, hour, first)]
+        changes = [event for event in events if not _is_loaded(event, hour, first)]
         if shape == "debezium":
-            content = b"".join(
-                _event(event, is_snapshot=_is_loaded(event, hour, first)) for event in events
-            )
+            lines = [_event(event, is_snapshot=_is_loaded(event, hour, first)) for event in events]
             name = f"landing/debezium/flights/{hour_text(hour)}-{origin}.json"
+            content = b"".join(lines)
             yield LandingFile(hour=hour, name=name, content=content, event_count=len(events))
             continue
         folder = f"landing/dms/flights/{hour:%Y/%m/%d}"
-        if loaded := [event for event in events if _is_loaded(event, hour, first)]:
+        if loaded:
             name = f"{folder}/LOAD{hour:%Y%m%d%H}{_ORIGINS[origin]}.csv"
-            yield LandingFile(
-                hour=hour, name=name, content=_csv(loaded, is_load=True), event_count=len(loaded)
-            )
-        if ongoing := [event for event in events if not _is_loaded(event, hour, first)]:
+            content = _csv(loaded, is_load=True)
+            yield LandingFile(hour=hour, name=name, content=content, event_count=len(loaded))
+        if changes:
             name = f"{folder}/{hour:%Y%m%d-%H}-{origin}.csv"
-            yield LandingFile(
-                hour=hour, name=name, content=_csv(ongoing, is_load=False), event_count=len(ongoing)
-            )
+            content = _csv(changes, is_load=False)
+            yield LandingFile(hour=hour, name=name, content=content, event_count=len(changes))
 
 
 def _is_loaded(event: Mapping[str, Any], hour: datetime, first: datetime) -> bool:
@@ -77,16 +78,15 @@ def _csv(events: Sequence[Mapping[str, Any]], *, is_load: bool) -> bytes:
     """A file as DMS writes it with a header line. A full load has no column `Op`."""
     out = StringIO()
     lines = csv.writer(out, lineterminator="\n")
-    lines.writerow([*([] if is_load else ["Op"]), *events[0], "change_seq"])
+    heads = [*events[0], "change_seq"]
+    lines.writerow(heads if is_load else ["Op", *heads])
     for event in events:
-        code = "I" if event["event_type"] == "scheduled" else "U"
-        lines.writerow(
-            [
-                *([] if is_load else [code]),
-                *map(_field, event.values()),
-                _field(None) if is_load else f"{_position(event):035}",
-            ]
-        )
+        fields = [_field(value) for value in event.values()]
+        if is_load:
+            lines.writerow([*fields, _field(None)])
+        else:
+            code = "I" if event["event_type"] == "scheduled" else "U"
+            lines.writerow([code, *fields, f"{_position(event):035}"])
     return out.getvalue().encode()
 
 
@@ -95,7 +95,9 @@ def _field(value: Any) -> Any:
         return "NULL"  # the default of DMS
     if isinstance(value, datetime):
         return utc_text(value)
-    return str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value
 
 
 def _event(event: Mapping[str, Any], *, is_snapshot: bool) -> bytes:
@@ -106,7 +108,9 @@ def _event(event: Mapping[str, Any], *, is_snapshot: bool) -> bytes:
         "lsn": _position(event),
         "snapshot": str(is_snapshot).lower(),
     }
-    code = "r" if is_snapshot else "c" if event["event_type"] == "scheduled" else "u"
+    code = "c" if event["event_type"] == "scheduled" else "u"
+    if is_snapshot:
+        code = "r"
     payload = {
         "before": None,
         "after": event,

@@ -1,4 +1,4 @@
-"""The demo's tables if flights arrive as change data: bronze has one row per flight."""
+"""The demo's tables if flights arrive as change data: the bronze table has one row per flight."""
 
 from typing import TYPE_CHECKING
 
@@ -27,9 +27,9 @@ SOURCES = {
 def change_tables(shape: str) -> dict[str, Table]:
     """The tables of flights from bronze to gold, inputs first; `shape` is dms or debezium."""
     rows = Table(key="bronze/flights", source=SOURCES[shape], write=Merge(keys=("flight_id",)))
-    newest, daily, delays = (
-        each.transform for each in (silver.flights, gold.carrier_daily, gold.route_delays)
-    )
+    newest = silver.flights.transform
+    daily = gold.carrier_daily.transform
+    delays = gold.route_delays.transform
     assert newest is not None and daily is not None and delays is not None
 
     @table(key="silver/flights", inputs=[rows], write=silver.flights.write)

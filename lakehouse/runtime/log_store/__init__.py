@@ -1,4 +1,4 @@
-"""Delta log stores that write a version only if it does not exist, and when Spark uses them.
+"""Chooses Delta's log stores, so that Spark writes a version only if it does not exist.
 
 `ConditionalS3LogStore` and `LinkLogStore` are Java; `make jar` compiles them (`build.py`).
 """
@@ -19,8 +19,9 @@ from lakehouse.core.settings import Settings
 JAR = Path(__file__).with_name("lakehouse-log-store.jar")
 ON_DISK = "lakehouse.logstore.LinkLogStore"
 ON_S3 = "lakehouse.logstore.ConditionalS3LogStore"
-# A file in the home. If two processes write it at the same time, one answer is lost, and the next
-# process asks again.
+# This file in the home records which buckets honour conditional writes, and the log stores of
+# Connect servers. If two processes write it at the same time, one of the records is lost. The next
+# process that needs it tests again.
 _FILE = "commits.json"
 
 
@@ -33,7 +34,8 @@ def log_store_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
     """
     classes = {"file": ON_DISK}
     answers = _answers(settings)
-    if all(answers.values()) if answers else _is_expected(settings):
+    is_honoured = all(answers.values()) if answers else _is_expected(settings)
+    if is_honoured:
         on_s3 = DELTAS_CONDITIONAL_STORE if _delta_has_its_own(jars) else ON_S3
         classes |= {"s3a": on_s3, "s3": on_s3}
     return {log_store_setting(scheme): name for scheme, name in classes.items()}
@@ -97,6 +99,7 @@ def _server(settings: Settings) -> str:
 
 
 def _is_expected(settings: Settings) -> bool:
+    """Whether an untested bucket counts as honouring conditional writes."""
     return settings.on_s3 or s3_endpoint(os.environ) is None
 
 
@@ -116,15 +119,16 @@ def _remember(settings: Settings, kind: str, name: str, value: object) -> None:
     kinds[kind] = {**kinds[kind], name: value}
     path = settings.home / _FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{_FILE}.{os.getpid()}")
-    fresh.write_text(json.dumps(kinds, indent=1))
-    fresh.replace(path)
+    temporary = path.with_name(f"{_FILE}.{os.getpid()}")
+    temporary.write_text(json.dumps(kinds, indent=1))
+    temporary.replace(path)
 
 
 def _delta_has_its_own(jars: Sequence[Path]) -> bool:
+    """Whether the jar of Delta's log stores contains a conditional log store for S3."""
     name = f"{DELTAS_CONDITIONAL_STORE.replace('.', '/')}.class"
     for jar in jars:
         if jar.name.startswith("delta-storage"):
-            with zipfile.ZipFile(jar) as packed:
-                return name in packed.namelist()
+            with zipfile.ZipFile(jar) as archive:
+                return name in archive.namelist()
     return False

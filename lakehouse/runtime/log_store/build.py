@@ -28,11 +28,11 @@ def build(jar: Path = JAR) -> None:
         command = ["javac", *options, "-classpath", class_path, "-d", folder, *sources]
         subprocess.run(command, check=True)
         classes = sorted(Path(folder).glob("**/*.class"))
-        with zipfile.ZipFile(jar, "w", zipfile.ZIP_STORED) as packed:
-            packed.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF", _TIME), _MANIFEST)
+        with zipfile.ZipFile(jar, "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF", _TIME), _MANIFEST)
             for each in classes:
                 name = each.relative_to(folder).as_posix()
-                packed.writestr(zipfile.ZipInfo(name, _TIME), each.read_bytes())
+                archive.writestr(zipfile.ZipInfo(name, _TIME), each.read_bytes())
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(
     terminal.run("adopt", f"{warehouse}/customers", "--key", "gold/customers", "--writers", "none")
     lines = terminal.run("adopt", "--prefix", str(warehouse)).stdout.splitlines()
     assert [line.split()[1] for line in lines[2:4]] == ["silver/events", "gold/customers"]
-    assert f"gold/customers is {warehouse}/customers (known already)" in lines
+    assert f"gold/customers is {warehouse}/customers (already declared)" in lines
     assert adopted(terminal).count("uri = ") == 2 and 'writers = "none"' in adopted(terminal)
     before = adopted(terminal)
     again = terminal.json("adopt", "--prefix", str(warehouse))
@@ -164,7 +164,7 @@ def test_a_refusal_names_what_would_be_accepted(
     assert "a layer of bronze, silver, gold" in refused(
         terminal, f"{warehouse}/events", "--key", "copper/events"
     )
-    assert "give either an ADDRESS or --prefix" in refused(terminal)
+    assert "use either an ADDRESS or --prefix" in refused(terminal)
     assert "Omit it: each table gets a key" in refused(
         terminal, "--prefix", str(warehouse), "--key", "silver/x"
     )
@@ -219,7 +219,7 @@ def test_nothing_is_written_that_would_stop_the_next_command(
     ]
     settings = parse_settings(terminal.environ, base=warehouse)
     with pytest.raises(Refused, match=r"in the folder of the table silver/a"):
-        write_adopted(settings, tables[1:], beside={"silver/a": tables[0]})
+        write_adopted(settings, tables[1:], declared={"silver/a": tables[0]})
     assert not (terminal.home / "adopted.toml").exists()
 
 

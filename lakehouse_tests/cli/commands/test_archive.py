@@ -80,7 +80,7 @@ def test_the_list_names_each_partition_and_a_restore_shows_what_it_would_read(
         (["restore", "--to", "bronze/x", "--into-source"], "use either --to PLACE"),
         (["restore", "--to", "silver/orders"], "table silver/orders is declared"),
         (["restore", "--to", "Bronze/x"], "--to is 'Bronze/x'. Use layer/name"),
-        (["restore", "--to", "/usr/lib"], "there is something at /usr/lib already"),
+        (["restore", "--to", "/usr/lib"], "/usr/lib already contains files"),
         (["restore", "--into-source", "--partition", "2013-01-01"], "Use COLUMN=VALUE"),
         (["expire"], "the table declares no archive. Use Table(archive=Archive(keep_days=…))"),
         (["plan"], "none is declared. Use Table(archive=Archive(…))"),

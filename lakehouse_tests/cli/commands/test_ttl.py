@@ -65,7 +65,7 @@ def test_the_plan_names_steps_rows_and_when_they_are_gone(expiring: Terminal) ->
 
 def test_a_table_without_a_ttl_or_without_rows_is_refused(expiring: Terminal) -> None:
     for command in ("plan", "run"):
-        assert "its declaration has none. Use Table(ttl=Ttl(column" in expiring.refused(
+        assert "the table declares no TTL. Use Table(ttl=Ttl(column" in expiring.refused(
             "ttl", command, "bronze/forever"
         )
     DiskStore(expiring.root).delete(

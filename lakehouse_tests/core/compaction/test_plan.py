@@ -94,12 +94,12 @@ def test_a_partition_whose_text_optimize_would_turn_into_null_is_left_alone_and_
     assert {dict(bin_.partition)["p"] for bin_ in found.bins} == {None, "a"}
     assert found.sentence == (
         "12 files (5.9 KiB) merge into 2 in 2 partitions; never merged: 6 files (2.9 KiB) in"
-        " partitions with an empty text, since OPTIMIZE would turn the text into null"
+        " partitions with an empty string, since OPTIMIZE would turn the string into null"
         " (delta-io/delta#6150)"
     )
     alone = plan_of(snapshot(files[:6], columns=TEXT_AND_NUMBER))
     assert (alone.bins, alone.reason) == ((), Reason.NOTHING_SMALL)
-    assert "would turn the text into null" in alone.sentence
+    assert "would turn the string into null" in alone.sentence
 
 
 @pytest.mark.parametrize("name", ["p.q", "`p`"])

@@ -51,7 +51,7 @@ def test_the_forecast_is_the_month_so_far_and_the_mean_of_the_last_week_for_each
     found = summarize(charges, today=TODAY)
     assert (found.week_usd, found.month_usd, found.day_count) == (Decimal(4), Decimal(9), 3)
     assert found.forecast_usd == 9 + 20 * Decimal(4) / 2
-    formula = "bytes that no newest version needs x the price of their class, for a month"
+    formula = "bytes that no table's newest version needs x the price of their class, for a month"
     assert found.amounts == (FormulaCost(name="dead bytes", usd=Decimal(30), formula=formula),)
 
 

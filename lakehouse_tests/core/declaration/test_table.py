@@ -62,7 +62,7 @@ def z_order(*columns: str) -> Compaction:
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "partitions and clustering": (
         lambda: landed(write=BY_DAY, compaction=clustered("id")),
-        "Table bronze/orders: LiquidClustering and Append.partition_by",
+        "Table bronze/orders: LiquidClustering cannot be combined with Append.partition_by ('day',)",
     ),
     "five columns of liquid clustering": (
         lambda: derived(compaction=clustered(*"abcde")),
@@ -70,7 +70,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "Z-order along a partition": (
         lambda: derived(write=BY_DAY, compaction=z_order("id", "Day")),
-        "holds the partition column 'Day'",
+        "contains the partition column 'Day'",
     ),
     "Z-order along a column that does not land": (
         lambda: landed(compaction=z_order("idd")),
@@ -86,7 +86,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
             write=Append(partition_by=("shop",)),
             archive=Archive(),
         ),
-        "no column of partition_by ('shop',) can have a time",
+        "no column of partition_by ('shop',) can give a partition its time",
     ),
     "an archive of merged rows": (
         lambda: derived(write=BY_ID_AND_DAY, archive=Archive()),
@@ -332,7 +332,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
             source=landing(schema="id STRING, Valid_From DATE", changes=Debezium()),
             write=History(keys=("id",)),
         ),
-        "the column 'valid_from' has the name of one that History adds",
+        "History adds a column 'valid_from'",
     ),
     "an operation that is not in the files": (
         lambda: landing(changes=Dms(operation="op")),
@@ -405,7 +405,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a chain of names": (
         lambda: derived(renamed={"a": "b", "b": "c"}),
-        "Use each earlier name with the present one",
+        "Use only the present name as the target",
     ),
     "an order by the key": (
         lambda: Merge(keys=("id",), order_by=("at", "id")),

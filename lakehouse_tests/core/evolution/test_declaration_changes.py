@@ -105,7 +105,7 @@ CHANGES = {
         SAME.replace("n int", "number int"),
         Kind.COLUMN_RENAMED,
         Way.OWN_ROWS,
-        "n is declared as number now",
+        "n is renamed to number in the declaration",
         True,
     ),
     "a column less": (
@@ -129,7 +129,7 @@ CHANGES = {
         SAME,
         Kind.PARTITIONING_CHANGED,
         Way.OWN_ROWS,
-        "the declared partitioning is by nothing, that of the table by city",
+        "the declaration partitions by nothing, but the table is partitioned by city",
         True,
     ),
 }
@@ -234,7 +234,7 @@ def test_landed_changes_that_were_written_in_another_way_are_refused_with_the_re
         return
     assert [change.kind.way for change in plan.impossible] == [Way.IMPOSSIBLE]
     assert said in plan.sentence
-    assert "earlier rows of a key are gone" in plan.sentence
+    assert "existing rows cannot be converted" in plan.sentence
     assert "under a new key" in plan.advice
     new = replace(MERGED, properties={})  # of a first batch, before its properties are set
     for table in (new, replace(new, files=(), columns=())):
@@ -262,8 +262,8 @@ def test_changed_code_and_missing_required_values_are_said_and_stop_nothing() ->
         Kind.REQUIRED_ADDED,
     ]
     assert "its code has changed since version 2, and existing rows were made" in plan.sentence
-    assert "without a value of n, now required: 3 rows" in plan.sentence
-    assert "of price, now required: an unknown number of rows" in plan.sentence
+    assert "n is now required, but has no value in 3 rows" in plan.sentence
+    assert "price is now required, but has no value in an unknown number of rows" in plan.sentence
 
 
 def test_unknown_columns_are_not_compared_and_the_plan_says_so() -> None:
@@ -277,7 +277,7 @@ def test_an_overwrite_is_told_each_difference_that_it_replaces() -> None:
     declared = columns(SAME.replace("n int", "n string").replace("city string, ", ""))
     assert differences(table, declared, TABLE) == (
         "n is declared as string, but is int in the table",
-        "the declared partitioning is by nothing, that of the table by city",
+        "the declaration partitions by nothing, but the table is partitioned by city",
     )
 
 

@@ -114,7 +114,7 @@ REFUSALS: dict[str, tuple[MoveFacts, str]] = {
     "too large": (
         replace(FACTS, largest_bytes=S3_LIMIT + GIB, limit_bytes=S3_LIMIT),
         (
-            "a file has 6 GiB, but S3 copies files of at most 5 GiB. Use the earlier key again, without"
+            "the largest file has 6 GiB, but S3 copies files of at most 5 GiB. Use the earlier key again, without"
             " formerly="
         ),
     ),
@@ -188,5 +188,7 @@ def test_an_outcome_is_compared_with_its_plan() -> None:
         ("bytes", 10 * GIB + 4_096, 10 * GIB),
     ]
     kept = replace(outcome, deleted=0, kept_old=True)
-    assert kept.sentence.endswith("bronze/order stays as it is; no run writes it any more")
+    assert kept.sentence.endswith(
+        "the folder of bronze/order was kept, but no run writes it any more"
+    )
     assert outcome.plan.as_json()["kinds"]["log"] == {"objects": 31, "bytes": 4_096}

@@ -109,8 +109,8 @@ MISSPELT = (
 @pytest.mark.parametrize(
     ("header", "why"),
     [
-        ("id,city,town", "; it has two names of town. Land the file with one of them"),
-        ("town,id,city", "; it has two names of town. Land the file with one of them"),
+        ("id,city,town", "; it has two names for town. Land the file with one of them"),
+        ("town,id,city", "; it has two names for town. Land the file with one of them"),
         ("city,id", ""),
         ("id,ctiy", MISSPELT),
     ],
@@ -195,7 +195,7 @@ def test_a_quarantined_record_is_read_again_by_its_present_names() -> None:
     # Its header had both names.
     found = retried("1,a", CSV, fields="id,town", undeclared='{"city": "b"}')
     assert (found.content, found.problem) == (b"1,a", CLASH)
-    with pytest.raises(Unreadable, match="its records have the fields id,place, and the decl"):
+    with pytest.raises(Unreadable, match="its records have the fields id,place, but the decl"):
         retried("1,a", CSV, fields="id,place")
 
 

@@ -162,7 +162,7 @@ def test_a_field_in_quotes_is_never_split() -> None:
     ]
 
 
-DOUBLED = "before other text, and a quote inside quotes is doubled"
+DOUBLED = "before other text, but a quote inside quotes must be doubled"
 BEHIND = "so the records after it are unknown; correct the file and land it again"
 STRAY = {
     "never closed": (

@@ -22,9 +22,9 @@ FILE = LandedFile(name="f.json", size_bytes=3, modified_ms=1_000, digest="d")
 ASIDE = SetAside(name="x.txt", size_bytes=3, why="no", modified_ms=1_000)
 NEWEST = Batch(number=3, files=(replace(FILE, name="z.json"),), prefix=PREFIX)
 GONE = {
-    "lying": {f"{PREFIX}z.json"},
+    "landed_paths": {f"{PREFIX}z.json"},
     "prefix": PREFIX,
-    "arrived": 3,
+    "last_loaded_batch": 3,
     "now_ms": 1_001 + FORGET_AFTER_MS,
 }
 LANDING = Landing(prefix=PREFIX, format="json", schema="id INT")
@@ -54,10 +54,10 @@ def test_a_file_that_is_gone_and_old_leaves_a_fingerprint_and_one_that_was_set_a
 @pytest.mark.parametrize(
     "changed",
     [
-        {"lying": {f"{PREFIX}f.json"}},
-        {"lying": set()},
+        {"landed_paths": {f"{PREFIX}f.json"}},
+        {"landed_paths": set()},
         {"now_ms": 1_000 + FORGET_AFTER_MS},
-        {"arrived": 0},
+        {"last_loaded_batch": 0},
         {"prefix": "landing/b/"},
         {"file": replace(FILE, name="z.json")},
     ],

@@ -85,7 +85,7 @@ class Story:
         )
         numbered = {known.number: known for known in self.older}
         unfinished = find_unfinished(
-            ledger, self.write, arrived=self.arrived, read=numbered.__getitem__
+            ledger, self.write, last_loaded_batch=self.arrived, read=numbered.__getitem__
         )
         if unfinished is not None:
             return repeat_batch(unfinished)
@@ -428,8 +428,10 @@ def test_an_append_takes_files_without_a_single_row_and_its_sentence_counts_what
 
 def test_no_manifest_is_read_where_the_newest_batch_alone_may_be_unfinished() -> None:
     ledger = Ledger(newest=batch(7, "a.json"), seen={})
-    assert find_unfinished(ledger, APPEND, arrived=7, read={}.__getitem__) is None
-    assert find_unfinished(ledger, APPEND, arrived=6, read={}.__getitem__) is ledger.newest
+    assert find_unfinished(ledger, APPEND, last_loaded_batch=7, read={}.__getitem__) is None
+    assert (
+        find_unfinished(ledger, APPEND, last_loaded_batch=6, read={}.__getitem__) is ledger.newest
+    )
 
 
 def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batches() -> None:

@@ -12,7 +12,7 @@ from lakehouse.core.delta.paths import name_below, vector_file
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.objects import Listing, Part, StoredObject, plausible_ms
+from lakehouse.core.inventory.objects import KnownObjects, Part, StoredObject, plausible_ms
 from lakehouse.core.inventory.reconcile import KnownTables, Reconciliation, TableShares, reconcile
 from lakehouse.core.inventory.report_manifest import ReportSource, parse_manifest
 from lakehouse.core.inventory.table_files import Reference, TableFiles, fold_table_files
@@ -243,7 +243,7 @@ UNREFERENCED = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
 
 def held(*objects: StoredObject, **more: Any) -> Reconciliation:
     known = KnownTables(files=[table_files()], **more)
-    return reconcile(known, Listing(objects=objects, settled_ms=NOW - HOUR), now_ms=NOW)
+    return reconcile(known, KnownObjects(objects=objects, settled_ms=NOW - HOUR), now_ms=NOW)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_live_file_younger_than_the_report_is_not_missing() -> None:
     found = only(
         reconcile(
             KnownTables(files=[table_files()]),
-            Listing(objects=[], settled_ms=NOW - DAY),
+            KnownObjects(objects=[], settled_ms=NOW - DAY),
             now_ms=NOW,
         )
     )
@@ -348,7 +348,7 @@ def test_without_a_known_retention_nothing_is_past_it() -> None:
     found = only(
         reconcile(
             KnownTables(files=[table_files(retention_ms=None)]),
-            Listing(objects=[stored("a/t/past"), stored("a/t/x")]),
+            KnownObjects(objects=[stored("a/t/past"), stored("a/t/x")]),
             now_ms=NOW,
         )
     )
@@ -366,7 +366,7 @@ def test_files_that_a_shallow_clone_reads_are_lent_and_missed_by_the_clone() -> 
     )
     found = reconcile(
         KnownTables(files=[table_files(), clone]),
-        Listing(objects=[*ALL, stored("lake/a/t/past"), stored("a/t/past")], settled_ms=NOW),
+        KnownObjects(objects=[*ALL, stored("lake/a/t/past"), stored("a/t/past")], settled_ms=NOW),
         now_ms=NOW,
     )
     cloned, lender = found.tables
@@ -572,7 +572,7 @@ NAMES = st.sampled_from(
 def test_the_parts_sum_to_the_inventory_s_total(objects: list[StoredObject]) -> None:
     found = reconcile(
         KnownTables(files=[table_files(), table_files("a/t/n")], unread={"a/bad": "why"}),
-        Listing(objects=objects, settled_ms=NOW),
+        KnownObjects(objects=objects, settled_ms=NOW),
         now_ms=NOW,
     )
     assert found.file_count == len(objects)

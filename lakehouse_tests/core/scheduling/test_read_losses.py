@@ -193,12 +193,12 @@ def test_losses_and_cost_are_held_against_each_other_in_money() -> None:
         return found
 
     on_disk = balance(700)
-    assert (on_disk.numbers, on_disk.is_due) == ({"lost": "0.7 s", "cost": "0.7 s"}, True)
+    assert (on_disk.texts, on_disk.is_due) == ({"lost": "0.7 s", "cost": "0.7 s"}, True)
     assert not balance(699).is_due
     free = {"estimate_usd": 0.0, "prices": replace(DEFAULT_PRICES, usd_per_vcpu_hour=0)}
     assert [balance(lost, **free).is_due for lost in (0, 699, 700)] == [False, False, True]
     on_s3 = balance(120, estimate_usd=0.0001, on_s3=True)
-    assert (on_s3.numbers, on_s3.is_due) == (
+    assert (on_s3.texts, on_s3.is_due) == (
         {"lost": "0.1 s (0.0001 USD)", "cost": "0.7 s (0.0001 USD)"},
         True,
     )

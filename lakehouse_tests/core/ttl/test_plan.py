@@ -208,7 +208,7 @@ def test_without_any_known_time_nothing_goes_by_the_clock_of_the_newest_row() ->
     plan = planned({file("x"): UNKNOWN}, ttl=NEWEST)
     assert (plan.cutoff_ms, plan.steps) == (None, ())
     assert plan.sentence == (
-        "nothing can be planned: the log shows no time of at, from which 30 days could be counted"
+        "nothing can be planned: the log records no time of at, so the newest row is unknown"
     )
 
 
@@ -261,7 +261,7 @@ def test_a_table_whose_rows_cannot_expire_is_refused(
 @pytest.mark.parametrize(
     ("write", "ttl", "why"),
     [
-        (Overwrite(), TTL, "each run of an Overwrite brings all rows back"),
+        (Overwrite(), TTL, "each run of an Overwrite table writes all rows again"),
         (Append(), Ttl(column="ta", days=1), "unknown column 'ta'. Did you mean 'at'"),
         (Append(), Ttl(column="id", days=1), "id is BIGINT. Use a DATE or TIMESTAMP column"),
     ],

@@ -15,7 +15,7 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.paths import vector_file
 from lakehouse.core.delta.snapshot import LogFile, LogTail, Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory.objects import Listing, Part, StoredObject
+from lakehouse.core.inventory.objects import KnownObjects, Part, StoredObject
 from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.core.inventory.table_files import Reference, TableFiles
 from lakehouse.core.journal_records import VacuumRecord
@@ -138,7 +138,7 @@ def plan(
     policy = policy or Vacuum()
     quotes = choose_mode(facts, prices=DEFAULT_PRICES, now_ms=NOW).quotes
     table = Table(key="bronze/t", write=Adopted(uri="/warehouse/t"), vacuum=policy)
-    listing = Listing(objects=objects, settled_ms=settled_ms)
+    listing = KnownObjects(objects=objects, settled_ms=settled_ms)
     choice = ModeChoice(mode=mode, quotes=quotes)
     return plan_vacuum(facts, table, listing, choice=choice, now_ms=NOW)
 
@@ -542,13 +542,13 @@ def test_the_cheapest_valid_mode_is_taken(
 
 
 def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
-    assert choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE").mode == "LITE"
+    assert choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="LITE").mode == "LITE"
     with pytest.raises(
         Refused, match=r"by mode INVENTORY: there is no complete report\. Use LITE, FULL"
     ):
-        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="INVENTORY")
+        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="INVENTORY")
     with pytest.raises(Refused, match=r"mode is 'ALL'\. Use LITE, INVENTORY, FULL"):
-        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="ALL")  # type: ignore[arg-type]
+        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="ALL")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -707,7 +707,7 @@ def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(
         Refused,
         match=r"by mode LITE: the log names 2 removed files, and one vacuum deletes at most 1 files\. Use FULL",
     ):
-        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")
+        choose_mode(FACTS, prices=DEFAULT_PRICES, now_ms=NOW, requested="LITE")
 
 
 def test_a_plan_holds_so_many_files_and_counts_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,5 +90,5 @@ def test_a_restore_is_found_however_many_commits_followed_it(memory: Lake) -> No
     story.commit("RESTORE", parameters={"version": "1"})
     for number in range(3, 6):
         story.append([(f"d=2/{number}", 1)])
-    with pytest.raises(Broken, match="version 6, a RESTORE, brought back a version before"):
+    with pytest.raises(Broken, match="version 6 is a RESTORE of a version before"):
         archive_contents(memory, story.facts(newest_commits=2))

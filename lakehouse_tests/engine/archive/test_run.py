@@ -75,7 +75,7 @@ def test_old_partitions_move_in_one_commit_that_reads_no_data(
     assert names == moved
     again = run_archive(session_of(lake, spark))
     assert again.plan.reason is Reason.NOTHING_PAST_THE_CUTOFF
-    assert again.plan.sentence == "no partition is from before 2013-01-07 00:00 UTC"
+    assert again.plan.sentence == "no partition to archive is from before 2013-01-07 00:00 UTC"
     assert again.version_after is None and facts_now(lake).snapshot.version == made.version
 
 
@@ -162,7 +162,9 @@ def test_a_copy_that_differs_from_its_file_stops_the_run(
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "copy_files", spoil)
-        with pytest.raises(Broken, match=r"original: 1 archived file, for example .*checksum"):
+        with pytest.raises(
+            Broken, match=r"1 archived file differed from the original, for example .*checksum"
+        ):
             run_archive(session_of(lake, spark))
     assert table_rows(lake) == ROWS and archive_rows(lake) == []
     assert run_archive(session_of(lake, spark)).operation is not None
@@ -263,7 +265,7 @@ def test_a_restored_older_version_is_found_before_rows_are_doubled(
     add_rows(lake, ROWS)
     run_archive(session_of(lake, spark))
     DeltaTable(lake.settings.table_uri(KEY)).restore(0)
-    with pytest.raises(Broken, match="version 2, a RESTORE, brought back a version before"):
+    with pytest.raises(Broken, match="version 2 is a RESTORE of a version before"):
         run_archive(session_of(lake, spark))
 
 

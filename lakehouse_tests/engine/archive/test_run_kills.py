@@ -95,7 +95,7 @@ def test_the_copies_of_a_withdrawn_operation_are_deleted(lake: Lake, spark: "Spa
     """Another program deletes the rows before the run is repeated: nothing is left to move."""
     add_rows(lake, ROWS)
     with killed_at(copies, "_difference", "before"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copies, "_AT_ONCE", 1)
+        patch.setattr(copies, "_REQUESTS_AT_ONCE", 1)
         run_archive(session_of(lake, spark))
     assert contents_now(lake).unapplied is not None
     spark.sql(

@@ -18,7 +18,7 @@ from lakehouse_tests.engine.compaction.test_deltalake_run import orders
 @pytest.mark.parametrize(
     ("number", "metadata", "found"),
     [
-        ("Number", {}, "the column Number in this case"),
+        ("Number", {}, "the column name Number in another case than the table"),
         ("number", {"org.apache.spark.version": "2.4.8"}, "dates of an old calendar"),
         ("number", {"org.apache.spark.legacyDateTime": ""}, "dates of an old calendar"),
         ("number", {"org.apache.spark.version": "4.2.0"}, None),

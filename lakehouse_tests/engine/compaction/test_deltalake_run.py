@@ -141,7 +141,7 @@ def test_a_panic_before_the_commit_is_a_failure_that_the_circuit_breaker_counts(
 ) -> None:
     uri, lake = orders(tmp_path)
 
-    monkeypatch.setattr(deltalake_run, "_rewritten", lambda *_: panic(uri))
+    monkeypatch.setattr(deltalake_run, "_rewrite", lambda *_: panic(uri))
     with pytest.raises(Broken, match="TimeDelta::hours out of bounds"):
         compact(lake, no_spark, adopted(uri))
     [failed] = Journal(lake.store).tries(KEY)

@@ -117,7 +117,7 @@ def test_nothing_is_restored_over_what_somebody_wrote_after_it(
     told = table.undo(monkeypatch, after=lambda: table.log.append([("after", 1)]))
     assert (
         told
-        == f"{FOUND}. Nothing is restored, since another writer has committed after version 2. Compare versions 1 and 3"
+        == f"{FOUND}. Nothing is restored, because another writer has committed after version 2. Compare versions 1 and 3"
     )
     assert table.sent == 0
 

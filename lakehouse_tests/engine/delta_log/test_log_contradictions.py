@@ -144,10 +144,13 @@ def test_a_pointer_or_checksum_that_cannot_be_read_says_nothing(content: bytes) 
 @pytest.mark.parametrize(
     ("how", "texts"),
     [
-        ("pointer", ("holds 2 files", "numOfAddFiles is 4")),
-        ("checksum", ("it has 2 files at version 6", "numFiles is 4", f"{6:020}.crc")),
-        ("later checksum", ("it has 3 files at version 7", "numFiles is 5", f"{7:020}.crc")),
-        ("checksum of a checkpoint", ("it has 2 files at version 6", "numFiles is 4")),
+        ("pointer", ("holds 2 files", "numOfAddFiles in _last_checkpoint is 4")),
+        ("checksum", ("2 files at version 6", f"numFiles in {LOG}/{6:020}.crc is 4")),
+        ("later checksum", ("3 files at version 7", f"numFiles in {LOG}/{7:020}.crc is 5")),
+        (
+            "checksum of a checkpoint",
+            ("2 files at version 6", f"numFiles in {LOG}/{6:020}.crc is 4"),
+        ),
         ("commits", ("holds 2 of the 4 files that the commits 1 to 6 added",)),
     ],
 )
@@ -180,10 +183,10 @@ def test_where_the_commits_still_tell_the_table_the_checkpoint_can_be_removed() 
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"size": 7, "numOfAddFiles": None}, "actions, but in _last_checkpoint size is 7"),
-        ({"sizeInBytes": 7}, "bytes, but in _last_checkpoint sizeInBytes is 7"),
-        ({"parts": 2}, "1 part, but in _last_checkpoint parts is 2"),
-        ({"numOfAddFiles": 0}, "4 files, but in _last_checkpoint numOfAddFiles is 0"),
+        ({"size": 7, "numOfAddFiles": None}, "actions, but size in _last_checkpoint is 7"),
+        ({"sizeInBytes": 7}, "bytes, but sizeInBytes in _last_checkpoint is 7"),
+        ({"parts": 2}, "1 part, but parts in _last_checkpoint is 2"),
+        ({"numOfAddFiles": 0}, "4 files, but numOfAddFiles in _last_checkpoint is 0"),
     ],
 )
 def test_every_figure_of_the_pointer_counts(fields: dict[str, Any], text: str) -> None:
@@ -197,7 +200,7 @@ def test_bytes_are_not_compared_where_another_checkpoint_of_the_version_exists()
     point(log, parts=None, sizeInBytes=7, size=7)
     assert len(live(log)) == 4
     point(log, numOfAddFiles=5)
-    broken(log, "holds 4 files", "numOfAddFiles is 5")
+    broken(log, "holds 4 files", "numOfAddFiles in _last_checkpoint is 5")
 
 
 @pytest.mark.parametrize("fields", [{"numFiles": 5}, {"tableSizeBytes": 41}])
@@ -255,7 +258,8 @@ def test_a_commit_that_is_missing_before_a_checkpoint_that_contradicts_is_broken
 ) -> None:
     log = cut(story(), "d").lose(version)
     point(log)
-    assert "Restore the log from a backup" in broken(log, "holds 3 files", "numOfAddFiles is 4")
+    text = "numOfAddFiles in _last_checkpoint is 4"
+    assert "Restore the log from a backup" in broken(log, "holds 3 files", text)
 
 
 def spoil(log: LogBuilder, name: str, content: bytes | None) -> None:

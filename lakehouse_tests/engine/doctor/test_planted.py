@@ -294,7 +294,7 @@ def test_another_version_of_spark_is_the_only_failure_up_to_a_commit(
 def test_a_token_that_the_server_refuses(
     with_spark: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_session, "_opened", {})
+    monkeypatch.setattr(open_session, "_sessions", {})
     spark = f"sc://localhost:{with_spark.environ['LAKEHOUSE_SPARK_PORT']}"
     name, sentence = only_failure(
         with_spark,

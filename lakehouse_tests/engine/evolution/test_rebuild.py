@@ -75,7 +75,7 @@ def staged_files(lake: Lake) -> list[str]:
 
 def followed_by(lake: Lake, line: Mapping[str, Any]) -> Callable[..., int]:
     """The comparison of staged rows, after which another writer commits an event."""
-    real: Callable[..., int] = rebuild._checked
+    real: Callable[..., int] = rebuild._check_staged
 
     def run(*arguments: Any) -> int:
         row_count = real(*arguments)
@@ -109,7 +109,7 @@ def test_own_rows_get_other_names_types_and_partitions_and_landed_files_and_read
     before = version_of(lake, SHOPS.key)
 
     with pytest.raises(
-        Refused, match=r"smallint does not hold exactly the values of visits in 1 row"
+        Refused, match=r"smallint cannot exactly hold the values of visits in 1 row"
     ):
         rebuilt(lake, spark, TOWNS, "rows", towns(lake, "smallint"))
     with pytest.raises(Refused, match=r"silver/shops .* Use `lakehouse materialize silver/shops`"):
@@ -123,10 +123,10 @@ def test_own_rows_get_other_names_types_and_partitions_and_landed_files_and_read
         "silver/shops (Append) skips the rebuild, since the rows are the same",
     )
     assert done.plan.changes == (
-        "city becomes town",
-        "price becomes decimal(10,3) (now decimal(6,2))",
-        "visits becomes int (now bigint)",
-        "note (string) is new, and null",
+        "city is renamed to town",
+        "the type of price changes from decimal(6,2) to decimal(10,3)",
+        "the type of visits changes from bigint to int",
+        "note (string) is added, with null in all rows",
         "partitioned by town",
     )
     snapshot = facts_of(lake, SHOPS.key).snapshot
@@ -172,7 +172,7 @@ def test_rows_of_another_writer_are_not_lost_even_if_the_rebuild_is_killed(
     assert (version_of(lake, events.key), bool(staged_files(lake))) == (0, True)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rebuild, "_checked", followed_by(lake, event(2, 5, "b", day=2)))
+        patch.setattr(rebuild, "_check_staged", followed_by(lake, event(2, 5, "b", day=2)))
         with killed_at(rebuild, "without_lost_rows", "before"):
             rebuilt(lake, spark, plain, "rows")
     assert rows_in(lake, events.key, "id") == [(1,)]

@@ -249,7 +249,7 @@ def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
 def test_a_damaged_file_gives_no_row_at_all(format: str, damage: Callable[[bytes], bytes]) -> None:
     data, given_before = damage(parquet() if format == "parquet" else avro()), list[Record]()
     with pytest.raises(
-        Unreadable, match=f"the file cannot be read to its end as {format} .*. Land the file again"
+        Unreadable, match=f"the file cannot be read to its end as {format} .*. Land an undamaged"
     ):
         given_before.extend(read_rows(data, LANDING[format], max_content_bytes=LIMIT))
     assert given_before == []
@@ -276,12 +276,16 @@ def test_a_row_over_the_limit_and_one_that_is_no_record_have_their_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     [record] = read_rows(avro([7], "long"), LANDING["avro"], max_content_bytes=LIMIT)  # type: ignore[list-item]
-    assert record == Record(1, b"7", "the row is not a record with fields")
+    problem = (
+        "the row has no named fields: the top-level Avro schema is not a record. Land the file with"
+        " a record schema"
+    )
+    assert record == Record(1, b"7", problem)
     monkeypatch.setattr(landed_rows, "MAX_RECORD_BYTES", 40)
     long, short = read_rows(
         parquet([{"id": "x" * 50}, {"id": "y"}]), LANDING["parquet"], max_content_bytes=LIMIT
     )
-    assert (long.problem, short.problem) == ("the row has more than 40 bytes, the limit", None)
+    assert (long.problem, short.problem) == ("the row is larger than the limit of 40 bytes", None)
 
 
 def test_zstd_of_several_frames_is_one_file_and_damage_gives_no_record() -> None:

@@ -591,7 +591,7 @@ def test_a_declaration_that_differs_from_the_table_is_refused_before_anything_is
         Refused, match="changed: id is declared as string, but is bigint in the table"
     ):
         write_table(lake, spark, other)
-    with pytest.raises(Refused, match="partitioning is by nothing, that of the table by day"):
+    with pytest.raises(Refused, match="partitions by nothing, but the table is partitioned by day"):
         write_table(lake, spark, replace(events, write=Append()))
     with killed_at(delta_writes, "write_frame", "before"):
         write_table(lake, spark, events)

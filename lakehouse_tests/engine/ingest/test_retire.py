@@ -248,7 +248,7 @@ def test_files_of_a_table_with_many_commits_go_and_its_older_ones_are_read_once_
     asked.clear()
     plan = retire(memory, DELETED).plan
     assert plan.kept == {
-        "their batch is older than the commits that were read; older ones are read once a day": 2
+        "their batch is older than the commits that were read; older commits are read once a day": 2
     }
     assert ("read", log.commit_name(MANY)) not in asked
     assert len(plan_landed(memory, DELETED).files) == 2

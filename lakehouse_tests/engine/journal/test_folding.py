@@ -77,18 +77,18 @@ def test_a_fold_that_dies_after_any_write_forgets_no_file_and_the_next_one_tidie
     for writes in range(deaths + 1):
         store = Dying()
         if first > 1:
-            planned(store).fold(lying=(), arrived=0, now_ms=0)
+            planned(store).fold(landed_paths=(), last_loaded_batch=0, now_ms=0)
         folding = planned(store, first=first, last=last)
         before = folding.ledger()
         store.left = writes
         with nullcontext() if writes == deaths else pytest.raises(Transient):
-            folding.fold(lying=lying, arrived=last, now_ms=late_ms)
+            folding.fold(landed_paths=lying, last_loaded_batch=last, now_ms=late_ms)
         store.left = 1_000
         known = of(store).ledger()
         assert lying <= set(known.seen) and known.seen.items() <= before.seen.items()
         assert (known.newest, known.last_taken) == (before.newest, before.last_taken)
         planned(store, first=last + 1, last=last + FOLD_EVERY).fold(
-            lying=lying, arrived=last, now_ms=late_ms
+            landed_paths=lying, last_loaded_batch=last, now_ms=late_ms
         )
         assert names_in(store) == [f"segment-{last + FOLD_EVERY:02}.json"]
         assert set(of(store).ledger().seen) >= lying
@@ -105,28 +105,28 @@ def test_manifests_go_only_when_the_segment_that_was_written_is_read_back_equal(
     with pytest.raises(
         Broken, match=r"segment-0{18}32\.json is not what was written; nothing was deleted"
     ):
-        planned(store).fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
+        planned(store).fold(landed_paths=(), last_loaded_batch=FOLD_EVERY, now_ms=0)
     assert len(names_in(store)) == FOLD_EVERY + 1
 
 
 def test_manifests_of_files_that_the_segment_does_not_know_stay() -> None:
     store = MemoryStore()
     batches = planned(store)
-    batches.fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
+    batches.fold(landed_paths=(), last_loaded_batch=FOLD_EVERY, now_ms=0)
     segment = store.read(f"{FOLDER}/segment-{FOLD_EVERY:020}.json")
     planned(store := MemoryStore())
     store.put(f"{FOLDER}/segment-{FOLD_EVERY:020}.json", segment.replace(b'"f3"', b'"f33"'))
     left = of(store)
     left.ledger()
     with pytest.raises(Broken, match=r"lacks 1 file, .*landing/events/f3'; nothing was deleted"):
-        left.fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
+        left.fold(landed_paths=(), last_loaded_batch=FOLD_EVERY, now_ms=0)
     assert len(names_in(store)) == FOLD_EVERY + 1
 
 
 def test_a_reader_that_a_fold_overtakes_lists_again() -> None:
     store = OvertakenStore()
     before = planned(store)
-    store.act = lambda: before.fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
+    store.act = lambda: before.fold(landed_paths=(), last_loaded_batch=FOLD_EVERY, now_ms=0)
     assert len(of(store).ledger().seen) == FOLD_EVERY
     assert names_in(store) == ["segment-32.json"]
 
@@ -135,14 +135,18 @@ def test_batches_of_a_table_that_was_deleted_are_done_again_from_the_segment_unl
     None
 ):
     store, last = MemoryStore(), FOLD_EVERY
-    planned(store).fold(lying=paths(*range(1, last + 1)), arrived=last, now_ms=1000 * DAY_MS)
+    planned(store).fold(
+        landed_paths=paths(*range(1, last + 1)), last_loaded_batch=last, now_ms=1000 * DAY_MS
+    )
     whole = of(store)
     with pytest.raises(Transient, match="batch 32 was planned by another process"):
         whole.plan(batch(FOLD_EVERY, "other"))
-    assert find_unfinished(whole.ledger(), Append(), arrived=2, read=whole.batch) == whole.batch(3)
+    assert find_unfinished(
+        whole.ledger(), Append(), last_loaded_batch=2, read=whole.batch
+    ) == whole.batch(3)
     assert whole.batch(3) == full(3)
     planned(store, first=last + 1, last=2 * last).fold(
-        lying=paths(1, 9), arrived=2 * last, now_ms=1000 * DAY_MS
+        landed_paths=paths(1, 9), last_loaded_batch=2 * last, now_ms=1000 * DAY_MS
     )
     folded = of(store)
     assert set(folded.ledger().seen) == paths(1, 9, 2 * last)
@@ -150,9 +154,9 @@ def test_batches_of_a_table_that_was_deleted_are_done_again_from_the_segment_unl
         Broken,
         match="batch 3 is not in the table, and loaded files of the batches up to 63 are gone from",
     ):
-        find_unfinished(folded.ledger(), Append(), arrived=2, read=folded.batch)
+        find_unfinished(folded.ledger(), Append(), last_loaded_batch=2, read=folded.batch)
     assert (
-        find_unfinished(folded.ledger(), Overwrite(), arrived=0, read=folded.batch)
+        find_unfinished(folded.ledger(), Overwrite(), last_loaded_batch=0, read=folded.batch)
         == folded.ledger().newest
     )
     assert len(folded.ledger().forgotten) == 2 * last - 3
@@ -168,7 +172,7 @@ DAMAGES = [
 @pytest.mark.parametrize(("old", "new"), DAMAGES, ids=["number", "batch", "fingerprints"])
 def test_a_damaged_segment_is_broken_and_named(old: bytes, new: bytes) -> None:
     store = MemoryStore()
-    planned(store).fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
+    planned(store).fold(landed_paths=(), last_loaded_batch=FOLD_EVERY, now_ms=0)
     [file] = store.list(FOLDER)
     store.put(file.name, store.read(file.name).replace(old, new))
     with pytest.raises(Broken, match=file.name):
@@ -188,7 +192,7 @@ def test_a_year_of_a_busy_table_leaves_few_objects_and_knows_every_file_that_was
             batches.plan(Batch(number=number, files=files, prefix=PREFIX))
             landed += [f"{PREFIX}{name}" for name in names]
         lying = set(landed[-7 * a_day :])
-        batches.fold(lying=lying, arrived=4 * day + 4, now_ms=day * DAY_MS)
+        batches.fold(landed_paths=lying, last_loaded_batch=4 * day + 4, now_ms=day * DAY_MS)
         sizes.append((len(store.list(FOLDER)), sum(file.size_bytes for file in store.list(FOLDER))))
         if day % 60 == 59:
             assert lying <= set(of(store).ledger().seen)

@@ -106,7 +106,7 @@ def test_a_long_ledger_costs_few_reads_and_forgets_nothing(last: int) -> None:
     for number in range(1, last + 1):
         batches.plan(batch(number, f"f{number}", size_bytes=number))
         batches.ledger()
-        batches.fold(lying=(), arrived=number, now_ms=0)
+        batches.fold(landed_paths=(), last_loaded_batch=number, now_ms=0)
     store.requests.clear()
     ledger = of(store).ledger()
     assert ledger.newest == batch(last, f"f{last}", size_bytes=last)
@@ -198,7 +198,7 @@ def test_a_manifest_is_replaced_only_by_one_of_the_same_files_while_it_lies_ther
     for number in range(2, FOLD_EVERY + 1):
         batches.plan(batch(number, f"f{number}"))
     batches.ledger()
-    batches.fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
+    batches.fold(landed_paths=(), last_loaded_batch=FOLD_EVERY, now_ms=0)
     with pytest.raises(Broken, match=f"batch 1 .*is folded into segment {FOLD_EVERY}"):
         batches.replace(smaller)
 

@@ -259,7 +259,7 @@ def test_names_that_leave_the_root_are_refused(store: Store, name: str) -> None:
     if name not in ("", "a/"):  # these are folders
         calls.append(lambda: store.list(name))
     for call in calls:
-        with pytest.raises(Refused, match="names no file inside the lake"):
+        with pytest.raises(Refused, match="is not the name of a file inside the lake"):
             call()
 
 
@@ -310,7 +310,7 @@ def test_what_a_disk_could_not_delete_is_named_and_the_rest_is_gone(tmp_path: Pa
     for name in ("folder/x", "a"):
         store.put(name, b"")
     assert store.delete_each(["folder", "a"]).keys() == {"folder"}
-    with pytest.raises(Refused, match="cannot delete 1 of the files, such as "):
+    with pytest.raises(Refused, match="cannot delete 1 file, for example "):
         store.delete(["folder"])
     assert names(store) == ["folder/x"]
 
@@ -544,7 +544,8 @@ def test_keys_that_s3_fails_to_delete_are_asked_again_and_the_rest_is_named(buck
     answering(client, "DeleteObjects", (200, failed.format("AccessDenied").encode()))
     with pytest.raises(
         Refused,
-        match=rf"not deleted: 1 of 2 keys, such as s3://{bucket}/a: AccessDenied\. .*s3:DeleteObject",
+        match=rf"1 of 2 keys could not be deleted, for example s3://{bucket}/a \(AccessDenied\)\. "
+        ".*s3:DeleteObject",
     ):
         store.delete(["a", "b"])
     answering(client, "DeleteObjects", *[(200, failed.format("SlowDown").encode())] * 5)

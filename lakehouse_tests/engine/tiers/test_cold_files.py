@@ -146,5 +146,5 @@ def test_nothing_moves_on_a_disk_in_a_versioned_bucket_or_below_128_kib(
         Bucket=lake.store.bucket, VersioningConfiguration={"Status": "Enabled"}
     )
     kept: Any = move_added(lake, facts_of(lake), ["d=1/c"], "STANDARD_IA")
-    assert (kept.names, "keeps versions" in kept.problem) == ((), True)
+    assert (kept.names, "has versions" in kept.problem) == ((), True)
     assert classes(lake)["d=1/c"] == "STANDARD"

@@ -178,5 +178,5 @@ def test_a_table_without_a_ttl_or_without_a_log_is_refused(lake: Lake) -> None:
     with pytest.raises(Refused, match="there is no table yet"):
         run(lake, no_session, table_of())
     none = Table(key=KEY, source=table_of().source, write=Append())
-    with pytest.raises(Refused, match=r"its declaration has none. Use Table\(ttl=Ttl\("):
+    with pytest.raises(Refused, match=r"the table declares no TTL. Use Table\(ttl=Ttl\("):
         plan(lake, none)

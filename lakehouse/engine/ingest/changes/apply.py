@@ -59,7 +59,7 @@ from lakehouse.engine.spark.frames import with_columns_of
 from lakehouse.engine.spark.statements import MergeTarget, quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _LANDED_AT = ORIGIN[2]
 _PREVIOUS = "_lakehouse_previous"
@@ -96,9 +96,8 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
         forget(load.session.lake.store, table.key)
     remembered = remembered_deletions(load.session, load.batch)
     within = key_range(load.keys, counts)
-    target = MergeTarget(
-        uri=load.session.lake.settings.table_uri(table.key), keys=load.keys, within=within
-    )
+    uri = load.session.lake.settings.table_uri(table.key)
+    target = MergeTarget(uri=uri, keys=load.keys, within=within)
     changes = batch_changes(load, lines, counts, remembered)
     if isinstance(table.write, History):
         if counts.truncates:
@@ -110,7 +109,7 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
     if load.facts is not None:
         changes = with_columns_of(load.session.spark, load.facts.snapshot, changes)
     corrected = corrected_rows(load, changes, within)
-    newer = is_newer() if corrected is None else f"({is_newer()} OR source.{quote(IS_CORRECTED)})"
+    replaces_row = is_newer() if corrected is None else _is_newer_or_corrected()
     if _keeps_deleted(table):
         if counts.truncates:
             _remember(load, changes.limit(0), lines, remembered)
@@ -118,7 +117,8 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
             # A deletion keeps the values of the table's row, not the values of a change that is
             # older than the row.
             changes = _without_older(changes, load.table_rows(within), load.keys)
-        rows = _newest(_with_last_values(_with_corrected(changes, corrected), load.keys), load.keys)
+        changes = _with_corrected(changes, corrected)
+        rows = _newest(_with_last_values(changes, load.keys), load.keys)
         merge = partial(statements.merge_marked, target, marks_only=_MARKS_ONLY, mark=_MARK)
     else:
         rows = _newest(changes, load.keys)
@@ -130,7 +130,11 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
         if corrected is not None:
             rows = _newest(_with_corrected(rows, corrected), load.keys)
         merge = partial(statements.merge_changes, target, deleted=DELETED)
-    _commit(load, rows.drop(TRUNCATED, UNSENT), partial(merge, newer=newer))
+    _commit(load, rows.drop(TRUNCATED, UNSENT), partial(merge, newer=replaces_row))
+
+
+def _is_newer_or_corrected() -> str:
+    return f"({is_newer()} OR source.{quote(IS_CORRECTED)})"
 
 
 def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -> None:
@@ -149,33 +153,37 @@ def _commit(load: ChangeBatch, rows: "DataFrame", merge: Callable[[str], str]) -
 def superseded_count(
     lake: Lake, table: Table, counts: ChangeCounts, *, before: TableFacts | None, after: TableFacts
 ) -> int:
-    """The number of the batch's changes without effect: the same or a newer change was known."""
+    """The number of changes without effect: repeated or older changes, and tombstones."""
     commits = batch_commits(lake, table.key, before=before, after=after)
     metrics = commits[-1].metrics if commits else {}
     names = ("numOutputRows",)
-    if _MERGED[0] in metrics:
-        names = _MERGED[:1] if isinstance(table.write, History) else _MERGED
-    applied = sum(int(metrics.get(name, "0")) for name in names)
+    if "numTargetRowsInserted" in metrics:
+        names = _MERGED
+        # In a `History`, each effective change inserts a version. Updates only correct versions.
+        if isinstance(table.write, History):
+            names = ("numTargetRowsInserted",)
+    effective_count = sum(int(metrics.get(name, "0")) for name in names)
     # A truncation may delete more rows than the batch has changes.
-    return max(counts.rows + counts.key_changes - applied, 0)
+    return max(counts.rows + counts.key_changes - effective_count, 0)
 
 
 def _keeps_deleted(table: Table) -> bool:
+    """Whether the table keeps the rows of deleted keys."""
     return not isinstance(table.write, Merge) or table.write.deletes == "soft"
 
 
 def _without_older(
     changes: "DataFrame",
-    known: "DataFrame | None",
+    known_rows: "DataFrame | None",
     keys: Sequence[str],
     *,
     condition: str = "true",
 ) -> "DataFrame":
     """Drops changes that meet the condition and are no newer than a known row of their key."""
-    if known is None:
+    if known_rows is None:
         return changes
     is_older = f"{statements.same_keys(keys)} AND NOT ({is_newer()}) AND {condition}"
-    return changes.alias("source").join(known.alias("target"), F.expr(is_older), "left_anti")
+    return changes.alias("source").join(known_rows.alias("target"), F.expr(is_older), "left_anti")
 
 
 def _with_corrected(changes: "DataFrame", corrected: "DataFrame | None") -> "DataFrame":
@@ -187,9 +195,9 @@ def _with_corrected(changes: "DataFrame", corrected: "DataFrame | None") -> "Dat
 def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     """Gives each deletion the values of the last row before it in the batch.
 
-    A deletion without such a row has null values, and `_MARKS_ONLY` is true: the table's row keeps
-    its values. The values that the source sends with a deletion are not used, since Debezium sends
-    zeros for columns that are `NOT NULL`.
+    A deletion without such a row has null values and `_MARKS_ONLY`, so that the table's row keeps
+    its values. The values that the source sends with a deletion are not used, because Debezium
+    sends zeros for columns that are `NOT NULL`.
     """
     from pyspark.sql import Window
 
@@ -198,20 +206,16 @@ def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
         .orderBy(F.expr(change_order()))
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    others = {*keys, *_MARK, TRUNCATED, UNSENT, IS_CORRECTED}
-    names = [name for name in changes.columns if name not in others]
+    not_values = {*keys, *_MARK, TRUNCATED, UNSENT, IS_CORRECTED}
+    names = [name for name in changes.columns if name not in not_values]
     # A struct needs a member, even if the table has no columns but keys.
     row = F.struct(F.lit(True).alias(_MARKS_ONLY), *map(quote, names))
     last_row = F.last(F.when(~F.col(DELETED), row), ignorenulls=True).over(earlier)
     changes = changes.withColumn(_LAST_ROW, last_row)
-    values = {
-        name: (
-            F.when(F.col(DELETED), F.col(f"{_LAST_ROW}.{quote(name)}")).otherwise(
-                F.col(quote(name))
-            )
-        )
-        for name in names
-    }
+    values = dict[str, "Column"]()
+    for name in names:
+        last_value = F.col(f"{_LAST_ROW}.{quote(name)}")
+        values[name] = F.when(F.col(DELETED), last_value).otherwise(F.col(quote(name)))
     marks_only = F.col(DELETED) & F.col(_LAST_ROW).isNull()
     return changes.withColumns({**values, _MARKS_ONLY: marks_only}).drop(_LAST_ROW)
 
@@ -256,21 +260,20 @@ def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) 
     if KEPT in changes.columns:
         compared.append(KEPT)
         previous_type += f", {KEPT}: {changes.select(KEPT).schema[0].dataType.simpleString()}"
-    rows = changes.drop(TRUNCATED).withColumn(
-        _PREVIOUS, F.lit(None).cast(f"STRUCT<{previous_type}>")
-    )
+    no_previous = F.lit(None).cast(f"STRUCT<{previous_type}>")
+    rows = changes.drop(TRUNCATED).withColumn(_PREVIOUS, no_previous)
     if load.facts is not None:
         keys_of_batch = changes.select(*key_columns).distinct()
-        known = load.table_rows(within).join(keys_of_batch, [*load.keys], "left_semi")
-        known = known.withColumn(_PREVIOUS, F.struct(*compared)).drop(*HISTORY_COLUMNS)
-        rows = rows.unionByName(known, allowMissingColumns=True)
+        earlier = load.table_rows(within).join(keys_of_batch, [*load.keys], "left_semi")
+        earlier = earlier.withColumn(_PREVIOUS, F.struct(*compared)).drop(*HISTORY_COLUMNS)
+        rows = rows.unionByName(earlier, allowMissingColumns=True)
     rows = _newest(rows, (*load.keys, POSITION))
     if KEPT in rows.columns:
         rows = with_kept_values(rows, table, large_columns(changes, table))
 
     by_order = Window.partitionBy(*key_columns).orderBy(F.expr(change_order()))
     from_here_on = by_order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    # Commit times may disagree with positions, but no version begins after a later version.
+    # Commit times may contradict positions, but no version may begin after a later version.
     valid_from = F.min(F.coalesce(CHANGED_AT, _LANDED_AT)).over(from_here_on)
     rows = rows.withColumn("valid_from", valid_from)
     next_from = F.lead("valid_from").over(by_order)

@@ -20,8 +20,9 @@ DELETED = "_deleted"
 # that sent the value.
 KEPT = "_kept"
 
-# Only in the parsed lines. Unknown parts of the old key are null.
+# Only in the parsed lines.
 OPERATION = "_lakehouse_operation"
+# The key before an update that changed it. Parts that are unknown are null.
 OLD_KEY = "_lakehouse_old_key"
 CODE = "_lakehouse_code"
 HAS_POSITION = "_lakehouse_has_position"
@@ -47,7 +48,8 @@ _UUID = "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 def change_order(row: str = "") -> str:
     """The SQL of a struct that increases with each change. `row` is empty, or an alias and a dot.
 
-    Files with numbered names are ordered by their numbers, others by the time when they landed.
+    Files with numbered names are ordered by their numbers, and other files by the time when they
+    landed.
     """
     path, position, line, landed_at = (
         f"{row}{quote(name)}" for name in (_FILE, POSITION, _LINE, _LANDED_AT)
@@ -68,6 +70,6 @@ def is_newer() -> str:
 
 
 def no_kept() -> "Column":
-    """The column `KEPT` for rows that keep no values. Its type contains that of `change_order`."""
+    """The column `KEPT` for rows that keep no values. Its type has the type of `change_order`."""
     entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
     return F.when(F.lit(False), F.array(entry))

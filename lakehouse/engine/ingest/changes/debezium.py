@@ -66,7 +66,7 @@ class _Event:
         return F.col(f"{self.root}.{path}")
 
     def source(self, name: str) -> "Column":
-        """A field of the event's `source`, read as text: some connectors send numbers as text.
+        """A field of the event's `source`. It is cast from text: some connectors quote numbers.
 
         Source: Debezium's reference, "New Record State Extraction", `add.fields`; connector for
         Oracle, `source.scn`.
@@ -110,7 +110,8 @@ class _Event:
         AbstractIncrementalSnapshotChangeEventSource, sendEvent;
         RelationalSnapshotChangeEventSource, getSnapshotSourceTimestamp.
         """
-        if names := field_names(self.changes.position):
+        names = field_names(self.changes.position)
+        if names:
             declared = F.struct(*[self.source(name).alias(name) for name in names])
             # A snapshot row without the other parts sorts before changes that have these parts.
             return declared, self.source(names[0]).isNotNull()
@@ -119,9 +120,8 @@ class _Event:
         file_number = F.nullif(file_suffix, F.lit("")).cast("bigint")
         parts = {"lsn": self.source("lsn"), "file_number": file_number}
         parts |= {name: self.source(name) for name in ("pos", "row", "ts_ms")}
-        has_position = F.coalesce(
-            parts["lsn"], file_number, F.when(self.is_change(), parts["ts_ms"])
-        ).isNotNull()
+        time_of_change = F.when(self.is_change(), parts["ts_ms"])
+        has_position = F.coalesce(parts["lsn"], file_number, time_of_change).isNotNull()
         return F.struct(*[part.alias(name) for name, part in parts.items()]), has_position
 
     def is_change(self) -> "Column":
@@ -133,19 +133,16 @@ class _Event:
         )
 
     def reason(self, landing: Landing, added: Sequence[AddedColumn]) -> "Column":
-        """Why a line is not an event, by the rules of Debezium alone."""
+        """Why a line is not a valid event, or null. `read._reason` checks the rest."""
         is_event = F.col(EVENT) != TOMBSTONE
-        why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-        why = why.when(
-            is_event & (F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()),
-            UNFIT,
-        )
-        why = why_other_years(why, landing, self.value)
-        why = why_undeclared_unfit(why, landing, added)
-        has_position = self.position()[1]
-        return why.when(
-            ~has_position & ~self.is_change() & self.source("ts_ms").isNotNull(), _ONLY_TIMED
-        )
+        is_corrupt = F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()
+        reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+        reason = reason.when(is_event & is_corrupt, UNFIT)
+        reason = why_other_years(reason, landing, self.value)
+        reason = why_undeclared_unfit(reason, landing, added)
+        _, has_position = self.position()
+        has_only_time = ~has_position & self.source("ts_ms").isNotNull()
+        return reason.when(has_only_time & ~self.is_change(), _ONLY_TIMED)
 
 
 def debezium_lines(
@@ -157,17 +154,15 @@ def debezium_lines(
 ) -> "DataFrame":
     """The lines with their code, position, time and old key."""
     fields = field_names(landing.schema)
-    ddl = _event_ddl(landing.schema or "", changes)
+    event_ddl = _event_ddl(landing.schema or "", changes)
+    ddl = f"{event_ddl}, {quote(UNSENT_MEMBER)} ARRAY<STRING>, {CORRUPT} STRING"
     event = _Event(changes=changes)
-    text = F.when(F.col(REASON).isNull(), F.col(EVENT))
-    parsed_event = parsed_json(
-        text, f"{ddl}, {quote(UNSENT_MEMBER)} ARRAY<STRING>, {CORRUPT} STRING"
-    )
+    parsed_event = parsed_json(F.when(F.col(REASON).isNull(), F.col(EVENT)), ddl)
     position, has_position = event.position()
-    before = [
-        (F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")).alias(key)
-        for key in keys
-    ]
+    old_key = list["Column"]()
+    for key in keys:
+        old_value = F.lit(None) if changes.unwrapped else event.field(f"before.{quote(key)}")
+        old_key.append(old_value.alias(key))
     parsed = with_undeclared(lines, added).withColumn(event.root, evaluated_once(parsed_event))
     rows = parsed.select(
         *[event.value(name).alias(name) for name in fields],
@@ -182,7 +177,7 @@ def debezium_lines(
         has_position.alias(HAS_POSITION),
         event.committed_ms().isNotNull().alias(HAS_COMMIT_TIME),
         F.timestamp_millis(event.committed_ms()).alias(CHANGED_AT),
-        F.struct(*before).alias(OLD_KEY),
+        F.struct(*old_key).alias(OLD_KEY),
         event.field(quote(UNSENT_MEMBER)).alias(UNSENT),
     )
     derived = {name: F.expr(text) for name, text in landing.derived.items()}

@@ -20,8 +20,8 @@ the table (`deletes="soft"`, `History`) are never forgotten.
   (`engine/ingest/changes/test_apply.py`).
 - A missing folder stops the load, since late changes would bring deleted rows back
   (`engine/ingest/changes/test_apply.py`).
-- A folder is deleted only if a newer one is complete and its batch is in the table, or if there is
-  no table (`engine/ingest/changes/test_read.py`).
+- While the table exists, the complete folder that the next batch reads is never deleted
+  (`engine/ingest/changes/test_read.py`).
 """
 
 import re
@@ -77,7 +77,7 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
     Deletions of later batches do no harm.
 
     Raises:
-        Broken: the folder is gone.
+        Broken: deletions were remembered, but no folder exists any more.
     """
     store = session.lake.store
     _, numbers = _listed(store, session.key)
@@ -94,7 +94,7 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
         _copy_folder(session, max(numbers), previous, without_files_of=batch)
         earlier = [previous]
     if numbers - {*earlier}:
-        forget_replaced(store, session.key, arrived=previous)
+        forget_replaced(store, session.key, last_loaded=previous)
     if not earlier:
         return None
     deletions = session.spark.read.parquet(_path(session, max(earlier)))
@@ -108,15 +108,15 @@ def _copy_folder(
     names = [(f"{without_files_of.prefix}{file.name}",) for file in without_files_of.files]
     batch_files = session.spark.createDataFrame(names, f"{_FILE} STRING")
     deletions = session.spark.read.parquet(_path(session, number))
-    others = deletions.join(batch_files, [_FILE], "left_anti")
-    others = others.select(*map(quote, deletions.columns))
-    others.write.mode("overwrite").parquet(_path(session, new_number))
+    kept = deletions.join(batch_files, [_FILE], "left_anti")
+    kept = kept.select(*map(quote, deletions.columns))
+    kept.write.mode("overwrite").parquet(_path(session, new_number))
 
 
 def remember(
     session: TableSession, number: int, deletions: "DataFrame", older: "DataFrame | None"
 ) -> None:
-    """Writes the batch's folder: its deletions, and older ones from the last `lateness_hours`.
+    """Writes the batch's folder: its deletions, and older deletions of the last `lateness_hours`.
 
     Raises:
         Broken: the Spark server did not mark the folder as complete.
@@ -154,9 +154,9 @@ def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
     write = session.table.write
     if load.facts is None or not isinstance(write, Merge) or write.deletes != "hard":
         return lines
-    is_full_load = isinstance(changes, Dms) and any(
-        re.search(FULL_LOAD, file.name) for file in batch.files
-    )
+    is_full_load = False
+    if isinstance(changes, Dms):
+        is_full_load = any(re.search(FULL_LOAD, file.name) for file in batch.files)
     # All forgotten deletions are older than this, so files that landed later are not affected.
     late_ms = now_ms() - changes.lateness_hours * HOUR_MS
     if not is_full_load and all(file.modified_ms > late_ms for file in batch.files):
@@ -171,25 +171,24 @@ def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
         F.max(_LANDED_AT).alias(_LAST_LOADED), F.max(POSITION).alias(_GREATEST_POSITION)
     )
     keys = [*map(quote, load.keys)]
-    known = load.table_rows().select(*keys).unionByName(deletions.select(*keys)).distinct()
-    known = known.withColumn(_KNOWN, F.lit(True))
+    known_keys = load.table_rows().select(*keys).unionByName(deletions.select(*keys)).distinct()
+    known_keys = known_keys.withColumn(_KNOWN, F.lit(True))
     is_unknown = (F.col(OPERATION) == Operation.UPSERT.value) & F.col(_KNOWN).isNull()
     is_of_full_load = F.lit(is_full_load) & F.col(_FILE).rlike(FULL_LOAD)
     landed_before = F.col(_LANDED_AT) <= F.col(_LAST_LOADED)
     may_be_older = F.col(POSITION) <= F.col(_GREATEST_POSITION)
-    why = F.when(is_unknown & is_of_full_load, _LATE_FULL_LOAD).when(
-        is_unknown & landed_before & may_be_older, _LATE_FILE
-    )
-    judged = lines.join(known, [*load.keys], "left").crossJoin(bounds)
-    judged = judged.withColumn(REASON, F.coalesce(REASON, why))
-    return judged.select(*map(quote, lines.columns))
+    reason = F.when(is_unknown & is_of_full_load, _LATE_FULL_LOAD)
+    reason = reason.when(is_unknown & landed_before & may_be_older, _LATE_FILE)
+    joined = lines.join(known_keys, [*load.keys], "left").crossJoin(bounds)
+    joined = joined.withColumn(REASON, F.coalesce(REASON, reason))
+    return joined.select(*map(quote, lines.columns))
 
 
-def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:
-    """Deletes all folders except the one that the batch after `arrived` reads."""
+def forget_replaced(store: Store, table_key: str, *, last_loaded: int) -> None:
+    """Deletes all folders except the folder that the batch after `last_loaded` reads."""
     files, numbers = _listed(store, table_key)
-    arrived_numbers = [number for number in numbers if number <= arrived]
-    newest = max(arrived_numbers or numbers, default=0)
+    loaded_numbers = [number for number in numbers if number <= last_loaded]
+    newest = max(loaded_numbers or numbers, default=0)
     kept = f"{_FOLDER}/{table_key}/{newest}/"
     store.delete([name for name in files if not name.startswith(kept)])
 
@@ -207,7 +206,8 @@ def forget_batch(store: Store, table_key: str, number: int) -> None:
 
 def forget(store: Store, table_key: str) -> None:
     """Deletes all folders of a table that does not exist: its deletions will be loaded again."""
-    store.delete([_mark(table_key), *_listed(store, table_key)[0]])
+    files, _ = _listed(store, table_key)
+    store.delete([_mark(table_key), *files])
 
 
 def _mark(table_key: str) -> str:
@@ -218,8 +218,12 @@ def _listed(store: Store, table_key: str) -> tuple[list[str], set[int]]:
     """The files of all folders, and the numbers of the complete folders."""
     folder = f"{_FOLDER}/{table_key}"
     files = [file.name for file in store.list(folder)]
-    parts = [name.removeprefix(f"{folder}/").split("/") for name in files]
-    return files, {int(number) for number, *rest in parts if rest == [_COMPLETE]}
+    numbers = set[int]()
+    for name in files:
+        number, _, rest = name.removeprefix(f"{folder}/").partition("/")
+        if rest == _COMPLETE:
+            numbers.add(int(number))
+    return files, numbers
 
 
 def _path(session: TableSession, number: int) -> str:

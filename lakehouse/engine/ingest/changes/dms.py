@@ -23,7 +23,7 @@ from lakehouse.engine.spark.statements import quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Names of full-load files have a hexadecimal number; names of other files have a time.
+# The names of full-load files, which have a hexadecimal number. Names of other files have a time.
 # Source: AWS DMS user guide, "Using Amazon S3 as a target"
 FULL_LOAD = r"(^|/)LOAD[0-9A-Fa-f]*\.[^/]*$"
 
@@ -54,26 +54,25 @@ def dms_lines(
     is_ordered = F.lit(True)
     for name in changes.position:
         is_ordered = is_ordered & _filled(F.col(quote(name))).isNotNull()
-    images = {key: f"{changes.before_prefix}{key}" for key in keys}
     fields = field_names(landing.schema)
-    before = [
-        (F.col(quote(name)) if name in fields else F.lit(None)).alias(key)
-        for key, name in images.items()
-    ]
+    old_key = list["Column"]()
+    for key in keys:
+        before_image = f"{changes.before_prefix}{key}"
+        old_value = F.col(quote(before_image)) if before_image in fields else F.lit(None)
+        old_key.append(old_value.alias(key))
+    code_of_full_load = F.when(is_full_load, F.lit("I"))
     commit_time = F.lit(None)
     if changes.committed_at is not None:
         commit_time = F.col(quote(changes.committed_at))
     committed = commit_time.cast("timestamp")
     return lines.withColumns(
         {
-            CODE: F.coalesce(
-                _filled(F.col(quote(changes.operation))), F.when(is_full_load, F.lit("I"))
-            ),
+            CODE: F.coalesce(_filled(F.col(quote(changes.operation))), code_of_full_load),
             POSITION: position,
             HAS_POSITION: is_full_load | is_ordered,
             HAS_COMMIT_TIME: committed.isNotNull() | (is_full_load & _filled(commit_time).isNull()),
             CHANGED_AT: committed,
-            OLD_KEY: F.struct(*before),
+            OLD_KEY: F.struct(*old_key),
         }
     )
 

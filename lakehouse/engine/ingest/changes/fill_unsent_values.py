@@ -1,9 +1,9 @@
 """Fills in values that an update did not send because the values did not change.
 
 1. Take the value of each unsent column from the key's previous change, which is in the batch or in
-   the table, or has not arrived yet.
-2. Record in the column `KEPT` which change sent each kept value, so that a late change that falls
-   between that change and this update can still take effect.
+   the table.
+2. Record in the column `KEPT` which change sent each kept value. If an older change arrives later
+   and belongs between that change and this update, its value replaces the kept value.
 
 **Safety properties**
 - A value is taken only from a change of the same key, newer than the key's last known deletion. If
@@ -60,7 +60,9 @@ def checked_changes(load: ChangeBatch, lines: "DataFrame") -> "tuple[DataFrame, 
         counts = count_changes(lines, load.keys)
     # The table gets the column `KEPT` with the first row that keeps a value.
     has_kept = load.facts is not None and _has_kept(load.facts.snapshot)
-    return lines if counts.kept or has_kept else lines.drop(KEPT), counts
+    if not counts.kept and not has_kept:
+        lines = lines.drop(KEPT)
+    return lines, counts
 
 
 def _has_kept(snapshot: Snapshot) -> bool:
@@ -77,12 +79,12 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
     changes = batch_changes(load, lines, counts, remembered)
     touched = changes.where(f"{UNSENT} IS NOT NULL").select(*key_columns).distinct()
     rows = changes.join(touched, [*load.keys], "left_semi")
-    known: list[DataFrame] = []
+    earlier: list[DataFrame] = []
     if load.facts is not None:
-        known.append(load.table_rows(key_range(load.keys, counts)))
+        earlier.append(load.table_rows(key_range(load.keys, counts)))
     if remembered is not None:
-        known.append(remembered.where(f"NOT {TRUNCATED}").withColumn(DELETED, F.lit(True)))
-    rows = _with_table(rows, [each.join(touched, [*load.keys], "left_semi") for each in known])
+        earlier.append(remembered.where(f"NOT {TRUNCATED}").withColumn(DELETED, F.lit(True)))
+    rows = _with_table(rows, [each.join(touched, [*load.keys], "left_semi") for each in earlier])
     large = large_columns(changes, table)
     filled = with_kept_values(rows, table, large)
     if isinstance(table.write, Merge):
@@ -99,11 +101,11 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
     )
     joined = lines.join(filled, record_id, "left")
     is_filled = F.col(_FILLED).isNotNull()
-    columns = {
-        name: F.when(is_filled, F.col(f"{_FILLED}.{quote(name)}")).otherwise(F.col(quote(name)))
-        for name in names
-    }
-    why = F.concat(
+    columns = dict[str, "Column"]()
+    for name in names:
+        filled_value = F.col(f"{_FILLED}.{quote(name)}")
+        columns[name] = F.when(is_filled, filled_value).otherwise(F.col(quote(name)))
+    reason = F.concat(
         F.lit("field "),
         F.col(f"{_FILLED}.{_UNKNOWN}"),
         F.lit(
@@ -111,13 +113,13 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
             "Use REPLICA IDENTITY FULL at the source, and write the row again"
         ),
     )
-    return joined.withColumns({**columns, REASON: F.coalesce(REASON, why)}).drop(_FILLED)
+    return joined.withColumns({**columns, REASON: F.coalesce(REASON, reason)}).drop(_FILLED)
 
 
 def corrected_rows(
     load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]
 ) -> "DataFrame | None":
-    """Table rows whose kept values a late change corrects, although the row itself is newer.
+    """The table's rows with kept values that a late change corrects, although the row is newer.
 
     `None` if no row of the table keeps a value.
     """
@@ -148,12 +150,12 @@ def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "
     last_deletion = F.max(F.when(F.col(DELETED), F.col(_ORDER))).over(until_now)
     rows = rows.withColumn(_DELETED_AT, last_deletion)
     if _IS_OF_TABLE in rows.columns:
-        of_table = F.when(F.col(_IS_OF_TABLE), F.col(_ORDER))
-        rows = rows.withColumn(_NEWEST_OF_TABLE, F.max(of_table).over(by_key))
+        table_order = F.when(F.col(_IS_OF_TABLE), F.col(_ORDER))
+        rows = rows.withColumn(_NEWEST_OF_TABLE, F.max(table_order).over(by_key))
     values: dict[str, Column] = {}
     entries: list[Column] = []
     for name in names:
-        own = F.col(quote(name))
+        own_value = F.col(quote(name))
         since = F.get(F.filter(KEPT, _is_for(name)), F.lit(0)).getField("since")
         is_unsent = F.coalesce(F.array_contains(UNSENT, name), F.lit(False))
         origin = (
@@ -161,28 +163,29 @@ def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "
             .when(since.isNotNull(), since)
             .when(~is_unsent, F.col(_ORDER))
         )
-        sent = F.when(origin.isNotNull(), F.struct(origin.alias("since"), own.alias("value")))
+        sent = F.when(origin.isNotNull(), F.struct(origin.alias("since"), own_value.alias("value")))
         last = F.max_by(sent, origin).over(until_now)
         is_kept = ~F.col(DELETED) & (is_unsent | since.isNotNull())
         is_after_deletion = last.getField("since") > F.col(_DELETED_AT)
-        # A row of the table keeps its value even if an earlier deletion arrives late: the insert
-        # that followed that deletion has not arrived yet, either.
+        # A row of the table keeps its value even if an earlier deletion arrives late, because the
+        # insert that followed the deletion has not arrived yet, either.
         is_found = since.isNotNull() | F.coalesce(is_after_deletion, F.lit(True))
         is_found = is_found & last.getField("value").isNotNull()
         entry = F.struct(F.lit(name).alias("column"), last.getField("since").alias("since"))
-        values[name] = F.when(is_kept, F.when(is_found, last.getField("value"))).otherwise(own)
+        kept_value = F.when(is_found, last.getField("value"))
+        values[name] = F.when(is_kept, kept_value).otherwise(own_value)
         entries.append(F.when(is_kept & is_found, entry))
     kept = F.array_compact(F.array(*entries)) if entries else F.col(KEPT)
     values[KEPT] = F.when(F.size(kept) > 0, kept)
-    # All columns at once, since the windows read the original rows.
+    # All columns are replaced at once, because the windows read the original rows.
     rows = rows.withColumns(values)
     no_names = F.array().cast("array<string>")
     missing = F.array_except(UNSENT, F.coalesce(F.col(KEPT).getField("column"), no_names))
     rows = rows.withColumn(_UNKNOWN, F.get(missing, F.lit(0)))
-    derived = {
-        name: F.when(F.col(KEPT).isNotNull(), F.expr(text)).otherwise(F.col(quote(name)))
-        for name, text in table.landing.derived.items()
-    }
+    derived = dict[str, "Column"]()
+    for name, expression in table.landing.derived.items():
+        derived_again = F.when(F.col(KEPT).isNotNull(), F.expr(expression))
+        derived[name] = derived_again.otherwise(F.col(quote(name)))
     return rows.withColumns(derived) if derived else rows
 
 
@@ -192,22 +195,21 @@ def _is_for(name: str) -> "Callable[[Column], Column]":
 
 def large_columns(rows: "DataFrame", table: Table) -> list[str]:
     """The columns whose values the source may leave out."""
-    others = {*change_keys(table), *table.landing.derived}
-    return [
-        field.name
-        for field in rows.schema.fields
-        if not field.name.startswith("_")
-        and field.name not in others
-        and field.dataType.typeName().partition("(")[0] in _LARGE
-    ]
+    always_sent = {*change_keys(table), *table.landing.derived}
+    names = list[str]()
+    for field in rows.schema.fields:
+        is_large = field.dataType.typeName().partition("(")[0] in _LARGE
+        if is_large and field.name not in always_sent and not field.name.startswith("_"):
+            names.append(field.name)
+    return names
 
 
-def _with_table(rows: "DataFrame", known: "Sequence[DataFrame]") -> "DataFrame":
-    """Adds the rows of the table and of remembered deletions, with the same columns."""
+def _with_table(rows: "DataFrame", earlier: "Sequence[DataFrame]") -> "DataFrame":
+    """Adds `earlier` rows: of the table, and of remembered deletions."""
     rows = rows.withColumn(_IS_OF_TABLE, F.lit(False))
-    for each in known:
+    for each in earlier:
         marked = each if DELETED in each.columns else each.withColumn(DELETED, F.lit(False))
         columns = [name for name in rows.columns if name in marked.columns]
-        of_table = marked.select(*map(quote, columns)).withColumn(_IS_OF_TABLE, F.lit(True))
-        rows = rows.unionByName(of_table, allowMissingColumns=True)
+        earlier_rows = marked.select(*map(quote, columns)).withColumn(_IS_OF_TABLE, F.lit(True))
+        rows = rows.unionByName(earlier_rows, allowMissingColumns=True)
     return rows

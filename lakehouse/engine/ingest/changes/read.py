@@ -56,11 +56,11 @@ _WHY_MOVED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCounts:
-    """Counts of a batch's records: `rows` are changes or tombstones, and `bad` have a reason.
+    """Counts of a batch's records: `rows` are changes or tombstones, and `bad` records are neither.
 
     Of the rows, `rescued` have fields without a column, `unsent` lack a value, and `kept` keep an
     older value. `first_key` is the range of the first key column. It is `None` if the batch also
-    affects keys that are not in the batch, or if the column's type is not supported.
+    affects keys that are not in the batch, or if the column is neither an integer nor a string.
     """
 
     rows: int
@@ -94,12 +94,15 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
             is_tombstone = F.coalesce(F.col(EVENT) == TOMBSTONE, F.lit(False))
         case _:
             assert_never(landing.change_data)
-    codes = [(code, operation.value) for code, operation in changes.operations.items()]
-    operations = F.create_map(*[F.lit(text) for pair in codes for text in pair])
-    operation = F.when(is_tombstone, _TOMBSTONE).otherwise(
-        F.try_element_at(operations, F.col(CODE))
-    )
-    lines = lines.withColumns({OPERATION: operation, OLD_KEY: _changed_key(keys, changes.update)})
+    codes = list["Column"]()
+    for code, operation in changes.operations.items():
+        codes += [F.lit(code), F.lit(operation.value)]
+    known_operation = F.try_element_at(F.create_map(*codes), F.col(CODE))
+    columns_of_change = {
+        OPERATION: F.when(is_tombstone, _TOMBSTONE).otherwise(known_operation),
+        OLD_KEY: _changed_key(keys, changes.update_code),
+    }
+    lines = lines.withColumns(columns_of_change)
     columns = [
         *landing.column_names,
         *ORIGIN,
@@ -119,66 +122,64 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
 
 def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
     """Counts the records of a batch in one pass."""
-    good = F.col(REASON).isNull()
+    is_good = F.col(REASON).isNull()
     operation = F.col(OPERATION)
-    is_moved = F.col(OLD_KEY).isNotNull()
-    counted = {
-        "rows": good,
-        "bad": ~good,
-        "rescued": good & F.col(RESCUED).isNotNull(),
-        "deletes": good & ((operation == Operation.DELETE.value) | is_moved),
-        "truncates": good & (operation == Operation.TRUNCATE.value),
-        "key_changes": good & is_moved,
-        "unsent": good & F.col(UNSENT).isNotNull(),
-        "kept": good & F.col(KEPT).isNotNull(),
+    has_old_key = F.col(OLD_KEY).isNotNull()
+    conditions = {
+        "rows": is_good,
+        "bad": ~is_good,
+        "rescued": is_good & F.col(RESCUED).isNotNull(),
+        "deletes": is_good & ((operation == Operation.DELETE.value) | has_old_key),
+        "truncates": is_good & (operation == Operation.TRUNCATE.value),
+        "key_changes": is_good & has_old_key,
+        "unsent": is_good & F.col(UNSENT).isNotNull(),
+        "kept": is_good & F.col(KEPT).isNotNull(),
     }
-    key = F.when(good, F.col(quote(keys[0])))
-    *counts, least, greatest = lines.select(
-        *map(F.count_if, counted.values()), F.min(key), F.max(key)
-    ).collect()[0]
-    counts_by_name = dict(zip(counted, counts, strict=True))
+    key = F.when(is_good, F.col(quote(keys[0])))
+    figures = lines.select(*map(F.count_if, conditions.values()), F.min(key), F.max(key))
+    *counts, least, greatest = figures.collect()[0]
+    counts_by_name = dict(zip(conditions, counts, strict=True))
     # A truncation or a changed key affects keys that are not in the batch.
     has_all_keys = not counts_by_name["truncates"] and not counts_by_name["key_changes"]
     has_range = has_all_keys and type(least) in (int, str)
-    return ChangeCounts(**counts_by_name, first_key=(least, greatest) if has_range else None)
+    first_key = (least, greatest) if has_range else None
+    return ChangeCounts(**counts_by_name, first_key=first_key)
 
 
-def _changed_key(keys: Sequence[str], update: str) -> "Column":
-    """The key before an update that changed it, or null. An unknown part counts as unchanged."""
-    before = F.col(OLD_KEY)
-    is_known = F.col(CODE) == update
+def _changed_key(keys: Sequence[str], update_code: str) -> "Column":
+    """The key before an update that changed it, or null. An unknown key counts as unchanged."""
+    old_key = F.col(OLD_KEY)
+    is_known = F.col(CODE) == update_code
     is_same = F.lit(True)
     for key in keys:
-        is_known = is_known & before.getField(key).isNotNull()
-        is_same = is_same & before.getField(key).eqNullSafe(F.col(quote(key)))
-    return F.when(is_known & ~is_same, before)
+        is_known = is_known & old_key.getField(key).isNotNull()
+        is_same = is_same & old_key.getField(key).eqNullSafe(F.col(quote(key)))
+    return F.when(is_known & ~is_same, old_key)
 
 
 def _reason(table: Table, keys: Sequence[str]) -> "Column":
-    """Why a line is not a change, or null. Lines have the columns from `debezium` or `dms`."""
+    """Why a line is not a change, or null. It reads the columns that `debezium` or `dms` adds."""
     operation = F.col(OPERATION)
-    known = ", ".join(table.landing.change_data.operations)
+    known_codes = ", ".join(table.landing.change_data.operations)
     is_tombstone = F.coalesce(operation == _TOMBSTONE, F.lit(False))
     has_key = ~is_tombstone & (operation != Operation.TRUNCATE.value)
-    why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-    why = why.when(~is_tombstone & F.col(CODE).isNull(), "the operation is missing")
-    unknown = F.concat(F.lit("the operation "), F.col(CODE), F.lit(f" is not one of {known}"))
-    why = why.when(operation.isNull(), unknown)
+    reason = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+    reason = reason.when(~is_tombstone & F.col(CODE).isNull(), "the operation is missing")
+    unknown = F.concat(F.lit("the operation "), F.col(CODE), F.lit(f" is not one of {known_codes}"))
+    reason = reason.when(operation.isNull(), unknown)
     for key in keys:
-        why = why.when(has_key & F.col(quote(key)).isNull(), f"the key {key} is missing")
-    has_moved = F.col(UNSENT).isNotNull() & F.col(OLD_KEY).isNotNull()
-    why = why.when(has_moved, _WHY_MOVED)
-    why = why.when(~is_tombstone & ~F.col(HAS_POSITION), "the position is missing")
+        reason = reason.when(has_key & F.col(quote(key)).isNull(), f"the key {key} is missing")
+    is_unsent_and_moved = F.col(UNSENT).isNotNull() & F.col(OLD_KEY).isNotNull()
+    reason = reason.when(is_unsent_and_moved, _WHY_MOVED)
+    reason = reason.when(~is_tombstone & ~F.col(HAS_POSITION), "the position is missing")
     if isinstance(table.write, History):
-        why = why.when(
+        reason = reason.when(
             ~is_tombstone & ~F.col(HAS_COMMIT_TIME), "the time of the commit is missing or invalid"
         )
-    why = why_derived_unfit(why, table.landing)
+    reason = why_derived_unfit(reason, table.landing)
     for name in table.landing.required:
         is_unsent = F.coalesce(F.array_contains(UNSENT, name), F.lit(False))
         is_missing = F.col(quote(name)).isNull() & ~is_unsent
-        why = why.when(
-            (operation == Operation.UPSERT.value) & is_missing,
-            f"required field {name} is missing",
-        )
-    return why
+        is_upsert = operation == Operation.UPSERT.value
+        reason = reason.when(is_upsert & is_missing, f"required field {name} is missing")
+    return reason

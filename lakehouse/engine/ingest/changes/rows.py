@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeBatch:
-    """A batch of change data. `facts` are of the table before the batch, `None` without a table."""
+    """A batch of change data. `facts` describe the table before the batch, if there is a table."""
 
     session: TableSession
     batch: Batch
@@ -43,31 +43,33 @@ class ChangeBatch:
         return change_keys(self.session.table)
 
     def table_rows(self, within: tuple[str, ...] = ()) -> "DataFrame":
-        """The rows of the table before the batch for which all conditions in `within` hold.
+        """The rows of the table before the batch that meet all conditions in `within`.
 
-        The column `KEPT` has the present names of renamed columns.
+        In the column `KEPT`, renamed columns have their new names.
         """
         assert self.facts is not None
         rows = table_at(self.session.spark, self.facts.snapshot, within=within)
         renamed = self.session.table.renamed
         if not renamed or KEPT not in rows.columns:
             return rows
-        present = F.create_map(*[F.lit(name) for pair in renamed.items() for name in pair])
+        new_names = F.create_map(*[F.lit(name) for pair in renamed.items() for name in pair])
 
-        def with_present_name(entry: "Column") -> "Column":
+        def with_new_name(entry: "Column") -> "Column":
             name = entry.getField("column")
-            return entry.withField("column", F.coalesce(F.try_element_at(present, name), name))
+            return entry.withField("column", F.coalesce(F.try_element_at(new_names, name), name))
 
-        return rows.withColumn(KEPT, F.transform(KEPT, with_present_name))
+        return rows.withColumn(KEPT, F.transform(KEPT, with_new_name))
 
 
 def key_range(keys: tuple[str, ...], counts: ChangeCounts) -> tuple[str, ...]:
     """A condition on the first key that is true for every change of the batch; empty if unknown."""
-    return () if counts.first_key is None else (between(keys[0], *counts.first_key),)
+    if counts.first_key is None:
+        return ()
+    return (between(keys[0], *counts.first_key),)
 
 
 def described_rows(lines: "DataFrame") -> "DataFrame":
-    """The row that each upsert or deletion describes, without other changes."""
+    """The row that each upsert or deletion describes by itself."""
     marked = lines.withColumns(
         {DELETED: F.col(OPERATION) == Operation.DELETE.value, TRUNCATED: F.lit(False)}
     )
@@ -123,14 +125,14 @@ def _deletions(
 
     The result has the columns of `rows`; all other values are null.
     """
-    known = {
+    values = {
         **keys,
         **{name: F.col(name) for name in (*ORIGIN, POSITION, CHANGED_AT)},
         DELETED: F.lit(True),
         TRUNCATED: F.lit(truncated),
     }
-    columns = [
-        known.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
-        for field in rows.schema.fields
-    ]
+    columns = list["Column"]()
+    for field in rows.schema.fields:
+        value = values.get(field.name, F.lit(None))
+        columns.append(value.cast(field.dataType).alias(field.name))
     return origins.select(*columns)

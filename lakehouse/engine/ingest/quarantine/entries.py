@@ -56,10 +56,12 @@ def quarantine_app_id(table_key: str) -> str:
     return f"lakehouse/quarantine/{table_key}"
 
 
-def quarantine_arrived(lake: Lake, table_key: str, batch: Batch) -> bool:
-    """Whether the quarantine has the files of a batch that loads no rows."""
+def quarantine_has_files(lake: Lake, table_key: str, batch: Batch) -> bool:
+    """Whether the quarantine records the files of a batch that loads no rows."""
     facts = lake.facts(quarantine_key(table_key))
-    return facts is not None and _of_files(table_key, batch).app_id in facts.snapshot.transactions
+    if facts is None:
+        return False
+    return _files_transaction(table_key, batch).app_id in facts.snapshot.transactions
 
 
 def quarantined_count(lake: Lake, table_key: str) -> int | None:
@@ -76,8 +78,8 @@ def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
 class QuarantinedBatches:
     """The batch numbers in the log of a table's quarantine, read on first use.
 
-    Batches older than the oldest commit of the log are included. Batches older than a foreign
-    commit that may have removed entries, such as a RESTORE, are not.
+    Batches that are older than the log's oldest commit are assumed to be recorded. If a foreign
+    commit may have removed entries (for example a RESTORE), older batches count as not recorded.
     """
 
     def __init__(self, lake: Lake, table_key: str, facts: TableFacts | None) -> None:
@@ -125,7 +127,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
     facts = lake.facts(quarantine_key(key))
     is_repeated = quarantined_batch(key, facts) >= batch.number
     poison_names = {name for names in batch.isolated for name in names}
-    # `quarantine_poison_files` adds these in a repeated batch.
+    # In a repeated batch, `quarantine_poison_files` adds the entries of poison files.
     added_later = poison_names if is_repeated else set[str]()
     files = [file for file in batch.quarantined if file.name not in added_later]
     if lines is None and not files:
@@ -134,17 +136,18 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
     entries = spark.createDataFrame(rows, _SCHEMA)
     if lines is not None:
         entries = quarantined_lines(lines).unionByName(entries)
-    transaction = None  # for a repeated batch: Delta would skip a write under a known number
+    transaction = None
+    # Delta skips a write under a number that the log already has.
     if not is_repeated:
         transaction = delta_writes.Transaction(app_id=quarantine_app_id(key), version=batch.number)
-    if not batch.files and not batch.isolated:
-        transaction = _of_files(key, batch)
+    if not batch.files and not batch.isolated:  # the batch loads no rows
+        transaction = _files_transaction(key, batch)
     if facts is not None and (is_repeated or not batch.files):
         entries = missing_entries(spark, facts.snapshot, entries)
         is_recorded = batch.number in QuarantinedBatches(lake, key, facts)
         if entries.isEmpty() and transaction is None and is_recorded:
             return
-    # Imported late: most loads quarantine nothing.
+    # Imported here, because most loads quarantine nothing.
     from lakehouse.core.ingest.retried_lines import csv_fields_text
 
     more_columns = {
@@ -163,13 +166,14 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
 
 
 def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
-    """Replaces the entries for lines of the last removed poison files by one entry per file.
+    """Replaces the entries for lines of poison files by one entry per file.
 
-    `quarantine` must have been called for the batch.
+    These are the files that were removed from the batch last. `quarantine` must have been called
+    for the batch.
     """
     facts = session.lake.facts(quarantine_key(session.key))
     assert facts is not None
-    aside = [
+    file_entries = [
         (_path(batch, file), file.why)
         for file in batch.quarantined
         if file.name in batch.isolated[-1]
@@ -178,10 +182,10 @@ def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
         statements.replace_lines,
         facts.snapshot.uri,
         batch=batch.number,
-        source_files=[path for path, _ in aside],
+        source_files=[path for path, _ in file_entries],
     )
-    source = session.spark.createDataFrame(aside, "source_file STRING, reason STRING")
-    transaction = _of_files(session.key, batch)
+    source = session.spark.createDataFrame(file_entries, "source_file STRING, reason STRING")
+    transaction = _files_transaction(session.key, batch)
     delta_writes.run_merge(session.spark, source, facts.snapshot, transaction, statement)
 
 
@@ -209,7 +213,7 @@ def take_out_new_rows(session: TableSession, batch: Batch, lines: "DataFrame | N
 
 
 def take_out_files(session: TableSession, files: Sequence[str], *, upto_batch: int) -> None:
-    """Removes the entries of whole files that batches up to this one added to a quarantine."""
+    """Removes the entries for these whole files that batches up to `upto_batch` added."""
     facts = session.lake.facts(quarantine_key(session.key))
     if facts is None:
         return
@@ -221,30 +225,33 @@ def take_out_files(session: TableSession, files: Sequence[str], *, upto_batch: i
 
 
 def take_out_landed_again(session: TableSession, batch: Batch) -> None:
-    """Removes the lines that a batch's retried files contain from the table's quarantine."""
+    """Removes from the table's quarantine the lines that a batch's retried files contain."""
     retried = [f"{batch.prefix}{file.name}" for file in batch.files if is_retried(file.name)]
     take_out_lines(session, lines_landed_again(session.lake.store, retried))
 
 
 def take_out_lines(session: TableSession, lines: "Sequence[RetriedLine]") -> None:
-    """Removes lines that a file in the landing area contains from a table's quarantine."""
-    if not lines or (facts := session.lake.facts(quarantine_key(session.key))) is None:
+    """Removes from a table's quarantine lines that a file in the landing area contains."""
+    if not lines:
+        return
+    facts = session.lake.facts(quarantine_key(session.key))
+    if facts is None:
         return
     spark = session.spark
     line_ids = sorted({(line.source_file, line.line, line.digest) for line in lines})
-    named = spark.createDataFrame(line_ids, "source_file STRING, line BIGINT, digest STRING")
-    count = table_at(spark, facts.snapshot).join(named, named.columns, "left_semi").count()
+    ids = spark.createDataFrame(line_ids, "source_file STRING, line BIGINT, digest STRING")
+    count = table_at(spark, facts.snapshot).join(ids, ids.columns, "left_semi").count()
     if not count:
         return
     with (
-        temporary_view(spark, named) as view,
+        temporary_view(spark, ids) as view,
         session_confs(spark, {USER_METADATA: json.dumps({"retried": count})}),
     ):
         spark.sql(statements.delete_landed_again(facts.snapshot.uri, view))
 
 
 def lines_landed_again(store: Store, paths: Sequence[str]) -> "list[RetriedLine]":
-    """The lines in these files of retried lines. Files that are gone or changed are skipped."""
+    """The lines in these files of retried lines. Skips files that are gone or were changed."""
     from lakehouse.core.ingest.retried_lines import decode_lines
 
     lines: list[RetriedLine] = []
@@ -255,11 +262,10 @@ def lines_landed_again(store: Store, paths: Sequence[str]) -> "list[RetriedLine]
 
 
 def missing_entries(spark: "SparkSession", snapshot: Snapshot, entries: "DataFrame") -> "DataFrame":
-    """The entries that are not in the quarantine yet, whichever batch they come from.
+    """The entries that the quarantine does not have yet from any batch.
 
-    A duplicate entry could be loaded twice. Entries for a whole file are compared by their reasons.
-    Entries for a line are compared by the file's digest, since the line's text depends on the
-    declaration.
+    A duplicate entry could be loaded twice. Two entries for a whole file are the same if their
+    reasons are; for a line, if the file's digests are, because the text depends on the declaration.
     """
     present = table_at(spark, snapshot).alias("present")
 
@@ -273,7 +279,7 @@ def missing_entries(spark: "SparkSession", snapshot: Snapshot, entries: "DataFra
     )
 
 
-def _of_files(table_key: str, batch: Batch) -> delta_writes.Transaction:
+def _files_transaction(table_key: str, batch: Batch) -> delta_writes.Transaction:
     """The transaction of a batch's quarantined files.
 
     It identifies the files themselves, since a new ledger gives the same number to other files.
@@ -289,5 +295,5 @@ def _of_files(table_key: str, batch: Batch) -> delta_writes.Transaction:
 
 
 def _path(batch: Batch, file: SetAside) -> str:
-    """The path of a file; bytes of its name that are not UTF-8 are escaped."""
+    """The path of a file. Bytes of its name that are not UTF-8 are escaped."""
     return f"{batch.prefix}{file.name}".encode("utf-8", "backslashreplace").decode()

@@ -43,7 +43,7 @@ from lakehouse.core.ingest.retried_lines import (
     retried_file_name,
 )
 from lakehouse.core.text import count_of, size_text
-from lakehouse.engine.ingest.parse_lines import is_of_the_declaration
+from lakehouse.engine.ingest.parse_lines import depends_on_declaration
 from lakehouse.engine.ingest.quarantine.entries import (
     lines_landed_again,
     take_out_files,
@@ -69,7 +69,9 @@ _WHY = "_lakehouse_why_kept"
 
 
 def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> QuarantineReview:
-    """Makes the next load read the entries of these landed `files`, or all entries, again.
+    """Makes the next load read quarantined lines and files again.
+
+    These are the entries of these landed `files`, or all entries if `files` is empty.
 
     Raises:
         Refused: nothing was ever quarantined, a batch is unfinished, or there are too many lines.
@@ -94,21 +96,21 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
         lines = _retry_lines(session, entries.where("line IS NOT NULL"), dry_run=dry_run)
         paths = entries.where("line IS NULL").groupBy("source_file").count().collect()
         counts = {row[0]: int(row[1]) for row in paths}
-        again, kept_files = _files_to_read_again(session, counts, ledger)
-        if again and not dry_run:
-            _read_again(session, again, batches, ledger)
+        retried_files, kept_files = _files_to_retry(session, counts, ledger)
+        if retried_files and not dry_run:
+            _retry_files(session, retried_files, batches, ledger)
     return QuarantineReview(
         table=table.key,
         dry_run=dry_run,
         lines=lines.count,
-        files=sum(counts[file.name] for file in again),
+        files=sum(counts[file.name] for file in retried_files),
         landed=lines.path,
         left={**kept_files, **lines.kept_counts},
     )
 
 
 def _finish_earlier_retries(session: TableSession) -> None:
-    """Removes lines that a file in the landing area contains from the quarantine."""
+    """Removes from the quarantine the lines that a file of retried lines already contains."""
     store = session.lake.store
     table = session.table
     folder = f"{table.landing.prefix}{retried_folder(table.key)}"
@@ -118,9 +120,9 @@ def _finish_earlier_retries(session: TableSession) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LandedAgain:
-    """The line count of the new file `path`, and counts of lines that stay, by reason.
+    """The number of lines to retry, and the number of lines that stay in quarantine, by reason.
 
-    `path` is `None` if no file was written.
+    `path` is the new landed file with the retried lines, or `None` if no file was written.
     """
 
     path: str | None = None
@@ -134,11 +136,16 @@ def _retry_lines(session: TableSession, lines: "DataFrame", *, dry_run: bool) ->
     table = session.table
     lines = lines.withColumn(_WHY, _why_kept(session))
     text_bytes = F.octet_length("raw") + F.coalesce(F.octet_length("undeclared"), F.lit(0))
-    counts = lines.groupBy(_WHY).agg(F.count("*"), F.sum(text_bytes)).collect()
-    kept_counts = {why: count for why, count, _ in sorted(counts, key=str) if why is not None}
-    line_count, size_bytes = next(
-        ((count, size_bytes) for why, count, size_bytes in counts if why is None), (0, 0)
-    )
+    groups = lines.groupBy(_WHY).agg(F.count("*"), F.sum(text_bytes)).collect()
+    kept_counts = dict[str, int]()
+    line_count = 0
+    size_bytes = 0
+    for why, count, group_bytes in sorted(groups, key=str):
+        if why is None:
+            line_count = count
+            size_bytes = group_bytes
+        else:
+            kept_counts[why] = count
     if size_bytes > table.landing.max_file_bytes:
         raise Refused(
             f"quarantine {table.key}: the size of {count_of(line_count, 'line')} is "
@@ -167,7 +174,7 @@ def _why_kept(session: TableSession) -> "Column":
     other_fields = F.concat(F.lit("the lines were read with other fields: "), F.col("fields"))
     has_declared = _present_fields(table.landing).eqNullSafe(declared)
     return F.when(~has_declared, other_fields).when(
-        ~is_of_the_declaration(F.col("reason")), F.col("reason")
+        ~depends_on_declaration(F.col("reason")), F.col("reason")
     )
 
 
@@ -176,21 +183,21 @@ def _present_fields(landing: Landing) -> "Column":
     names = earlier_names(landing)
     if not names:
         return F.col("fields")
+    # `create_map` takes keys and values alternately.
     present = F.create_map(*[F.lit(name) for pair in names.items() for name in pair])
     delimiter = landing.csv.delimiter
-    sent = F.split("fields", re.escape(delimiter))
-    return F.array_join(
-        F.transform(sent, lambda name: F.coalesce(F.try_element_at(present, name), name)), delimiter
-    )
+    recorded = F.split("fields", re.escape(delimiter))
+    renamed = F.transform(recorded, lambda name: F.coalesce(F.try_element_at(present, name), name))
+    return F.array_join(renamed, delimiter)
 
 
-def _files_to_read_again(
+def _files_to_retry(
     session: TableSession, counts: dict[str, int], ledger: Ledger
 ) -> tuple[list[StoredFile], dict[str, int]]:
-    """The files that can be read again, and counts of the other files' entries by reason."""
+    """The files that can be read again, and the number of other files' entries, by reason."""
     prefix = session.table.landing.prefix
     kept_counts = Counter[str]()
-    again = list[StoredFile]()
+    retried_files = list[StoredFile]()
     for path, count in counts.items():
         known = ledger.seen.get(path)
         file = session.lake.store.stat(path)
@@ -200,11 +207,11 @@ def _files_to_read_again(
             why = "rows of the file are loaded. Land only the new rows, in a file with a new name"
             kept_counts[why] += count
         else:
-            again.append(file)
-    return again, dict(kept_counts)
+            retried_files.append(file)
+    return retried_files, dict(kept_counts)
 
 
-def _read_again(
+def _retry_files(
     session: TableSession, files: Sequence[StoredFile], batches: PlannedBatches, ledger: Ledger
 ) -> None:
     prefix = session.table.landing.prefix

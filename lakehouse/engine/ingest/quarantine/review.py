@@ -34,7 +34,7 @@ _SHOWN_REASONS = 20
 
 
 def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
-    """How many entries a quarantine has, and how many were settled and retried.
+    """The number of entries in a quarantine, and of entries that were settled or retried.
 
     `None` if nothing was ever quarantined.
     """
@@ -42,16 +42,20 @@ def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
     if facts is None:
         return None
     commits = history_since(lake.store, facts.history, -1).commits
-    written = [written_in(commit) for commit in commits]
-    totals = {
-        name: sum(count for each in written if isinstance(count := each.get(name), int))
-        for name in ("settled", "retried")
-    }
+    totals = {"settled": 0, "retried": 0}
+    for commit in commits:
+        metadata = written_in(commit)
+        for name in totals:
+            count = metadata.get(name)
+            if isinstance(count, int):
+                totals[name] += count
     return QuarantineAccount(table=table.key, rows=facts.snapshot.row_count, **totals)
 
 
 def show(session: TableSession, files: Sequence[str], *, limit: int) -> dict[str, Any]:
-    """The most frequent reasons and the newest `limit` entries, of these landed `files` or all.
+    """The most frequent reasons, and the newest `limit` entries.
+
+    Only entries of these landed `files` count, or all entries if `files` is empty.
 
     Raises:
         Refused: nothing was ever quarantined.
@@ -66,8 +70,8 @@ def show(session: TableSession, files: Sequence[str], *, limit: int) -> dict[str
             .collect()
         )
         newest = entries.orderBy(F.desc("batch"), "source_file", "line").limit(limit)
-        at = F.unix_millis("quarantined_at").alias("quarantined_ms")
-        rows = newest.select("source_file", "line", "reason", "raw", "batch", at).collect()
+        time_ms = F.unix_millis("quarantined_at").alias("quarantined_ms")
+        rows = newest.select("source_file", "line", "reason", "raw", "batch", time_ms).collect()
     return {
         "table": session.key,
         "reasons": [row.asDict() for row in reasons],
@@ -78,7 +82,9 @@ def show(session: TableSession, files: Sequence[str], *, limit: int) -> dict[str
 def settle(
     session: TableSession, files: Sequence[str], *, why: str, dry_run: bool
 ) -> QuarantineReview:
-    """Removes the entries of these landed `files`, or all entries, that a person has handled.
+    """Removes entries that a person has handled.
+
+    These are the entries of these landed `files`, or all entries if `files` is empty.
 
     Raises:
         Refused: `why` is empty, nothing was ever quarantined, or a batch is unfinished.
@@ -104,18 +110,15 @@ def settle(
         if total and not dry_run:
             metadata = json.dumps({"settled": total, "why": why.strip()})
             with session_confs(spark, {USER_METADATA: metadata}):
-                spark.sql(
-                    statements.delete_lines(
-                        facts.snapshot.uri, upto_batch=newest_batch, source_files=files
-                    )
-                )
+                uri = facts.snapshot.uri
+                spark.sql(statements.delete_lines(uri, upto_batch=newest_batch, source_files=files))
     return QuarantineReview(
         table=table.key, dry_run=dry_run, lines=lines, files=total - lines, settled=total, left={}
     )
 
 
 def selected_entries(session: TableSession, facts: TableFacts, files: Sequence[str]) -> "DataFrame":
-    """The entries of these landed `files`, or all entries of a quarantine."""
+    """The quarantine's entries of these landed `files`, or all entries if `files` is empty."""
     entries = table_at(session.spark, facts.snapshot)
     return entries.where(entries["source_file"].isin(*files)) if files else entries
 
@@ -144,8 +147,8 @@ def finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:
     lake = session.lake
     table = session.table
     ledger = batches.ledger()
-    arrived = last_loaded(table, lake.facts(table.key), ledger)
-    unfinished = unfinished_batch(lake, table, arrived, ledger, batches)
+    loaded = last_loaded(table, lake.facts(table.key), ledger)
+    unfinished = unfinished_batch(lake, table, loaded, ledger, batches)
     if unfinished is not None:
         raise Refused(
             f"quarantine {table.key}: batch {unfinished.number} is unfinished and may still write "

@@ -4,11 +4,11 @@ A write may fail because of one row although every record was parsed: an express
 declaration raises an error, or the row violates a constraint or an invariant of the table. In that
 case, the rest of the batch is loaded:
 
-1. Try to write some files, or some records, alone into a separate folder. The folder is a shallow
-   clone of the table, or empty if there is no table. If none can be written, the declaration is at
-   fault, and the load stops.
-2. Try all files, and split groups that fail into halves (`core.ingest.unwritable_files`) until each
-   failing file is found.
+1. Try to write a few files, each alone, into a separate folder. The folder is a shallow clone of
+   the table, or empty if there is no table. If all fail, try a few records, each alone. If these
+   fail, too, the fault is in the declaration or the table, and the load stops.
+2. Try all files together. Split each group that fails into halves until the failing files are found
+   (`core.ingest.unwritable_files`). Each round finds a limited number of them.
 3. For change data, delete the keys that the failed write stored as deleted. Rewrite the batch's
    manifest with the failing files set aside.
 4. The load repeats the batch, as after a kill. It first replaces the quarantine's entries for
@@ -54,12 +54,13 @@ from lakehouse.engine.spark.errors import causes_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# SQL states of errors about values: data exceptions, violated constraints, failed functions (also
-# Python), `raise_error`, text that is too long. Source: Spark 4.2.0, error-conditions.json
-# and error-classes.json; Delta Lake 4.4.0, delta-error-classes.json
+# The first characters of SQL states of errors about values: data exceptions, violated constraints,
+# failed functions (also in Python), `raise_error`, and text that is too long. Source: Spark 4.2.0,
+# error-conditions.json and error-classes.json; Delta Lake 4.4.0, delta-error-classes.json
 _STATES_OF_VALUES = ("22", "23", "38", "39", "P0", "54006")
 _STATE = re.compile(r"SQLSTATE: (\w{5})")
-# On disk, a partition value of over 250 bytes. Source: Hadoop 3.5, RawLocalFileSystem.create
+# The error if a partition value is too long for the name of a folder on disk.
+# Source: Hadoop 3.5, RawLocalFileSystem.create
 _NO_FOLDER = re.compile(r"Mkdirs failed to create \S+")
 _WRAPPERS = ("", "TASK_WRITE_FAILED")
 _SHOWN_CHARACTERS = 300
@@ -88,7 +89,8 @@ class _Trial:
             write = frame_write(rows, self.table, self.target)
             delta_writes.write_frame(rows, self.uri, write)
         except Exception as error:
-            if (problem := row_problem(error)) is None:
+            problem = row_problem(error)
+            if problem is None:
                 raise
             return problem
         return None
@@ -103,7 +105,7 @@ def without_poison_files(
 
     Raises:
         Exception: `error` itself, if it is not about values.
-        Broken: no trial succeeds, or no single file fails.
+        Broken: every trial fails, or each file can be written alone.
     """
     lake = session.lake
     spark = session.spark
@@ -119,21 +121,27 @@ def without_poison_files(
         uri=f"{lake.settings.spark_root}/{folder}",
         target=None if facts is None else facts.snapshot,
     )
-    why_not = cache(lambda files: trial.problem(rows.of(_part_of(batch, files))))
+
+    @cache
+    def why_not(files: tuple[LandedFile, ...]) -> str | None:
+        return trial.problem(rows.of(_part_of(batch, files)))
+
     try:
         if facts is not None:
             spark.sql(statements.clone(trial.uri, facts.snapshot.uri))
         if not (any_can_be_written(batch.files, why_not) or _has_a_good_row(rows, trial)):
-            raise _stop(table, batch, "and neither can any tried part of it", problem) from error
+            raise _unwritable(table, batch, "and no tried part of it can be", problem) from error
         failing = failing_files(batch.files, why_not)
     finally:
         lake.store.delete([file.name for file in lake.store.list(folder)])
     if not failing:
-        raise _stop(table, batch, "although each of its files can alone", problem) from error
+        reason = "although each of its files can be written alone"
+        raise _unwritable(table, batch, reason, problem) from error
+    failing_lines = staged_lines(lake, spark, table.key, _part_of(batch, [*failing]))
     smaller = without_failing(
         batch,
         failing,
-        failing_records=staged_lines(lake, spark, table.key, _part_of(batch, [*failing])).count(),
+        failing_records=failing_lines.count(),
         is_overwrite=isinstance(table.write, Overwrite),
         has_table=facts is not None,
     )
@@ -150,7 +158,8 @@ def row_problem(error: BaseException) -> str | None:
         return None
     # The first attribute exists over Connect, the second with a driver in this process.
     trace = f"{getattr(error, '_stacktrace', '')}{getattr(error, '_stackTrace', '')}"
-    if no_folder := _NO_FOLDER.search(f"{error}{trace}"):
+    no_folder = _NO_FOLDER.search(f"{error}{trace}")
+    if no_folder is not None:
         return f"a partition has no folder: {no_folder[0]}"[:_SHOWN_CHARACTERS]
     states = {error.getSqlState() or "", *_STATE.findall(f"{error}{trace}")}
     if not any(state.startswith(_STATES_OF_VALUES) for state in states):
@@ -166,13 +175,14 @@ def row_problem(error: BaseException) -> str | None:
 
 def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
     """The batch as if it had only these files."""
+    # `staged_lines` skips the staged records of other files only if `isolated` is not empty.
     return replace(batch, files=tuple(files), isolated=((),))
 
 
 def _has_a_good_row(rows: RowsOfBatch, trial: _Trial) -> bool:
-    """Whether one of a few records can be written alone.
+    """Whether at least one of a few records can be written alone.
 
-    If so, the values of other records make the write fail.
+    If so, the write fails because of other records' values.
     """
     records = rows.of(rows.batch)
     samples = (
@@ -181,14 +191,14 @@ def _has_a_good_row(rows: RowsOfBatch, trial: _Trial) -> bool:
         .limit(PROBES)
         .collect()
     )
-    return any(
-        trial.problem(records.where((F.col(_SOURCE_FILE) == file) & (F.col(_SOURCE_LINE) == line)))
-        is None
-        for file, line in samples
-    )
+    for file, line in samples:
+        is_sample = (F.col(_SOURCE_FILE) == file) & (F.col(_SOURCE_LINE) == line)
+        if trial.problem(records.where(is_sample)) is None:
+            return True
+    return False
 
 
-def _stop(table: Table, batch: Batch, finding: str, problem: str) -> Broken:
+def _unwritable(table: Table, batch: Batch, finding: str, problem: str) -> Broken:
     return Broken(
         f"load of {table.key}: batch {batch.number} ({count_of(len(batch.files), 'file')}) cannot "
         f"be written, {finding}: {problem}. Nothing was set aside. Change the declaration, or the "
