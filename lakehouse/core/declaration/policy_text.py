@@ -82,8 +82,10 @@ def _value(knob: Field[Any], text: str) -> Any:
             return _named(knob.name, text, _LAYOUTS)
         case "windows":
             return tuple(_window(part.strip()) for part in text.split(";") if part.strip())
-        case "mode" | "verify":
+        case "mode" | "verify" | "engine" | "cold_storage_class":
             return text
+        case "reads_per_day" if text == "none":
+            return None
         case _:
             return _number(knob, text)
 

@@ -46,8 +46,8 @@ class Proposal:
         if self.why_no_rebuild:
             sentences.append(f"the table cannot be rebuilt: {self.why_no_rebuild}")
         if self.in_place is not None and not self.in_place.is_empty:
-            loses = "; ".join(self.in_place.loses)
-            sentences.append(f"with --in-place, columns change by metadata alone; {loses}")
+            parts = ("with --in-place, columns change by metadata alone", *self.in_place.loses)
+            sentences.append("; ".join(parts))
         if self.plan is not None and self.plan.of(Kind.CODE_CHANGED):
             sentences.append(f"Use `lakehouse rebuild {self.table}` to compute its rows again.")
         if self.plan is not None:

@@ -79,8 +79,13 @@ def attention_to_table(
     return items
 
 
-def attention_to_inventory(stored: StoredBytes, *, is_own: bool, now_ms: int) -> list[Attention]:
-    """What needs attention if there is no inventory, or if it is too old."""
+def attention_to_inventory(
+    stored: StoredBytes, *, is_own: bool, previous_ms: int | None, now_ms: int
+) -> list[Attention]:
+    """What needs attention if there is no inventory, or if it is too old.
+
+    `previous_ms` is the time of the report before it, which shows how often AWS writes reports.
+    """
     if stored.created_ms is None:
         return [
             Attention(
@@ -90,7 +95,7 @@ def attention_to_inventory(stored: StoredBytes, *, is_own: bool, now_ms: int) ->
             )
         ]
     hours = (now_ms - stored.created_ms) / HOUR_MS
-    allowed = allowed_hours(stored.created_ms, None, own=is_own)
+    allowed = allowed_hours(stored.created_ms, previous_ms, own=is_own)
     if hours <= allowed:
         return []
     sentence = (

@@ -35,14 +35,13 @@ from lakehouse.core.inventory.checks import (
     assess_readable,
     loads_of,
 )
-from lakehouse.core.inventory.expired_scans import stamp_ms
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.inventory.report_manifest import DataPart, Report, allowed_hours
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
 from lakehouse.engine.inventory.reconcile_lake import TableOf, reconcile_report
-from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, stamps_of
+from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, previous_report_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
@@ -175,12 +174,7 @@ def report_day(report: Report) -> date:
 def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
     """The result of each check in `core.inventory.checks.CHECKS`."""
     report = outcome.report
-    earlier_stamps = [
-        stamp
-        for name, stamp in stamps_of(lake.store)
-        if name == report.configuration and f"{name}/{stamp}" < report.name
-    ]
-    previous_ms = stamp_ms(earlier_stamps[0]) if earlier_stamps else None
+    previous_ms = previous_report_ms(lake.store, report)
     is_own = report.configuration == SCAN
     allowed = allowed_hours(report.created_ms, previous_ms, own=is_own)
     return (

@@ -15,6 +15,7 @@ from datetime import date
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.classify import is_current
+from lakehouse.core.inventory.expired_scans import stamp_ms
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.report_manifest import Report, ReportSource, parse_manifest
 from lakehouse.core.inventory.table_roots import table_roots
@@ -47,6 +48,13 @@ def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[t
             if _STAMP.fullmatch(stamp):
                 stamps.append((name, stamp))
     return sorted(stamps, key=lambda each: (each[1], each[0]), reverse=True)
+
+
+def previous_report_ms(store: Store, report: Report) -> int | None:
+    """When the previous report of the same configuration was begun; `None` if there is none."""
+    stamps = [stamp for name, stamp in stamps_of(store) if name == report.configuration]
+    earlier = [stamp for stamp in stamps if f"{report.configuration}/{stamp}" < report.name]
+    return stamp_ms(earlier[0]) if earlier else None
 
 
 def checksum_of(store: Store, configuration: str, stamp: str) -> str | None:

@@ -20,7 +20,7 @@ from lakehouse.engine.inventory.reconcile_lake import (
     reconcile_rows,
     tables_to_read,
 )
-from lakehouse.engine.inventory.stored_reports import SCAN
+from lakehouse.engine.inventory.stored_reports import SCAN, previous_report_ms
 from lakehouse.engine.lake import Lake
 
 _KIND_OF = {part: kind for kind, parts in PART_GROUPS.items() for part in parts}
@@ -75,7 +75,10 @@ class InventoryOfPage:
         shares = _shares(reconciliation)
         stored = StoredBytes(report=report.name, created_ms=report.created_ms, shares=shares)
         attention = attention_to_inventory(
-            stored, is_own=report.configuration == SCAN, now_ms=self._now_ms
+            stored,
+            is_own=report.configuration == SCAN,
+            previous_ms=previous_report_ms(self._lake.store, report),
+            now_ms=self._now_ms,
         )
         for table in reconciliation.tables:
             attention += attention_to_missing(table.table, table.missing)
@@ -103,7 +106,9 @@ class InventoryOfPage:
         stored = StoredBytes(problem=self._problem)
         if all(table.key in self._lake.elsewhere for table in tables):
             return stored, []  # an inventory covers the lake only
-        return stored, attention_to_inventory(stored, is_own=True, now_ms=self._now_ms)
+        return stored, attention_to_inventory(
+            stored, is_own=True, previous_ms=None, now_ms=self._now_ms
+        )
 
 
 def _shares(reconciliation: Reconciliation) -> tuple[StoredShare, ...]:

@@ -27,7 +27,9 @@ def test_costs_of_today_are_those_of_the_newest_inventory(told: Terminal) -> Non
     printed = told.run("costs").stdout
     assert "forecast" in printed
     *_, why, way_out = printed.rstrip("\n").split("\n")
-    assert why.startswith("silver/orders costs the most, ") and why.endswith(" USD a month: 100% log")
+    assert why.startswith("silver/orders costs the most, ") and why.endswith(
+        " USD a month: 100% log"
+    )
     assert way_out.endswith(": lakehouse health silver/orders --verbose")
     *_, why, way_out = told.run("costs", "bronze/orders").stdout.rstrip("\n").split("\n")
     assert why.startswith("bronze/orders costs ") and "most" not in why

@@ -55,13 +55,20 @@ def test_a_stopped_compaction_needs_a_person(reason: str) -> None:
     assert (line.concern, line.sentence) == (Concern.BREAKER, "3 failed in a row")
 
 
-def test_an_inventory_is_late_after_26_hours_and_one_of_aws_after_50() -> None:
+def test_an_inventory_is_late_after_26_hours_and_one_of_aws_after_its_interval_and_26() -> None:
     stored = StoredBytes(report="r", created_ms=0)
-    ages = (26, 27, 50, 51)
-    own = [attention_to_inventory(stored, is_own=True, now_ms=hours * HOUR_MS) for hours in ages]
-    aws = [attention_to_inventory(stored, is_own=False, now_ms=hours * HOUR_MS) for hours in ages]
-    assert [len(lines) for lines in own] == [0, 1, 1, 1]
-    assert [len(lines) for lines in aws] == [0, 0, 0, 1]
+
+    def is_late(hours: int, *, is_own: bool, previous_ms: int | None = None) -> bool:
+        now_ms = hours * HOUR_MS
+        return bool(
+            attention_to_inventory(stored, is_own=is_own, previous_ms=previous_ms, now_ms=now_ms)
+        )
+
+    assert [is_late(hours, is_own=True) for hours in (26, 27)] == [False, True]
+    assert [is_late(hours, is_own=False) for hours in (50, 51)] == [False, True]
+    week_ms = -7 * 24 * HOUR_MS
+    weekly = [is_late(hours, is_own=False, previous_ms=week_ms) for hours in (194, 195)]
+    assert weekly == [False, True]
 
 
 def test_what_is_urgent_comes_first_and_nothing_is_nothing() -> None:
