@@ -33,6 +33,8 @@ WORDS = {
     "strategy=scheduled:0 3 * * *": Compaction(strategy=Scheduled(cron="0 3 * * *")),
     "strategy=chosen:60": Compaction(strategy=Chosen(latency_seconds=60)),
     "mode=off": Compaction(mode="off"),
+    "engine=spark": Compaction(engine="spark"),
+    "reads_per_day=none": Compaction(reads_per_day=None),
     "windows=22:00-04:00": Compaction(windows=(NIGHT,)),
     "windows=sat, sun 00:00-23:59; 22:00-04:00": Compaction(
         windows=(Window(start="00:00", end="23:59", days=("sat", "sun")), NIGHT)
