@@ -23,7 +23,6 @@ from lakehouse import Table
 from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.each_table import for_each_table
 from lakehouse.engine.inventory.reconcile_lake import (
     covered_files,
     known_report,
@@ -31,6 +30,7 @@ from lakehouse.engine.inventory.reconcile_lake import (
 )
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.read_each_table import for_each_table
 from lakehouse.engine.store import LOCAL, DiskStore
 from lakehouse.engine.store.s3_walk import THREADS, walk_keys
 from lakehouse.engine.table_health import health_of

@@ -139,9 +139,9 @@ MUTANTS = [
         ("plan_retention", reads("_SETTLED_MS", "False")),
         ("plan_retention", reads("_KEPT_MS", "True"))),
     # Exactly once: batches, transaction ids, increments, quarantine
-    *_of("core.ingest.next_batch", "core/ingest/test_next_batch.py",
+    *_of("core.ingest.choose_files", "core/ingest/test_choose_files.py",
         ("_is_settled", returns("False"))),
-    *_of("core.ingest.judge_landed_file", "core/ingest/test_next_batch.py",
+    *_of("core.ingest.judge_read_file", "core/ingest/test_choose_files.py",
         ("judge_file", reads("is_taken", "False"))),
     *_of("core.ingest.file_text", "engine/ingest/test_staging.py",
         ("begins_with", returns("True"))),

@@ -29,7 +29,7 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import first_line
 from lakehouse.engine.spark.temporary_confs import session_confs
-from lakehouse.runtime.spark_startup_conf import cores_of
+from lakehouse.runtime.spark_conf import cores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
 from lakehouse.core.declaration.change_sources import Operation
-from lakehouse.core.ingest import next_batch
+from lakehouse.core.ingest import choose_files
 from lakehouse.engine.ingest.changes import apply, deleted_keys
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
@@ -100,7 +100,7 @@ def load_with_kills(lake: Lake, spark: "SparkSession", stream: Stream, random: R
         return run
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(next_batch, "MAX_BATCH_FILES", stream.batch_files)
+        patch.setattr(choose_files, "MAX_BATCH_FILES", stream.batch_files)
         patch.setattr(apply, "remember", mortal(apply.remember))
         patch.setattr(apply, "_commit", mortal(apply._commit))  # pyright: ignore[reportPrivateUsage]  # the step after it
         patch.setattr(deleted_keys, "forget_replaced", mortal(deleted_keys.forget_replaced))

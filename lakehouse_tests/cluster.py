@@ -21,7 +21,7 @@ from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.log_store import JAR
 from lakehouse.runtime.processes import port_answers
-from lakehouse.runtime.spark_startup_conf import TOKEN_VARIABLE, s3a_conf
+from lakehouse.runtime.spark_conf import TOKEN_VARIABLE, s3a_conf
 from lakehouse_tests.conftest import free_port, wait_until
 
 _DEPLOY = "org.apache.spark.deploy"

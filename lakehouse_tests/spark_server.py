@@ -11,7 +11,7 @@ import pytest
 from lakehouse.core.settings import Settings
 from lakehouse.runtime import server
 from lakehouse.runtime.processes import hold_lock, take_lock
-from lakehouse.runtime.spark_startup_conf import server_conf
+from lakehouse.runtime.spark_conf import server_conf
 from lakehouse_tests.conftest import free_port, own_settings
 
 # Room for what tests of several workers let wait in tasks, and as many files as two cores write.

@@ -16,7 +16,7 @@ from dagster._core.instance.ref import InstanceRef
 from lakehouse.core.settings import parse_settings
 from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.log_store import JAR, ON_S3, log_store_setting
-from lakehouse.runtime.spark_startup_conf import STORED_TIMES, s3a_conf, session_conf
+from lakehouse.runtime.spark_conf import STORED_TIMES, s3a_conf, session_conf
 
 DEPLOY = ROOT / "deploy"
 FILES = [file for file in sorted(DEPLOY.rglob("*")) if file.suffix in {".yaml", ".yml"}]

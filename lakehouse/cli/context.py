@@ -24,8 +24,8 @@ from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.adoption.maintained import MAINTAINED, maintained_tables
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.declared_tables import address_of, declared_tables, with_maintained
-from lakehouse.engine.each_table import Found
 from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.read_each_table import Found
 from lakehouse.engine.store import real_address
 from lakehouse.runtime.checkout import ROOT
 

@@ -10,7 +10,7 @@ import dagster as dg
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.ingest.batches import Batch, Ledger
-from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_batch
+from lakehouse.core.ingest.choose_files import BatchPlan, choose_batch, repeat_batch
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import (
     NewestFacts,

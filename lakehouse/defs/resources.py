@@ -16,7 +16,7 @@ from lakehouse.engine.spark.prepare_session import session_id
 from lakehouse.engine.store.s3_client import ClientOptions, client_options, s3_client
 from lakehouse.runtime.dagster_dev import wait_for_server
 from lakehouse.runtime.extras import is_installed, require
-from lakehouse.runtime.spark_startup_conf import TOKEN_VARIABLE
+from lakehouse.runtime.spark_conf import TOKEN_VARIABLE
 
 if TYPE_CHECKING or is_installed("dagster_pyspark"):
     from dagster_pyspark import LazyPySparkResource

@@ -54,7 +54,7 @@ from lakehouse.runtime.log_store import (
     remember_conditions,
 )
 from lakehouse.runtime.server_state import driver_log_stores, status
-from lakehouse.runtime.spark_startup_conf import CONNECT_PORT
+from lakehouse.runtime.spark_conf import CONNECT_PORT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -31,9 +31,9 @@ from lakehouse.core.units import DAY_MS
 from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.commit_safety import spark_commits_conditionally
-from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.read_each_table import Found, for_each_table
 from lakehouse.engine.table_health import last_compaction_ms
 from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 

@@ -39,7 +39,7 @@ from lakehouse.runtime.processes import (
     port_is_free,
 )
 from lakehouse.runtime.server_state import ServerState, check_serves, folder, remember, status
-from lakehouse.runtime.spark_startup_conf import (
+from lakehouse.runtime.spark_conf import (
     TOKEN_VARIABLE,
     scratch_folder,
     server_conf,

@@ -10,7 +10,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.runtime.log_store import log_store_conf, remembered_log_stores
 from lakehouse.runtime.processes import Process, port_answers
-from lakehouse.runtime.spark_startup_conf import storage_of, write_private
+from lakehouse.runtime.spark_conf import storage_of, write_private
 
 Condition = Literal["running", "starting", "died", "stopped"]
 

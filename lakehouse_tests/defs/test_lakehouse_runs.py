@@ -21,7 +21,7 @@ from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import table_asset
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.runtime.spark_startup_conf import TOKEN_VARIABLE
+from lakehouse.runtime.spark_conf import TOKEN_VARIABLE
 from lakehouse_tests.defs.dagster_events import tick_of
 from lakehouse_tests.defs.example import TABLES, latest_orders, orders, totals
 

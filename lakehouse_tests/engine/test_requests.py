@@ -10,7 +10,7 @@ from moto.s3.models import s3_backends
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.ingest.batches import KnownFile, Ledger
-from lakehouse.core.ingest.next_batch import choose_batch
+from lakehouse.core.ingest.choose_files import choose_batch
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.fleet_from_logs import read_fleet

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import History
-from lakehouse.core.ingest import next_batch
+from lakehouse.core.ingest import choose_files
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.change_streams import (
@@ -32,7 +32,7 @@ def test_a_random_stream_is_a_dictionary(
     lake: Lake, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = draw_stream(number, *KINDS[number % len(KINDS)])
-    monkeypatch.setattr(next_batch, "MAX_BATCH_FILES", stream.batch_files)
+    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", stream.batch_files)
     stream.land(lake)
     if number % 2:
         load_with_kills(lake, spark, stream, Random(number))  # nothing secret

@@ -21,7 +21,7 @@ from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import vacuum
-from lakehouse.runtime.spark_startup_conf import TOKEN_VARIABLE
+from lakehouse.runtime.spark_conf import TOKEN_VARIABLE
 from lakehouse_tests.cluster import Cluster, ConnectServer, deployed_conf, standalone
 from lakehouse_tests.conftest import own_settings, wait_until
 from lakehouse_tests.engine.clients import Thrown, slow_copies

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Debezium, Merge
-from lakehouse.core.ingest import next_batch
+from lakehouse.core.ingest import choose_files
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.engine.ingest.changes.deleted_keys import (
     REMEMBERED_AT,
@@ -33,7 +33,7 @@ def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_la
     from pyspark.sql import functions as F  # noqa: N812
 
     table = people(Debezium(), Merge(keys=("id",)))
-    monkeypatch.setattr(next_batch, "MAX_BATCH_FILES", 1)
+    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 1)
     land(lake, "1.json", [event("d", 9, 1), event("d", 9, 2), event("c", 3, 5)], prefix=PREFIX)
     land(
         lake,

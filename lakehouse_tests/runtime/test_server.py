@@ -16,7 +16,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.spark import errors, open_session
 from lakehouse.runtime import java, server
 from lakehouse.runtime.processes import Process, identify
-from lakehouse.runtime.spark_startup_conf import TOKEN_VARIABLE
+from lakehouse.runtime.spark_conf import TOKEN_VARIABLE
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
 
 # A command that finds no server.

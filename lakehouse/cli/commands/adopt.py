@@ -40,8 +40,8 @@ from lakehouse.engine.adoption.adopt import (
 from lakehouse.engine.adoption.find_tables import MOST_FOLDERS, find_tables, no_table
 from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.lake import open_lake
+from lakehouse.engine.read_each_table import Found, for_each_table
 from lakehouse.engine.store import real_address
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 

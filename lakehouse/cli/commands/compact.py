@@ -15,8 +15,8 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction import run
-from lakehouse.engine.each_table import Found
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.read_each_table import Found
 
 
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")

@@ -17,10 +17,10 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
-from lakehouse.engine.each_table import Found
 from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
 from lakehouse.engine.evolution.propose import Proposal, propose
 from lakehouse.engine.lake import TableSession
+from lakehouse.engine.read_each_table import Found
 from lakehouse.engine.spark.open_session import connect
 
 

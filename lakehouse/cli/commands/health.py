@@ -21,8 +21,8 @@ from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.ingest.outcome import quarantine_sentence
 from lakehouse.core.scheduling.health import Health
 from lakehouse.engine.adoption.find_tables import facts_of
-from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.ingest.quarantine.entries import quarantined_count
+from lakehouse.engine.read_each_table import Found, for_each_table
 from lakehouse.engine.table_health import health_of
 
 _BAR_WIDTH = 30

@@ -10,7 +10,7 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import ingest_app_id
-from lakehouse.core.ingest.next_batch import choose_batch, repeat_batch
+from lakehouse.core.ingest.choose_files import choose_batch, repeat_batch
 from lakehouse.core.ingest.outcome import describe_set_aside, quarantine_sentence
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms

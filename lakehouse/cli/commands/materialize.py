@@ -20,8 +20,8 @@ from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import describe_set_aside
-from lakehouse.engine.each_table import Found
 from lakehouse.engine.journal.planned_batches import PlannedBatches
+from lakehouse.engine.read_each_table import Found
 
 if TYPE_CHECKING:
     from lakehouse.cli.dagster_runs import AssetRun, Recorder

@@ -29,8 +29,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.core.scheduling.table_state import net_benefit_cells
-from lakehouse.engine.each_table import Found
 from lakehouse.engine.fleet_from_logs import read_fleet
+from lakehouse.engine.read_each_table import Found
 
 _COUNTS = ("files_removed", "files_added", "bytes_removed", "files_left")
 # The other fields of a plan's document, except `table`, `reason`, `sentence` and `bins`.

@@ -28,8 +28,8 @@ from lakehouse.core.declaration.write_modes import Append, History, Merge, Overw
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.compaction.skip_reasons import hold_now
-from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.journal.moves import why_unmoved
+from lakehouse.engine.read_each_table import Found, for_each_table
 
 # A table's snapshot (`None` if it does not exist yet), and the reason why the compaction sensor
 # skips it (`None` if it does not skip it).

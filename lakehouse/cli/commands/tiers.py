@@ -20,7 +20,7 @@ from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.text import count_of, size_text
 from lakehouse.core.tiers.plan import READ_AT_ONCE, TIER_CLASSES, TierPlan
 from lakehouse.engine.costs.price_book import load_price_book
-from lakehouse.engine.each_table import Found
+from lakehouse.engine.read_each_table import Found
 from lakehouse.engine.tiers import bucket_rule
 from lakehouse.engine.tiers.apply import TierOutcome, apply, plan
 from lakehouse.engine.vacuum.lake_facts import LakeFacts

@@ -55,7 +55,7 @@ from lakehouse.engine.spark.errors import first_line, is_conflict, translated
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 from lakehouse.runtime.server_state import is_cold, note_compaction
-from lakehouse.runtime.spark_startup_conf import cores_of
+from lakehouse.runtime.spark_conf import cores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,9 +22,9 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.costs.chargeback_table import Estimates, KnownFacts, read_charges
 from lakehouse.engine.costs.price_book import load_price_book
-from lakehouse.engine.each_table import for_each_table
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.read_each_table import for_each_table
 
 # A month has 30 days in every figure that does not refer to a specific month.
 _DAYS_PER_MONTH = 30

@@ -14,9 +14,9 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.delta_log import history_back_to
-from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.journal.journal import Journal, vacuum_records
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.read_each_table import Found, for_each_table
 
 
 def read_operations(

@@ -24,7 +24,7 @@
   (`test_loaded_batches.py`).
 - A batch that was written but is not in the table's log stops the load (`test_loaded_batches.py`,
   `test_load.py`).
-- An `Overwrite` never replaces the table with zero rows (`test_next_batch.py`, `test_load.py`).
+- An `Overwrite` never replaces the table with zero rows (`test_choose_files.py`, `test_load.py`).
 """
 
 from collections import Counter
@@ -36,9 +36,9 @@ from functools import partial
 from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.ingest.batches import Batch, KnownFile, KnownFiles, LandedFile, Ledger
+from lakehouse.core.ingest.choose_files import BatchPlan, choose_batch, repeat_batch
 from lakehouse.core.ingest.inferred import pinned_table
-from lakehouse.core.ingest.judge_landed_file import judge_file, settle_batch
-from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_batch
+from lakehouse.core.ingest.judge_read_file import judge_file, settle_batch
 from lakehouse.core.ingest.outcome import WriteOutcome, quarantine_sentence
 from lakehouse.core.ingest.undeclared import columns_in_force
 from lakehouse.core.reasons import Explanation, Reason

@@ -26,7 +26,7 @@ from lakehouse.core.ingest.inferred import (
     landing_to_infer,
     pinned_landing,
 )
-from lakehouse.core.ingest.judge_landed_file import FileRead
+from lakehouse.core.ingest.judge_read_file import FileRead
 from lakehouse.core.ingest.records import TextMark, Unreadable, earlier_names
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.core.text import count_of

@@ -27,7 +27,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.ingest.batches import LandedFile, Ledger
-from lakehouse.core.ingest.next_batch import files_that_wait, may_be_loaded
+from lakehouse.core.ingest.choose_files import files_that_wait, may_be_loaded
 from lakehouse.core.text import count_of
 from lakehouse.engine.journal.planned_batches import landed_file, landed_files
 from lakehouse.engine.lake import Lake

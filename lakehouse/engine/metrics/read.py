@@ -33,12 +33,12 @@ from lakehouse.engine.archive.records import archive_contents
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.chargeback_table import read_charges
 from lakehouse.engine.costs.read_operations import operations_in_log
-from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key, quarantined_count
 from lakehouse.engine.journal.journal import recent_vacuums
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.metrics.totals import Counters
+from lakehouse.engine.read_each_table import Found, for_each_table
 from lakehouse.engine.store import S3Store
 from lakehouse.engine.store.s3_objects import open_uploads, s3_place
 from lakehouse.runtime.dagster_files import read_dagster_records

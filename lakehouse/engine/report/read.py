@@ -43,11 +43,11 @@ from lakehouse.engine.costs.operations_table import DAYS_BACK
 from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.costs.read_ledger import read_ledger
 from lakehouse.engine.costs.read_operations import operations_in_log
-from lakehouse.engine.each_table import Found, for_each_table
 from lakehouse.engine.fleet_from_logs import TableReading, read_fleet
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.read_each_table import Found, for_each_table
 from lakehouse.engine.report.inventory import InventoryOfPage
 from lakehouse.engine.report.retention import ArchivesOfPage
 from lakehouse.engine.report.stored_pages import EarlierPage, earlier_page

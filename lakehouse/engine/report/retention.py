@@ -10,8 +10,8 @@ from lakehouse.core.errors import LakehouseError
 from lakehouse.core.report.retention import RetainedTable, attention_to_archive, retained_table
 from lakehouse.core.report.values import Attention, Concern
 from lakehouse.engine.archive.records import archive_contents
-from lakehouse.engine.each_table import for_each_table
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.read_each_table import for_each_table
 from lakehouse.engine.vacuum.kept_versions import pins
 
 

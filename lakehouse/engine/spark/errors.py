@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.runtime.spark_startup_conf import TOKEN_VARIABLE
+from lakehouse.runtime.spark_conf import TOKEN_VARIABLE
 
 # Source: Spark 4.2.0, error-conditions.json
 _SESSION_LOST = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")

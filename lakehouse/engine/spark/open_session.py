@@ -20,7 +20,7 @@ from lakehouse.runtime.java import find_java
 from lakehouse.runtime.log_store import log_store_setting, remember_log_stores
 from lakehouse.runtime.processes import Process, late_interrupts, port_answers
 from lakehouse.runtime.server_state import check_serves
-from lakehouse.runtime.spark_startup_conf import (
+from lakehouse.runtime.spark_conf import (
     CONNECT_PORT,
     TOKEN_VARIABLE,
     scratch_folder,

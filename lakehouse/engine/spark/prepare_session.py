@@ -1,4 +1,7 @@
-"""Prepares open Spark sessions for use, and interrupts abandoned ones."""
+"""Prepares open Spark sessions for use, and interrupts abandoned ones.
+
+Settings that hold for every session are in `runtime/spark_conf.py`.
+"""
 
 import atexit
 import re
@@ -11,7 +14,7 @@ from urllib.parse import urlsplit
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark.errors import is_of_unknown_session, translated
-from lakehouse.runtime.spark_startup_conf import STORED_TIMES
+from lakehouse.runtime.spark_conf import STORED_TIMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,6 +1,7 @@
 """Session settings for one block of code.
 
-Spark accepts misspelt names without an error, so each name is a constant here.
+Spark accepts misspelt names without an error, so each name is a constant here. Settings that hold
+for every session are in `runtime/spark_conf.py`.
 """
 
 import contextlib

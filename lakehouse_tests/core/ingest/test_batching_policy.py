@@ -8,9 +8,9 @@ from lakehouse.core.compaction.target_size import count_outputs
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.snapshot import DataFile
-from lakehouse.core.ingest import next_batch
+from lakehouse.core.ingest import choose_files
 from lakehouse.core.ingest.batches import LandedFile, Ledger
-from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch
+from lakehouse.core.ingest.choose_files import BatchPlan, choose_batch
 from lakehouse.core.reasons import Reason
 
 LANDING = Landing(
@@ -91,7 +91,7 @@ def test_without_a_policy_no_file_waits() -> None:
 def test_a_batch_takes_no_more_than_it_may_and_says_how_many_wait_behind_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(next_batch, "MAX_BATCH_FILES", 2)
+    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 2)
     found = plan((1, 0), (1, 0), (1, 0))
     assert found.batch is not None and (len(found.batch.files), found.left) == (2, 1)
 

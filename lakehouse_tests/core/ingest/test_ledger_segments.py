@@ -7,14 +7,14 @@ import pytest
 from lakehouse.core.declaration.table import Landing
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger, SetAside, fingerprint
-from lakehouse.core.ingest.judge_landed_file import FileRead, judge_file
+from lakehouse.core.ingest.choose_files import choose_batch
+from lakehouse.core.ingest.judge_read_file import FileRead, judge_file
 from lakehouse.core.ingest.ledger_segments import (
     FORGET_AFTER_MS,
     LedgerSegment,
     extend_ledger,
     fold_batches,
 )
-from lakehouse.core.ingest.next_batch import choose_batch
 from lakehouse.core.ingest.undeclared import AddedColumn
 
 PREFIX = "landing/a/"

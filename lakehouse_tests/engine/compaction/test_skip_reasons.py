@@ -20,7 +20,7 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import translated
 from lakehouse.runtime.server_state import folder
-from lakehouse.runtime.spark_startup_conf import write_private
+from lakehouse.runtime.spark_conf import write_private
 from lakehouse_tests.core.example_snapshots import plan
 from lakehouse_tests.engine.example import events
 from lakehouse_tests.memory_store import MemoryStore

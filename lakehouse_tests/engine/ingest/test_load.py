@@ -18,7 +18,7 @@ from pyspark.errors.exceptions.connect import UnknownException
 from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.declaration.write_modes import Append, Overwrite
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.ingest import next_batch
+from lakehouse.core.ingest import choose_files
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import batch_rows, staged_parts
@@ -536,7 +536,7 @@ def test_a_backlog_is_worked_off_in_batches_bounded_by_files_and_by_what_they_un
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planned_batches, "FOLD_EVERY", 2)
-    monkeypatch.setattr(next_batch, "MAX_BATCH_FILES", 4)
+    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 4)
     small = declared(max_file_bytes=1_500)
     for number, count in enumerate((80, 80, 80, 1, 1, 1, 1, 1)):
         lines = b"\n".join(
@@ -572,7 +572,7 @@ def test_after_a_race_that_is_lost_between_batches_each_row_is_there_once_and_th
     monkeypatch.setattr(delta_writes, "write_frame", lost_once)
     for name in "abc":
         land(lake, f"{name}.json", [event(1, 5, name)])
-    monkeypatch.setattr(next_batch, "MAX_BATCH_FILES", 1)
+    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 1)
     outcome = write_table(lake, spark, events)
     assert (outcome.files_read, outcome.rows_written, outcome.reason) == (3, 3, Reason.BATCH_READY)
     assert outcome.sentence.startswith("batch 1 to 3 has 3 landed files (")

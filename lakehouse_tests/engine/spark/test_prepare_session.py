@@ -18,7 +18,7 @@ from lakehouse.engine.spark import errors, open_session, prepare_session
 from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse.runtime import server
 from lakehouse.runtime.log_store import JAR
-from lakehouse.runtime.spark_startup_conf import (
+from lakehouse.runtime.spark_conf import (
     TOKEN_VARIABLE,
     cores_of,
     s3a_conf,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import Debezium, History, Landing, Merge, Table
-from lakehouse.core.ingest import next_batch
+from lakehouse.core.ingest import choose_files
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest.changes import apply
 from lakehouse.engine.ingest.write import write_table
@@ -33,7 +33,7 @@ def test_a_stream_cut_anywhere_in_any_order_and_told_twice_is_a_dictionary(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stream = draw_stream(seed, source, write)
-    monkeypatch.setattr(next_batch, "MAX_BATCH_FILES", stream.batch_files)
+    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", stream.batch_files)
     stream.land(lake)
     outcome = write_table(lake, spark, stream.table)
     assert (differences(stream, lake), outcome.rows_quarantined, outcome.set_aside) == ([], 0, ())

@@ -1,10 +1,13 @@
-"""Decides for each file of a batch, after the file was read, whether to load it or set it aside."""
+"""Decides for each file of a batch, after the file was read, whether to load it or set it aside.
+
+Which files a batch takes is decided before, in `choose_files.py`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, SetAside, set_aside
-from lakehouse.core.ingest.next_batch import BatchPlan, describe_change
+from lakehouse.core.ingest.choose_files import BatchPlan, describe_change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

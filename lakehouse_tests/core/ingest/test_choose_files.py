@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.core.declaration.table import Landing
 from lakehouse.core.declaration.write_modes import Append, Overwrite, WriteMode
-from lakehouse.core.ingest import next_batch
+from lakehouse.core.ingest import choose_files
 from lakehouse.core.ingest.batches import (
     Batch,
     KnownFile,
@@ -16,9 +16,9 @@ from lakehouse.core.ingest.batches import (
     SetAside,
     ingest_app_id,
 )
-from lakehouse.core.ingest.judge_landed_file import FileRead, judge_file, settle_batch
+from lakehouse.core.ingest.choose_files import BatchPlan, choose_batch, repeat_batch
+from lakehouse.core.ingest.judge_read_file import FileRead, judge_file, settle_batch
 from lakehouse.core.ingest.ledger_segments import extend_ledger, find_unfinished
-from lakehouse.core.ingest.next_batch import BatchPlan, choose_batch, repeat_batch
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Reason
 
@@ -32,7 +32,7 @@ LANDING = Landing(
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(next_batch, "MAX_BATCH_FILES", 3)
+    monkeypatch.setattr(choose_files, "MAX_BATCH_FILES", 3)
 
 
 APPEND = Append()

@@ -1,6 +1,6 @@
-"""Chooses the landed files of the next batch.
+"""Chooses the landed files of the next batch. Files that are still being written wait.
 
-**Safety properties** (tests in `test_next_batch.py`, `test_load.py`)
+**Safety properties** (tests in `test_choose_files.py`, `test_load.py`)
 - A loaded record is not loaded again while its file keeps its name. The same content under another
   name counts as another file.
 - If a loaded text file grew, only its new records are loaded. Any other changed content of a loaded
