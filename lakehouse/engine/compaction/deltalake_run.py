@@ -60,6 +60,7 @@ from lakehouse.engine.deltalake_tables import (
 )
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, MountedStore, S3Store, Store, store_at
+from lakehouse.engine.store.s3 import TAKEN
 from lakehouse.engine.store.s3_objects import download
 
 Actions = list[dict[str, Any]]
@@ -91,8 +92,22 @@ def compact_by_deltalake(
         written = [Path(unquote(action["add"]["path"])) for action in actions if "add" in action]
         paths_in_log = {folder / inside: file.path for inside, file in inputs.items()}
         refuse_misread(snapshot.table, paths_in_log, [folder / file for file in written])
-        with delivered(lake, snapshot, written, location):
+        with _without_probe(lake, snapshot, location), delivered(lake, snapshot, written, location):
             _commit(lake, snapshot, planned, actions, location)
+
+
+@contextmanager
+def _without_probe(lake: Lake, snapshot: Snapshot, location: Location) -> Iterator[None]:
+    """Deletes, after the block, the object by which S3 was asked whether it honours conditions.
+
+    It stays in a lake, where each process uses it, but not in the folder of a table elsewhere.
+    """
+    store = location[0]
+    try:
+        yield
+    finally:
+        if snapshot.table in lake.elsewhere and isinstance(store, S3Store):
+            store.delete_each([TAKEN])
 
 
 def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str) -> None:
