@@ -130,6 +130,15 @@ def spark(shared_settings: Settings) -> Iterator["SparkSession"]:
 
 
 @pytest.fixture(autouse=True)
+def the_shared_session_is_active(request: pytest.FixtureRequest) -> None:
+    """PySpark keeps the first session of a process as the active one, also when that session's server, of another test, is gone."""
+    if "spark" in request.fixturenames:
+        from pyspark.sql.connect.session import SparkSession
+
+        SparkSession._active_session.session = request.getfixturevalue("spark")
+
+
+@pytest.fixture(autouse=True)
 def no_token_of_another_test() -> None:
     """A test that opens a session without its server's token fails always, and not only where a test before it left another one's."""
     os.environ.pop("SPARK_CONNECT_AUTHENTICATE_TOKEN", None)

@@ -286,8 +286,12 @@ def _advice_on_work(key: str, table: Table | None) -> dict[str, tuple[str, str]]
     }
     if table is not None:
         files = 2 * policy_for(table.layer, table.compaction).due_file_count
+        simulated = (
+            "It is compacted often. Simulate a higher threshold on its history, which changes "
+            f"nothing. To apply it, use Compaction(min_small_files={files})"
+        )
         advice["compaction"] = (
-            "It is compacted often. Try a larger Compaction(min_small_files=…) on its history",
+            simulated,
             f"lakehouse backtest {key} --policy min_small_files={files} --compare",
         )
     return advice

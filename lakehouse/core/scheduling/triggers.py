@@ -76,7 +76,7 @@ def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
     slowdown = state.slowdown
     note = ""
     if state.mergeable_file_count and not _trusts_readers(state):
-        note = " (its readers are unknown)"
+        note = " (as declared, since its reads are unknown)"
     if slowdown is None or slowdown < _SLOWDOWN_SHARE:
         return declared, note
     halvings = min(_MOST_HALVINGS, int(slowdown / _SLOWDOWN_SHARE))

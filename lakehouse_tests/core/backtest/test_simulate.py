@@ -78,7 +78,7 @@ def test_the_sensors_own_threshold_decides_and_its_sentence_is_told() -> None:
     )
     assert (
         run.sentence
-        == "4 mergeable files reach the threshold of 4 (its readers are unknown): 4 files (3.9 KiB) merge into 1"
+        == "4 mergeable files reach the threshold of 4 (as declared, since its reads are unknown): 4 files (3.9 KiB) merge into 1"
     )
     assert (found.bytes_ingested, found.bytes_rewritten, found.write_amplification) == (
         5_010,

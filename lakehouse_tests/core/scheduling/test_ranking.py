@@ -26,7 +26,7 @@ from lakehouse.core.scheduling.table_state import TableState
 from lakehouse_tests.core.example_snapshots import POLICY
 
 NOW = 1_700_000_000_000
-UNKNOWN = " (its readers are unknown)"
+UNKNOWN = " (as declared, since its reads are unknown)"
 
 
 def state(table: str, mergeable: int | None, version: int | None = 7) -> TableState:

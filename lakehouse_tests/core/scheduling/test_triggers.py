@@ -152,8 +152,8 @@ def test_age_grows_with_the_clock_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("slowdown", "wanted", "told"),
     [
-        (None, 40, " (its readers are unknown)"),
-        (0.24, 40, " (its readers are unknown)"),
+        (None, 40, " (as declared, since its reads are unknown)"),
+        (0.24, 40, " (as declared, since its reads are unknown)"),
         (0.25, 20, " (20 instead of 40, since its readers take 25% longer than before)"),
         (0.5, 10, " (10 instead of 40, since its readers take 50% longer than before)"),
         (9.0, 10, " (10 instead of 40, since its readers take 900% longer than before)"),
@@ -268,7 +268,10 @@ def test_a_warm_table_says_when_it_will_be_due() -> None:
     )
     finding = find_trigger(warm.at(NOW), QUIET, now_ms=NOW)
     once = "60 once all of it is cold, from 2023-11-14 23:13 UTC on"
-    assert finding.sentence == f"10 mergeable files, 40 needed (its readers are unknown); {once}"
+    assert (
+        finding.sentence
+        == f"10 mergeable files, 40 needed (as declared, since its reads are unknown); {once}"
+    )
     turned = warm.at(NOW + HOUR)
     assert (turned.mergeable_file_count, turned.files_after, turned.file_count, turned.version) == (
         60,
@@ -315,7 +318,7 @@ LOST = replace(
             replace(LOST, lost_openings=0.0),
             None,
             Reason.BELOW_THRESHOLD,
-            "10 mergeable files, 40 needed (its readers are unknown)",
+            "10 mergeable files, 40 needed (as declared, since its reads are unknown)",
         ),
         (
             replace(LOST, openings=None, lost_openings=None, readers="declared"),
