@@ -66,7 +66,7 @@ def render_page(page: Page) -> str:
 
 
 def usd_text(usd: float) -> str:
-    """`12.34 USD`; below 1 USD, up to three significant digits and seven decimals (`0.00123 USD`)."""
+    """`12.34 USD`; below 1 USD, up to three significant digits and seven decimals, `0.0012 USD`."""
     # Amounts from 0.995 on round to 1.00 or more.
     if usd == 0 or abs(usd) >= 0.995:
         return f"{usd:,.2f} USD"

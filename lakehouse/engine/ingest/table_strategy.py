@@ -90,8 +90,7 @@ def with_strategy(
 
     Before such a write, `apply_strategy` is too early: the table does not exist, or the overwrite
     removes its clustering again. The outcome gets the strategy, and the properties that a person
-    set to other values.
-    Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
+    set to other values. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
     """
     table = session.table
     after = outcome.facts
@@ -123,7 +122,8 @@ def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
     """Session settings that make Delta's auto compaction follow the table's policy.
 
     Without `autoCompact.minFileSize`, auto compaction counts files of any size as small files, its
-    own outputs included, and runs more and more often. Source: delta-io/delta #4045; v4.4.0, `OptimisticTransaction.scala`.
+    own outputs included, and runs more and more often. Source: delta-io/delta #4045; v4.4.0,
+    `OptimisticTransaction.scala`.
     Remove this when Delta uses the same size to count small files and to select files.
     """
     policy = policy_for(table.layer, table.compaction)
