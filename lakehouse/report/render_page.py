@@ -27,7 +27,7 @@ _MOST_RUNS = 200
 # Ages are shown in hours from two hours on, and in days from two days on.
 _HOURS_FROM_MINUTES = 120
 _DAYS_FROM_MINUTES = 2 * 24 * 60
-# Below these scores, a table's health is shown as bad or fair.
+# A score below `_BAD` is shown as bad, and a score below `_FAIR` as fair.
 _BAD = 50
 _FAIR = 75
 
@@ -66,13 +66,16 @@ def render_page(page: Page) -> str:
 
 
 def usd_text(usd: float) -> str:
-    """`12.34 USD`, or three significant digits of a small amount, like `0.00123 USD`."""
+    """`12.34 USD`; below 1 USD, up to three significant digits and seven decimals, `0.0012 USD`."""
+    # Amounts from 0.995 on round to 1.00 or more.
     if usd == 0 or abs(usd) >= 0.995:
         return f"{usd:,.2f} USD"
     if abs(usd) < 0.000001:
         return "under 0.000001 USD"
-    digits = f"{usd:.3g}" if abs(usd) >= 0.0001 else f"{usd:.7f}"
-    return f"{digits} USD"
+    # Below 0.0001, the format `g` has an exponent.
+    if abs(usd) < 0.0001:
+        return f"{usd:.7f} USD"
+    return f"{usd:.3g} USD"
 
 
 def _shown(value: Any) -> Any:
@@ -115,7 +118,7 @@ def _duration(seconds: float) -> str:
 
 
 def _name(key: str) -> Markup:
-    """A table's key, which may be broken after its slashes and underscores."""
+    """A table's key, with a possible line break (`<wbr>`) after each slash and underscore."""
     text = str(escape(printable(key)))
     return Markup(text.replace("/", "/<wbr>").replace("_", "_<wbr>"))  # noqa: S704  # escaped
 

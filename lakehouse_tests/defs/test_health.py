@@ -98,7 +98,9 @@ def test_small_files_pass_until_twice_the_threshold_of_a_compaction(
     story.append(small_files(count)).store_data()
     found = results(lake)["small_files"]
     assert found.ok is passes
-    assert f"{count} mergeable files, a compaction is due at 4, 8 are too many" in found.sentence
+    assert (
+        f"{count} mergeable files, a compaction is due at 4, the check fails at 8" in found.sentence
+    )
 
 
 def test_a_file_that_is_gone_is_an_error_that_names_it(lake: Lake, story: LogBuilder) -> None:

@@ -1,4 +1,4 @@
-"""`lakehouse health`: file counts and health scores of tables, worst first."""
+"""`lakehouse health`: file counts and health scores of tables."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,10 +35,11 @@ _BAR_WIDTH = 30
 )
 @json_option
 def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
-    """Show file counts and health scores, worst table first. Does not start a JVM.
+    """Show file counts and health scores. Does not start a JVM.
 
-    The score of each TABLE (default: all) is a number from 0 to 100. Small files are smaller than
-    three quarters of the target size. Mergeable files are the files that a compaction would remove.
+    The worst table comes first, except with --json. The score of each TABLE (default: all) is a
+    number from 0 to 100. Small files are smaller than three quarters of the target size. Mergeable
+    files are the files that compactions would merge.
     TABLE may also be the ADDRESS of a Delta table that is not declared: a folder (/data/orders,
     ./orders) or s3://bucket/orders.
     """
@@ -51,11 +52,7 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     readings = for_each_table(chosen, read)
     landed = [each.table for each in readings if each.table.source and not each.error]
     quarantines = for_each_table(landed, lambda table: quarantined_count(context.lake, table.key))
-    # Tables that are not loaded from landed files have no quarantine. `None` means unknown.
-    quarantine_rows: dict[str, int | None] = {
-        each.table.key: None if each.error else 0 for each in readings
-    }
-    quarantine_rows |= {each.table.key: each.value for each in quarantines}
+    quarantine_rows = _quarantine_rows(readings, quarantines)
     undeclared = () if tables else find_undeclared(context, readings)
     if as_json:
         documents = [
@@ -76,8 +73,27 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     return print_errors([*readings, *quarantines])
 
 
+def _quarantine_rows(
+    readings: Sequence[Found[Health]], quarantines: Sequence[Found[int]]
+) -> dict[str, int | None]:
+    """The number of lines in quarantine, by table; `None` if unknown.
+
+    Tables that are not loaded from landed files have no quarantine, so their number is 0.
+    """
+    rows = dict[str, int | None]()
+    for reading in readings:
+        rows[reading.table.key] = None if reading.error else 0
+    for quarantine in quarantines:
+        rows[quarantine.table.key] = quarantine.value
+    return rows
+
+
 def _document(reading: Found[Health]) -> dict[str, Any]:
-    """The JSON document of a table's health. Without a value, counts are 0, the rest is null."""
+    """The JSON document of a table's health.
+
+    Without a value, counts and bytes are 0, `parts` and `histogram` are empty, and the version, the
+    time, the row count and the score are null.
+    """
     if reading.value:
         return {**reading.value.as_json(), **address_field(reading.table)}
     counts = (

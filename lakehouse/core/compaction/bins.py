@@ -89,9 +89,10 @@ Statement = Packing | PackingInLogOrder | ZOrdering | Clustering | Purge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """Files of one partition that one job rewrites together.
+    """Files of one partition that one job rewrites together. A clustering plan has a single bin.
 
-    `partition` is the partition of the first file. Other files may spell equal values differently.
+    `partition` is the partition of the first file. Other files may have another text for the same
+    value, such as `01` for `1`.
     """
 
     partition: PartitionValues
@@ -116,13 +117,14 @@ class PlanningFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """The effect of a statement on one partition. `files` are all files of the partition.
+    """The effect of a statement on one partition.
 
-    The other fields are for packing:
+    `files` are all files of the partition, and `bins` the files that are rewritten. The other
+    fields are only set by `optimize_bins`; `deltalake_bins` sets `cutoff_bytes` to the statement's
+    target.
 
     - `cutoff_bytes`: files below this size are selected.
-    - `promoted`: the second tier also merges files that reached an earlier target (see
-      `optimize_bins`).
+    - `has_second_tier`: whether the bins also have outputs of compactions with a smaller target.
     - `kept`: small outputs of compactions that are not merged yet, because each is larger than all
       merged files together.
     """
@@ -130,7 +132,7 @@ class PartitionPlan:
     files: Sequence[DataFile]
     bins: tuple[Bin, ...]
     cutoff_bytes: int = 0
-    promoted: bool = False
+    has_second_tier: bool = False
     kept: Sequence[DataFile] = ()
 
     @property
@@ -149,7 +151,8 @@ class Rewrite:
     """The result of a planner. Without bins, there is nothing to do.
 
     `numbers` contains additional numbers for the sentence of `reason`, and `more` is appended to
-    that sentence. `files_left` is the number of files that are left for the next run.
+    that sentence. `files_left` is the number of files that are left for the next run. `kept`:
+    see `PartitionPlan`.
     """
 
     statement: Statement
@@ -217,21 +220,20 @@ def unmergeable_files(snapshot: Snapshot) -> tuple[DataFile, ...]:
     return tuple(file for file in snapshot.files if file.partition in changed)
 
 
-def in_columns(
+def as_rows(
     plan: PartitionPlan, files: Sequence[DataFile], objects: Sequence[DataFile]
 ) -> PartitionPlan:
-    """The same plan, with row numbers of the snapshot's columns instead of one object per file.
+    """The same plan with `Rows` instead of `DataFile` objects, which takes less memory.
 
-    `objects` are the files as objects, in the order of `files`; the plan consists of them. The
-    plans of all partitions are in memory at the same time, so one object per file would take too
-    much memory.
+    The plans of all partitions are in memory at the same time. `objects` are the objects of
+    `files`, in the same order; the plan was made of them.
     """
     if not isinstance(files, Rows) or files.keeps_objects:
         return plan
-    row_of = dict(zip(map(id, objects), files.places, strict=True))
+    place_by_id = dict(zip(map(id, objects), files.places, strict=True))
 
     def rows(planned: Sequence[DataFile]) -> Rows[DataFile]:
-        return Rows(files.columns, array("q", [row_of[id(file)] for file in planned]))
+        return Rows(files.columns, array("q", [place_by_id[id(file)] for file in planned]))
 
     bins = tuple(replace(bin_, files=rows(bin_.files)) for bin_ in plan.bins)
     return replace(plan, files=files, bins=bins, kept=rows(plan.kept))
@@ -259,7 +261,10 @@ def pack(
 def _grouped_as_delta(
     files: Iterable[DataFile], columns: Sequence[Column]
 ) -> Sequence[Sequence[DataFile]]:
-    """Groups the files of one partition as OPTIMIZE does: one group, or one per spelling."""
+    """Groups the files of one partition as OPTIMIZE does.
+
+    There is usually one group. `grouping_key` describes the exceptions.
+    """
     candidates = [*files]
     spellings = {file.partition for file in candidates}
     if len(spellings) < 2:
@@ -286,5 +291,5 @@ def _fill_bins(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[Dat
 
 
 def is_fresh(file: DataFile) -> bool:
-    """Whether a writer has written the file, or deleted rows in it, since the last compaction."""
+    """Whether no compaction wrote the file, or it has a deletion vector."""
     return not file.compacted or file.deletion_vector is not None

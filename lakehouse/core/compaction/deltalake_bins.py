@@ -23,7 +23,7 @@ from lakehouse.core.compaction.bins import (
     PartitionPlan,
     PlanningFacts,
     Rewrite,
-    in_columns,
+    as_rows,
 )
 from lakehouse.core.compaction.optimize_bins import LEAST_KEPT_BYTES, nothing_to_do
 from lakehouse.core.compaction.run_bounds import PlannedPartition, best_group, fits, one_run
@@ -85,7 +85,7 @@ def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
         fresh_counts = [sum(file.path in fresh for file in bin_.files) for bin_ in bins]
         plan = PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered)
         yield PlannedPartition(
-            plan=in_columns(plan, partition, files),
+            plan=as_rows(plan, partition, files),
             candidates=small,
             pays=max(fresh_counts, default=0) >= 2,
         )

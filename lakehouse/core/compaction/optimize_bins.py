@@ -2,7 +2,7 @@
 
 Files are selected and packed exactly as in Delta, so plan and outcome can be compared file by file.
 There is one exception: Delta orders files of equal size as in its snapshot, and the plan orders
-them by path. Such files may swap their bins, which does not change any figure.
+them by path. Such files may change places, which changes no count and no number of removed bytes.
 Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala` (filterCandidateFileList,
 groupFilesIntoBins), `OptimizeTableStrategy.scala`.
 
@@ -10,23 +10,25 @@ This module chooses the partitions, the size below which a file is selected (the
 size of a bin. With these choices, a compacted table is not compacted again before a writer commits
 (proof: docs/internals/decisions/0003).
 
-- A partition is worth a rewrite if a bin holds at least two fresh files. A file is fresh if no
-  compaction wrote it, or if it has a deletion vector. OPTIMIZE then rewrites every bin of the
-  partition.
-- A file that reached three quarters of an earlier, smaller target is shielded: the cut-off of its
-  partition is lowered to these three quarters. Only the second tier rewrites a shielded file, once
-  the target is eight times the earlier target and such files fill one new file.
-- In a table without partitions, large compacted files are merged later. The cut-off is lowered to a
-  power of two that is larger than all files below it together, if no fresh file is above it. The
-  merged files share one bin, so their rows are in a single compacted file afterwards.
+- A partition is worth a rewrite if a bin holds at least two fresh files, or two files that the
+  second tier (below) merges. A file is fresh if no compaction wrote it, or if it has a deletion
+  vector. OPTIMIZE then rewrites every bin of the partition.
+- If the target grew, an output of an earlier compaction would be small again. If it has at least
+  three quarters of the target under which it was written, it is shielded: the cut-off of its
+  partition is at most these three quarters.
+- The *second tier* merges shielded files whose own target was at most an eighth of the present
+  target, as soon as a partition has eight of them with together three quarters of the present
+  target.
+- In a table without partitions, large compacted files wait: the cut-off is lowered to a power of
+  two if all files below it together are smaller than this power, and every fresh file is below it.
+  The merged files share one bin, so their rows are in a single compacted file afterwards.
 - A partition with files in a colder storage class is omitted as a whole, unless its merge pays off
   (`cold_tier.py`).
-- A bounded run rewrites fewer partitions, or the smallest files of one partition. In each bin that
-  makes a rewrite worthwhile, at least two files stop being fresh (or leave the first tier), so the
-  runs come to an end. `files_left` counts the files that an unbounded plan would also remove.
+- A bounded run rewrites fewer partitions, or the smallest files of one partition. It merges at
+  least two fresh files, or two files of the second tier, so the runs come to an end. `files_left`
+  estimates how many files later runs will merge.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,8 +40,8 @@ from lakehouse.core.compaction.bins import (
     PartitionPlan,
     PlanningFacts,
     Rewrite,
+    as_rows,
     files_by_partition,
-    in_columns,
     is_fresh,
     pack,
 )
@@ -58,11 +60,10 @@ from lakehouse.core.reasons import Reason
 # A file with a larger share of deleted rows is rewritten, whatever its size, if it shares a bin.
 # Source: Delta's default, DeltaSQLConf, optimize.maxDeletedRowsRatio.
 MAX_DELETED_ROWS_RATIO = 0.05
-# The second tier merges eight files, for example of 128 MiB each into one of 1 GiB. Each tier
-# rewrites a byte once.
-_TIER = 8
-# Smaller files never wait for a later merge: rewriting this much takes about as long as starting a
-# job.
+# The second tier merges at least this many files, and only if the target has grown by this factor:
+# for example, eight files of 128 MiB into one of 1 GiB.
+_SECOND_TIER_FACTOR = 8
+# Smaller files never wait for a later merge: rewriting 16 MiB takes as long as starting a job.
 LEAST_KEPT_BYTES = 16 * 1024 * 1024
 
 
@@ -82,7 +83,7 @@ def plain_statement(facts: PlanningFacts) -> Packing:
 
 
 def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
-    """Delta's test, with the same floating-point arithmetic: 5 of 100 rows exceed 0.05.
+    """Delta's test, with the same rounding errors: 5 deleted rows of 100 exceed the ratio 0.05.
 
     Source: delta-io/delta v4.4.0, `actions.scala`, HasNumRecords; `OptimizeTableCommand.scala`,
     filterCandidateFileList.
@@ -102,79 +103,91 @@ def _planned(facts: PlanningFacts, target: int) -> Iterator[PlannedPartition]:
         plan, candidates = _partition_plan(facts, objects, target)
         pays = any(_worthwhile_files(bin_, facts, plan, target) for bin_ in plan.bins)
         if pays:
-            plan = in_columns(plan, files, objects)
+            plan = as_rows(plan, files, objects)
         yield PlannedPartition(plan=plan, candidates=candidates, pays=pays)
 
 
 def _partition_plan(
     facts: PlanningFacts, files: Sequence[DataFile], target: int
 ) -> tuple[PartitionPlan, Sequence[DataFile]]:
-    """The plan of one partition, and the files that are small enough for it."""
-    # The earlier targets of shielded files. A file of the first tier loses its shield if the
-    # second tier merges it (`promoted`).
-    shields = list[int]()
-    first_tier_shields = list[int]()
-    first_tier_bytes = 0
-    for file in files if facts.write_history.targets else ():
-        earlier = _earlier_target(file, facts, target)
-        if not earlier:
-            continue
-        if earlier * _TIER <= target:
-            first_tier_shields.append(earlier)
-            first_tier_bytes += file.size_bytes
-        else:
-            shields.append(earlier)
-    promoted = len(first_tier_shields) >= _TIER and 4 * first_tier_bytes >= 3 * target
-    if not promoted:
-        shields += first_tier_shields
-    cutoff = min([target, *shields]) * 3 // 4
+    """The plan of one partition, and its small files and files with too many deleted rows."""
+    shielded_targets, has_second_tier = _shielded_targets(facts, files, target)
+    cutoff = min([target, *shielded_targets]) * 3 // 4
     candidates = _candidates(files, cutoff, MAX_DELETED_ROWS_RATIO)
-    lowered = cutoff if promoted else _tier_cutoff(facts, candidates, cutoff)
     merged = candidates
-    if lowered < cutoff:
-        merged = _candidates(candidates, lowered, MAX_DELETED_ROWS_RATIO)
+    merge_cutoff = cutoff
+    if not has_second_tier:
+        merge_cutoff = _merge_cutoff(facts, candidates, cutoff)
+        if merge_cutoff < cutoff:
+            merged = _candidates(candidates, merge_cutoff, MAX_DELETED_ROWS_RATIO)
     plan = PartitionPlan(
         files=files,
         bins=pack(merged, facts.snapshot.columns, up_to_bytes=target),
-        cutoff_bytes=lowered,
-        promoted=promoted,
+        cutoff_bytes=merge_cutoff,
+        has_second_tier=has_second_tier,
         kept=tuple(candidates[len(merged) :]),
     )
     return plan, candidates
 
 
-def _tier_cutoff(facts: PlanningFacts, candidates: Sequence[DataFile], cutoff: int) -> int:
+def _shielded_targets(
+    facts: PlanningFacts, files: Sequence[DataFile], target: int
+) -> tuple[list[int], bool]:
+    """The earlier targets that shield files, and whether the second tier merges files."""
+    if not facts.write_history.targets:
+        return [], False
+    small_targets = list[int]()
+    small_target_file_bytes = 0
+    other_targets = list[int]()
+    for file in files:
+        earlier = _earlier_target(file, facts, target)
+        if not earlier:
+            continue
+        if earlier * _SECOND_TIER_FACTOR <= target:
+            small_targets.append(earlier)
+            small_target_file_bytes += file.size_bytes
+        else:
+            other_targets.append(earlier)
+    fills_new_file = 4 * small_target_file_bytes >= 3 * target
+    if len(small_targets) >= _SECOND_TIER_FACTOR and fills_new_file:
+        return other_targets, True
+    return [*small_targets, *other_targets], False
+
+
+def _merge_cutoff(facts: PlanningFacts, candidates: Sequence[DataFile], cutoff: int) -> int:
     """The size below which files are merged: `cutoff`, or a lower power of two.
 
     Rewriting a large file together with a few new files saves readers a single opening, but costs
     all bytes of the large file each time. If the large file waits until the smaller files together
-    approach its size, a byte is rewritten about once per doubling, as in a binary counter. A fresh
-    file is never left out. The power of two stays below half of `cutoff`; otherwise, the large file
-    might no longer fit into a bin with the merged files. Tables with partitions keep `cutoff`,
-    because a statement has a single cut-off for all partitions.
+    approach its size, each byte is rewritten about once each time the table doubles, as in a binary
+    counter. A fresh file is never left out. The power of two stays below half of `cutoff`. If the
+    target is a power of two, the large file therefore always fits into one bin with the merged
+    files. Tables with partitions keep `cutoff`, because a statement has a single cut-off for all
+    partitions.
     """
-    if (
-        facts.snapshot.partition_columns
-        or not candidates
-        or candidates[-1].size_bytes < LEAST_KEPT_BYTES
-    ):
+    largest_bytes = candidates[-1].size_bytes if candidates else 0
+    if facts.snapshot.partition_columns or largest_bytes < LEAST_KEPT_BYTES:
         return cutoff
-    fresh = [file.size_bytes for file in candidates if is_fresh(file)]
-    compacted = [file.size_bytes for file in candidates if not is_fresh(file)]
-    lowered = LEAST_KEPT_BYTES
-    while len(fresh) >= 2 and compacted and compacted[-1] >= lowered and 2 * lowered < cutoff:
-        merged_bytes = sum(fresh) + sum(size for size in compacted if size < lowered)
-        if fresh[-1] < lowered and merged_bytes < lowered:
-            return lowered
-        lowered *= 2
+    fresh_sizes = [file.size_bytes for file in candidates if is_fresh(file)]
+    compacted_sizes = [file.size_bytes for file in candidates if not is_fresh(file)]
+    if len(fresh_sizes) < 2 or not compacted_sizes:
+        return cutoff
+    power = LEAST_KEPT_BYTES
+    while power <= compacted_sizes[-1] and 2 * power < cutoff:
+        compacted_bytes = sum(size for size in compacted_sizes if size < power)
+        merged_bytes = sum(fresh_sizes) + compacted_bytes
+        if fresh_sizes[-1] < power and merged_bytes < power:
+            return power
+        power *= 2
     return cutoff
 
 
 def _earlier_target(file: DataFile, facts: PlanningFacts, target: int) -> int:
-    """The target of the file's compaction, if it was smaller and the file reached it; else 0."""
+    """The smaller target under which the file was compacted, if it shields the file; else 0."""
     earlier = facts.write_history.targets.get(file.path, 0)
-    is_reached = 4 * file.size_bytes >= 3 * earlier
-    return earlier if is_reached and earlier < target and file.deletion_vector is None else 0
+    if earlier >= target or file.deletion_vector is not None:
+        return 0
+    return earlier if 4 * file.size_bytes >= 3 * earlier else 0
 
 
 def _candidates(files: Iterable[DataFile], cutoff: int, max_ratio: float) -> list[DataFile]:
@@ -188,21 +201,24 @@ def _candidates(files: Iterable[DataFile], cutoff: int, max_ratio: float) -> lis
 def _worthwhile_files(
     bin_: Bin, facts: PlanningFacts, plan: PartitionPlan, target: int
 ) -> list[DataFile]:
-    """The fresh or first-tier files that make the bin worth a rewrite; empty if fewer than two."""
-    fresh = [file for file in bin_.files if is_fresh(file)]
-    first_tier = list[DataFile]()
-    if plan.promoted:
-        first_tier = [
-            file
-            for file in bin_.files
-            if 0 < _earlier_target(file, facts, target) * _TIER <= target
-        ]
-    worthwhile = max(fresh, first_tier, key=len)
+    """The files that make the bin worth a rewrite; empty if fewer than two.
+
+    These are the fresh files, or the files that the second tier merges, whichever are more.
+    """
+    worthwhile = [file for file in bin_.files if is_fresh(file)]
+    if plan.has_second_tier:
+        second_tier = list[DataFile]()
+        for file in bin_.files:
+            earlier = _earlier_target(file, facts, target)
+            if earlier and earlier * _SECOND_TIER_FACTOR <= target:
+                second_tier.append(file)
+        if len(second_tier) > len(worthwhile):
+            worthwhile = second_tier
     return worthwhile if len(worthwhile) >= 2 else []
 
 
 def _bounded(facts: PlanningFacts, group: BestGroup) -> Rewrite:
-    """The rewrite of one run: several partitions, or the smallest files of the first partition."""
+    """The rewrite of one run: whole partitions, or the smallest files of one partition."""
     target = group.target
     chosen = within_bounds(facts, group.plans)
     ratio = MAX_DELETED_ROWS_RATIO
@@ -211,7 +227,8 @@ def _bounded(facts: PlanningFacts, group: BestGroup) -> Rewrite:
         first = in_order(facts, group.plans)[0]
         limited, ratio = _limited_to_run(facts, first, target)
         chosen = (limited,)
-        # Without the large files with deleted rows, the bins differ, so some work may be left.
+        # A limited plan does not select large files for their deleted rows. If its bins differ from
+        # the whole plan's, work is left, even if the difference of the file counts is 0.
         least_left = int(limited.bins != first.bins)
     return Rewrite(
         statement=Packing(
@@ -230,13 +247,12 @@ def _bounded(facts: PlanningFacts, group: BestGroup) -> Rewrite:
 def _limited_to_run(
     facts: PlanningFacts, plan: PartitionPlan, target: int
 ) -> tuple[PartitionPlan, float]:
-    """The plan for the smallest files of a partition that fit into one run, and its maximum ratio.
+    """The plan of one run for a partition that is too large, and the statement's maximum ratio.
 
-    The plan has at least two files that make a bin worth a rewrite. The maximum ratio of deleted
-    rows is 1.0, which no file exceeds: files with deleted rows may be large, so a bounded run
-    selects files by size alone. If only files with deleted rows make a bin worth a rewrite, the
-    whole partition is planned, with the usual ratio. The statement selects every file below the
-    cut-off, and so does the plan.
+    The plan has the smallest files that fit into one run, but at least two that make a bin worth a
+    rewrite. The maximum ratio of deleted rows is 1.0, so that no large file is selected for its
+    deleted rows, except for files without a row count, which Delta always selects. If no bin is
+    worth a rewrite without large files, the whole partition is planned, with the usual ratio.
     """
     files = _candidates(plan.files, plan.cutoff_bytes, max_ratio=1.0)
     bins = pack(files, facts.snapshot.columns, up_to_bytes=target)
@@ -244,11 +260,14 @@ def _limited_to_run(
     worthwhile = next(filter(None, worthwhile_by_bin), None)
     if worthwhile is None:
         return plan, MAX_DELETED_ROWS_RATIO
-    sums = list(accumulate(file.size_bytes for file in files))
     # The number of files, from the smallest on, that fit into one run.
-    fitting = bisect_left(range(len(files)), True, key=lambda index: not fits(facts, sums[index]))
-    cutoff = files[fitting].size_bytes if fitting < len(files) else plan.cutoff_bytes
-    cutoff = min(max(cutoff, worthwhile[1].size_bytes + 1), plan.cutoff_bytes)
+    totals = accumulate(file.size_bytes for file in files)
+    fitting_count = sum(fits(facts, total_bytes) for total_bytes in totals)
+    cutoff = plan.cutoff_bytes
+    if fitting_count < len(files):
+        # A file as large as the cut-off is not selected, so one byte more includes the second file.
+        least_cutoff = worthwhile[1].size_bytes + 1
+        cutoff = min(cutoff, max(least_cutoff, files[fitting_count].size_bytes))
     selected = _candidates(files, cutoff, max_ratio=1.0)
     bins = pack(selected, facts.snapshot.columns, up_to_bytes=target)
     return replace(plan, bins=bins, cutoff_bytes=cutoff), 1.0

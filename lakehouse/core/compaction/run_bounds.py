@@ -10,8 +10,8 @@ from lakehouse.core.compaction.bins import (
     Bin,
     PartitionPlan,
     PlanningFacts,
+    as_rows,
     files_by_partition,
-    in_columns,
     is_fresh,
 )
 from lakehouse.core.compaction.cold_tier import unprofitable_cold_files
@@ -162,7 +162,7 @@ def partition_plans(
         objects = tuple(files)
         bins = bins_of(objects)
         if bins:
-            plans.append(in_columns(PartitionPlan(files=objects, bins=bins), files, objects))
+            plans.append(as_rows(PartitionPlan(files=objects, bins=bins), files, objects))
     ready = [plan for plan in plans if not is_warm(facts, plan)]
     return ready, len(plans) - len(ready)
 

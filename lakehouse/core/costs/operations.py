@@ -154,7 +154,7 @@ def _compaction(table: str, entry: Entry, prices: Prices) -> UpkeepOperation:
     predicted = run.predicted
     if predicted is None:
         return operation
-    names = ("files_removed", "files_added", "bytes_added", "seconds")
+    names = ("files_removed", "files_added", "bytes_removed", "bytes_added", "seconds")
     figures = [Figure(name, getattr(predicted, name), getattr(run, name)) for name in names]
     figures.append(Figure("usd", predicted.usd, entry.usd))
     return replace(

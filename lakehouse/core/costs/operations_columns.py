@@ -37,7 +37,8 @@ OPERATION_COLUMNS: Mapping[str, str] = {
     "x_day": "DATE",
 }
 CATALOG = "lakehouse"
-# Our figures -> Databricks' metrics with the same meaning. Other figures keep their names.
+# Our figures -> Databricks' metrics. Other figures keep their names. The `files` of an archive left
+# the table; they were not deleted from storage.
 _METRICS = {
     "files_removed": "number_of_compacted_files",
     "bytes_removed": "amount_of_data_compacted_bytes",
@@ -54,7 +55,7 @@ def operation_row(operation: UpkeepOperation, *, lake: str, vcpus: float) -> dic
     """The row of one operation.
 
     `lake` is the lake's address. `vcpus` is the number of vCPUs that the driver uses; multiplied
-    with the predicted seconds, it gives the predicted quantity.
+    by the predicted seconds, it gives the predicted quantity.
     """
     layer, _, name = operation.table.partition("/")
     predicted = {figure.name: figure.predicted for figure in operation.figures}

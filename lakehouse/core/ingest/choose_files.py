@@ -5,8 +5,9 @@
   name counts as another file.
 - If a loaded text file grew, only its new records are loaded. Any other changed content of a loaded
   file is set aside.
+- An `Overwrite` replaces all rows. It is the exception to both rules: a grown file is loaded whole.
 - A file from which nothing was loaded is tried again when it changes.
-- A manifest names each file that is not loaded, with the reason.
+- A manifest names each file that is set aside, with the reason.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,8 +32,8 @@ from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import names_in_parentheses, size_text
 from lakehouse.core.units import MINUTE_MS
 
-# The maximum number of files in a batch. It bounds the size of a manifest, which names each file of
-# its batch, because every load reads the newest manifests.
+# The maximum number of files that a batch loads. It keeps manifests small, which name each file:
+# every load reads the newest manifests. Files that are set aside do not count.
 MAX_BATCH_FILES = 2_000
 
 
@@ -41,7 +42,8 @@ class BatchPlan(Explained):
     """The next batch, or `None` if no batch is due; the explanation gives the reason.
 
     `is_new`: the batch has no manifest yet. `left` is the number of files that wait for later
-    batches. The `superseded` files are set aside if a file of the batch is loaded.
+    batches. The `superseded` files are set aside, unless the batch has a file that turns out to be
+    unusable.
     """
 
     batch: Batch | None
@@ -70,8 +72,9 @@ def choose_batch(
     """The next batch of new files in `listing`.
 
     Without `now_ms`, the batch does not wait for more files. Private names are ignored. A file is
-    set aside if it has another format, is too large, or changed after it was loaded. For an
-    `Overwrite`, all files except the newest are set aside.
+    set aside for the reasons in `_problem`. For an `Overwrite`, only the file with the last name in
+    alphabetical order is loaded. Files with earlier names are set aside, even if the file with the
+    last name was loaded before.
     """
     new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
     if not new:
@@ -85,9 +88,11 @@ def choose_batch(
         size_bytes=sum(each.size_bytes for each in new),
         oldest_ms=min(each.modified_ms for each in new),
     )
-    released = "" if now_ms is None else _released_by(waiting, landing, now_ms)
-    if not isinstance(released, str):
-        return BatchPlan(batch=None, is_new=False, explanation=released)
+    clause = ""
+    if now_ms is not None:
+        clause, why_waiting = _release(waiting, landing, now_ms)
+        if why_waiting is not None:
+            return BatchPlan(batch=None, is_new=False, explanation=why_waiting)
     readable = list[LandedFile]()
     unreadable = list[SetAside]()
     for file in new:
@@ -109,7 +114,7 @@ def choose_batch(
         is_new=True,
         reason=Reason.BATCH_READY,
         superseded=tuple(superseded),
-        more=released,
+        more=clause,
     )
     return replace(plan, left=len(readable) - len(taken) - len(superseded))
 
@@ -122,7 +127,7 @@ def repeat_batch(unfinished: Batch) -> BatchPlan:
 def files_that_wait(
     listing: Iterable[LandedFile], ledger: Ledger, landing: Landing
 ) -> list[LandedFile]:
-    """The files to load or set aside, because no manifest names them in their present state.
+    """The files to load or set aside, because no manifest settles them in their present state.
 
     Files with ignored names are left out.
     """
@@ -134,7 +139,10 @@ def files_that_wait(
 
 
 def may_be_loaded(name: str, table_key: str) -> bool:
-    """Whether a table loads a file of this name: it is public, or holds its own retried lines."""
+    """Whether a table loads a file of this name.
+
+    The name is public, or the file is in the folder of the table's retried lines.
+    """
     return is_public(name) or name.startswith(retried_folder(table_key))
 
 
@@ -162,46 +170,50 @@ def _plan(
     )
 
 
-def _released_by(waiting: _Waiting, landing: Landing, now_ms: int) -> str | Explanation:
-    """Why the waiting files are released (the end of a sentence), or an explanation why they wait.
+def _release(waiting: _Waiting, landing: Landing, now_ms: int) -> tuple[str, Explanation | None]:
+    """A clause on why the waiting files are released, or an explanation why they must wait.
 
-    The text is empty if the landing does not wait for more files.
+    The clause is empty if `release_files` is 1.
     """
     if landing.release_files == 1:
-        return ""
+        return "", None
     if waiting.count >= landing.release_files:
-        return f"; released by their number, {landing.release_files} or more"
+        return f"; released, because at least {landing.release_files} files wait", None
+    release_size = size_text(landing.release_bytes)
     if 0 < landing.release_bytes <= waiting.size_bytes:
-        return f"; released by their bytes, {size_text(landing.release_bytes)} or more"
+        return f"; released, because at least {release_size} wait", None
+    minutes = f"{landing.release_minutes:g}"
     wait_ms = round(landing.release_minutes * MINUTE_MS)
     # A file dated in the future must not wait until that date.
     if abs(now_ms - waiting.oldest_ms) >= wait_ms:
-        minutes = f"{landing.release_minutes:g}"
-        return f"; released by their age, the oldest has waited {minutes} min or more"
-    return Reason.BATCH_WAITING.explain(
+        return f"; released, because the oldest has waited at least {minutes} min", None
+    explanation = Reason.BATCH_WAITING.explain(
         files=waiting.count,
         bytes=waiting.size_bytes,
         release_files=landing.release_files,
-        or_bytes=f" or {size_text(landing.release_bytes)}" if landing.release_bytes else "",
+        or_bytes=f" or {release_size}" if landing.release_bytes else "",
         released=waiting.oldest_ms + wait_ms,
-        minutes=f"{landing.release_minutes:g}",
+        minutes=minutes,
     )
+    return "", explanation
 
 
 def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
-    """Whether a manifest names the file in its present state.
+    """Whether a manifest settles the file in its present state.
 
-    The state is compared by size and etag, or by size and time if an etag is unknown.
+    The state is compared by size and etag, or by size and time if an etag is unknown. A file that
+    was set aside for its format is not settled once the declaration accepts the format.
     """
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
-    if (
-        known is None
-        or known.size_bytes != file.size_bytes
-        or not may_be_same(known.etag, file.etag)
-    ):
+    if known is None or known.size_bytes != file.size_bytes:
         return False
-    is_same = bool(known.etag and file.etag) or known.modified_ms == file.modified_ms
-    return is_same and not (known.is_foreign and landing.takes(file.name))
+    if not may_be_same(known.etag, file.etag):
+        return False
+    has_etags = bool(known.etag and file.etag)
+    if not has_etags and known.modified_ms != file.modified_ms:
+        return False
+    is_accepted_now = known.is_foreign and landing.takes(file.name)
+    return not is_accepted_now
 
 
 def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, bool] | None:
@@ -209,10 +221,8 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
     path = f"{landing.prefix}{file.name}"
     known = ledger.seen.get(path)
     if "" in file.name.split("/"):
-        return (
-            "its name has an empty part between slashes, which no store can read. Use another name",
-            True,
-        )
+        why = "its name has an empty part (// or a / at an end), which this program does not read"
+        return f"{why}. Use another name", True
     if fingerprint(path) in ledger.forgotten:
         return (
             "a file of this name was loaded long ago. Land only the new records, under a new name",
@@ -222,7 +232,7 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
         return describe_change(known, file), True
     if not landing.takes(file.name) and not is_retried(file.name):
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
-    if file.name.encode("utf-8", "ignore").decode() != file.name:
+    if not _is_utf8(file.name):
         return (
             "its name is not UTF-8, so no row could store the name. Use another name",
             True,
@@ -231,6 +241,10 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
         sizes = f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read"
         return f"{sizes}. Use smaller files, or raise Landing.max_file_bytes", True
     return None
+
+
+def _is_utf8(name: str) -> bool:
+    return name.encode("utf-8", "ignore").decode() == name
 
 
 def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> bool:
@@ -252,9 +266,9 @@ def describe_change(known: KnownFile, present: LandedFile) -> str:
     if loaded_bytes == present.size_bytes:
         change = "its content differs now"
     return (
-        f"it had {loaded_bytes} bytes when it was loaded and {change}; it may not begin with the "
-        "loaded content. The loaded records stay in the table. Land only the new records, under a "
-        "new name, because the whole file would load the other records twice"
+        f"it had {loaded_bytes} bytes when it was loaded and {change}; its new records cannot be "
+        "separated from the loaded ones. The loaded records stay in the table. Land only the new "
+        "records, under a new name: the whole file would load the old records again"
     )
 
 
@@ -266,13 +280,15 @@ def _take(
         totals = accumulate(file.size_bytes for file in files[:MAX_BATCH_FILES])
         count = sum(total_bytes <= landing.max_batch_bytes for total_bytes in totals)
         return files[:count], []
+    # `last_taken` also covers forgotten files, but may be from an earlier declaration. So the known
+    # files count, too. A loaded file that was later set aside unread has no digest.
     loaded_paths = [path for path, known in ledger.seen.items() if known.is_taken and known.digest]
-    newest = files[-1].name
+    last_name = files[-1].name
     for path in (ledger.last_taken, *loaded_paths):
         # Paths below another prefix, or of another format, are from an earlier declaration.
         if path.startswith(landing.prefix) and landing.takes(path):
-            newest = max(newest, path.removeprefix(landing.prefix))
-    why = f"{newest} is newer and replaces it"
-    taken = [file for file in files if file.name == newest]
-    older = [file for file in files if file.name != newest]
-    return taken, [set_aside(file, why, is_quarantined=False) for file in older]
+            last_name = max(last_name, path.removeprefix(landing.prefix))
+    why = f"the name {last_name} is later, so that file replaces it"
+    taken = [file for file in files if file.name == last_name]
+    superseded = [file for file in files if file.name != last_name]
+    return taken, [set_aside(file, why, is_quarantined=False) for file in superseded]

@@ -17,8 +17,8 @@ from lakehouse.core.units import HOUR_MS
 
 _FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
-# The age limit for the reports of our own daily scans. It includes two hours for listing, queueing
-# and loading.
+# The age limit of a report for a vacuum, and the age up to which reports of our own daily scans are
+# fresh. It includes two hours for listing, queueing and loading.
 MAX_REPORT_AGE_HOURS = 26.0
 # The time that AWS may take to deliver a report. We saw a daily report that was complete only 23
 # hours after its listing began. Source: Amazon S3 user guide, "Amazon S3 Inventory": reports are
@@ -26,12 +26,16 @@ MAX_REPORT_AGE_HOURS = 26.0
 _AWS_DELIVERY_HOURS = 26.0
 _DAY_HOURS = 24.0
 _WEEK_HOURS = 168.0
-# A report from further in the future is refused, because it would count as fresh for too long.
-# Clocks that are synchronized with a time server differ only by seconds.
+# A report is refused if its time is more than this ahead of our clock, because it would count as
+# fresh for too long. Clocks that are synchronized with a time server differ only by
+# seconds.
 _AHEAD_MS = 300_000
 _MD5 = re.compile(r"[0-9a-f]{32}")
-_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# Matches between the words of a name in CSV: LastModifiedDate -> Last_Modified_Date.
+_WORD_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# Names in a schema of ORC: struct<bucket:string,key:string>
 _ORC = re.compile(r"([A-Za-z_]+):")
+# Names in a schema of Parquet: message { required binary key (STRING); }
 _PARQUET = re.compile(r"(?:required|optional)\s+\S+\s+(\w+)")
 
 
@@ -89,10 +93,11 @@ def parse_manifest(
     """The report that `manifest` describes.
 
     Raises:
-        Refused: the manifest is damaged or its checksum is wrong; or the report belongs to another
-            bucket or folder, lacks a needed column, has no data files, or is older than
-            `max_age_hours`; or the report's time is in the future, or implausible (for example, in
-            seconds instead of milliseconds).
+        Refused: the manifest is damaged or its checksum is wrong; or the report lists another
+            bucket, has an unknown format, lacks a needed column, or is older than `max_age_hours`;
+            or it names no data files, a data file outside the folder, or an invalid MD5; or its
+            time is more than five minutes in the future, or implausible (for example, in seconds
+            instead of milliseconds).
     """
     name = source.name
     bucket = source.bucket
@@ -109,7 +114,7 @@ def parse_manifest(
         report = _report(cast("Mapping[str, Any]", json.loads(manifest)), name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused(
-            f"{where}: manifest.json cannot be understood ({type(error).__name__}: {error}). Wait "
+            f"{where}: manifest.json cannot be parsed ({type(error).__name__}: {error}). Wait "
             "for the next report, or run lakehouse inventory scan"
         ) from error
     if report.bucket != bucket:
@@ -171,7 +176,7 @@ def _report(document: Mapping[str, Any], name: str) -> Report:
 
 def _columns(file_format: str, schema: str) -> tuple[str, ...]:
     if file_format == "CSV":
-        return tuple(_WORD.sub("_", name.strip()).lower() for name in schema.split(","))
+        return tuple(_WORD_BOUNDARY.sub("_", name.strip()).lower() for name in schema.split(","))
     pattern = _ORC if file_format == "ORC" else _PARQUET
     return tuple(name.lower() for name in pattern.findall(schema))
 
@@ -187,19 +192,19 @@ def _check_content(report: Report, folder: str, where: str) -> None:
         )
     if not report.files:
         raise Refused(
-            f"{where}: the manifest names no data files, although the bucket has objects. Wait for "
-            "the next report, or run lakehouse inventory scan"
+            f"{where}: the manifest names no data files, although the bucket contains at least "
+            "this report. Wait for the next report, or run lakehouse inventory scan"
         )
     for file in report.files:
         names = file.key.removeprefix(f"{folder}/").split("/")
         is_below = file.key.startswith(f"{folder}/") and {"", ".", ".."}.isdisjoint(names)
         if not is_below:
             raise Refused(
-                f"{where}: the data file {file.key!r} belongs to another report. Use keys below "
-                f"{folder}/"
+                f"{where}: the data file {file.key!r} is not a plain path below {folder}/. Wait "
+                "for the next report, or run lakehouse inventory scan"
             )
         if not _MD5.fullmatch(file.md5):
             raise Refused(
-                f"{where}: the MD5checksum {file.md5!r} of {file.key} is invalid. Use 32 "
-                "hexadecimal digits"
+                f"{where}: the MD5checksum {file.md5!r} of {file.key} is not an MD5 in lower case. "
+                "Wait for the next report, or run lakehouse inventory scan"
             )

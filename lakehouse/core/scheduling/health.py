@@ -4,9 +4,10 @@ Each part follows one rule: `value = limit / (limit + count)`. The value is 1 if
 one half at the limit, and falls smoothly towards 0 beyond the limit. The exception is the average
 size, which is already a share.
 
-Sources: Apache Amoro's health score has the parts small files, deletes and average size. AutoComp
-scores the reduction of the file count. The limit of the log follows Delta's checkpoint interval.
-The weights are our choice: the part that costs readers most has the largest weight.
+Sources: Apache Amoro's health score has the parts small files (by their average size), equality
+deletes and position deletes. AutoComp scores the reduction of the file count. The limit of the log
+follows Delta's checkpoint interval. The weights are our choice: the part that costs readers most
+has the largest weight.
 """
 
 from bisect import bisect_right
@@ -22,11 +23,12 @@ from lakehouse.core.delta.snapshot import LogTail, Snapshot, by_partition, file_
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import count_of, size_text
 
-# The log may have this many checkpoint intervals of commits since its last checkpoint. Ten missing
-# checkpoints mean that checkpoints fail, not that one is late.
+# The most commits after the last checkpoint, in checkpoint intervals. Ten missing checkpoints mean
+# that checkpoints fail, not that one is late.
 _LATE_CHECKPOINTS = 10
 # The small-files check fails at this multiple of the file count that makes a compaction due.
 _LATE_COMPACTIONS = 2
+# The bounds of the histogram: 4 KiB, 16 KiB, and so on up to 1 GiB.
 HISTOGRAM_BYTES = tuple(4096 * 4**step for step in range(10))
 _NUMBERS = (
     "committed_ms",
@@ -57,7 +59,7 @@ class Health:
 
     `small_file_count` counts files below the plan's candidate size. `mergeable_file_count` counts
     files that compactions would merge. Tombstones count while the log lists them, even if their
-    files were vacuumed. `histogram` counts files by size, with one bin per bound in
+    files were vacuumed. `histogram` counts files by size, with one bar per bound in
     `HISTOGRAM_BYTES` and one for larger files.
     """
 
@@ -106,7 +108,7 @@ class Health:
         return f"health {self.score:g} of 100, lowered most by {worst.name}: {worst.sentence}"
 
     def as_json(self) -> dict[str, Any]:
-        """Health as the JSON document that `lakehouse health --json` prints."""
+        """Health in its documented JSON shape."""
         return {
             "table": self.plan.table,
             "version": self.plan.version,
@@ -162,25 +164,24 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
         count < limit,
         (
             f"{health.plan.sentence}; {count_of(count, 'mergeable file')}, a compaction is due at "
-            f"{due}, {limit} are too many"
+            f"{due}, the check fails at {limit}"
         ),
     )
 
 
 def log_debt_ok(health: Health) -> tuple[bool, str]:
-    """Whether the log has a recent checkpoint, so that readers need not read all of it."""
+    """Whether readers have few commits to read after the newest checkpoint.
+
+    The check also fails if a newer checkpoint cannot be read.
+    """
     count = health.log.commit_count
     limit = health.log_commit_limit
-    checkpoint = health.log.checkpoint_version
-    since = (
-        "the table's beginning" if checkpoint is None else f"the checkpoint of version {checkpoint}"
-    )
     note = f"; {health.log.note}" if health.log.note else ""
     return (
         count <= limit and not note,
         (
-            f"{count_of(count, 'commit')} ({size_text(health.log.commit_bytes)}) since {since}, "
-            f"at most {limit} allowed{note}"
+            f"{count_of(count, 'commit')} ({size_text(health.log.commit_bytes)}) since "
+            f"{_start_of_tail(health.log)}, at most {limit} allowed{note}"
         ),
     )
 
@@ -194,29 +195,41 @@ def _parts(snapshot: Snapshot, plan: CompactionPlan, log_limit: int) -> tuple[He
     removed_limit = max(1, snapshot.size_bytes)
     partitions = by_partition(snapshot.files).values()
     needed = sum(max(1, ceil(sum(file_sizes(files)) / target)) for files in partitions)
-    mergeable = count_of(plan.files_removed, "file")
-    merged = f"{mergeable} would be merged; {merge_limit} halve this part of the score"
-    sizes = (
+    small_files_sentence = (
+        f"{count_of(plan.files_removed, 'file')} would be merged; at {merge_limit}, this part of "
+        "the score is half"
+    )
+    average_size_sentence = (
         f"{count_of(count, 'file')} in {count_of(len(partitions), 'partition')}, "
         f"{needed} of up to {size_text(target)} would suffice"
     )
-    commits = (
-        f"{count_of(log.commit_count, 'commit')} ({size_text(log.commit_bytes)}) "
-        f"since a checkpoint; {log_limit} halve this part of the score"
+    log_sentence = (
+        f"{count_of(log.commit_count, 'commit')} ({size_text(log.commit_bytes)}) since "
+        f"{_start_of_tail(log)}; at {log_limit}, this part of the score is half"
     )
     if log.note:
-        commits = f"{commits}; {log.note}"
-    removed = (
+        log_sentence = f"{log_sentence}; {log.note}"
+    tombstones_sentence = (
         f"{count_of(len(snapshot.tombstones), 'removed file')} ({size_text(removed_bytes)}); "
-        f"{size_text(removed_limit)} halve this part of the score"
+        f"at {size_text(removed_limit)}, this part of the score is half"
     )
-    size_value = min(1.0, needed / count) if count else 1.0
+    small_files_value = merge_limit / (merge_limit + plan.files_removed)
+    average_size_value = min(1.0, needed / count) if count else 1.0
+    log_value = log_limit / (log_limit + log.commit_count)
+    tombstones_value = removed_limit / (removed_limit + removed_bytes)
     return (
-        HealthPart("small files", 40, merge_limit / (merge_limit + plan.files_removed), merged),
-        HealthPart("average size", 30, size_value, sizes),
-        HealthPart("log debt", 15, log_limit / (log_limit + log.commit_count), commits),
-        HealthPart("tombstones", 15, removed_limit / (removed_limit + removed_bytes), removed),
+        HealthPart("small files", 40, small_files_value, small_files_sentence),
+        HealthPart("average size", 30, average_size_value, average_size_sentence),
+        HealthPart("log debt", 15, log_value, log_sentence),
+        HealthPart("tombstones", 15, tombstones_value, tombstones_sentence),
     )
+
+
+def _start_of_tail(log: LogTail) -> str:
+    """The point after which readers read the log's commits."""
+    if log.checkpoint_version is None:
+        return "the table's beginning"
+    return f"the checkpoint of version {log.checkpoint_version}"
 
 
 def _log_commit_limit(snapshot: Snapshot) -> int:

@@ -65,8 +65,9 @@ def apply_strategy(
     The caller holds the table's lock.
 
     Raises:
-        Refused: Delta cannot cluster this table by these columns, or its change data was written
-            in another way.
+        Refused: Delta refuses a property or the clustering; or clustering is declared, and the
+            table has partitions; or the landed rows were written with another write mode or other
+            keys.
     """
     from pyspark.errors import AnalysisException
 
@@ -85,11 +86,11 @@ def apply_strategy(
 def with_strategy(
     session: TableSession, before: TableFacts | None, outcome: WriteOutcome
 ) -> WriteOutcome:
-    """Applies the strategy after a write, and adds it to the outcome.
+    """Applies the strategy if the write created the table or removed its clustering.
 
-    Before the write, `apply_strategy` cannot reach two kinds of tables: new tables, and tables that
-    lose their clustering in an overwrite. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala,
-    getNewDomainMetadata.
+    Before such a write, `apply_strategy` is too early: the table does not exist, or the overwrite
+    removes its clustering again. The outcome gets the strategy, and the properties that a person
+    set to other values. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
     """
     table = session.table
     after = outcome.facts
@@ -104,7 +105,10 @@ def with_strategy(
 
 
 def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
-    """The properties that the strategy would still change, except declared properties."""
+    """The changes that give the table the strategy's properties, except declared properties.
+
+    Unless the policy's mode is "automatic", the changes remove the strategy's properties.
+    """
     declared = declared_properties(table)
     desired: Mapping[str, str] = {}
     if policy_for(table.layer, table.compaction).mode == "automatic":
@@ -117,8 +121,9 @@ def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
 def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
     """Session settings that make Delta's auto compaction follow the table's policy.
 
-    Without a minimum size, auto compaction counts its own output files as small files, and runs
-    more and more often. Source: delta-io/delta #4045; v4.4.0, `OptimisticTransaction.scala`.
+    Without `autoCompact.minFileSize`, auto compaction counts files of any size as small files, its
+    own outputs included, and runs more and more often. Source: delta-io/delta #4045; v4.4.0,
+    `OptimisticTransaction.scala`.
     Remove this when Delta uses the same size to count small files and to select files.
     """
     policy = policy_for(table.layer, table.compaction)
@@ -138,8 +143,9 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     snapshot = facts.snapshot
     declared = declared_properties(table)
     plan = compare(table, None, snapshot)
+    # Checked first, because a statement below records the declared keys.
     if plan.of(Kind.LANDED_WRITE_CHANGED):
-        checked(plan)  # before a statement below records the declared keys
+        checked(plan)
     changes = strategy_changes(table, facts)
     clustering = strategy_properties.clustering_change(
         snapshot, policy_for(table.layer, table.compaction).data_layout
@@ -148,11 +154,14 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     column_names = {column.name.lower() for column in snapshot.columns}
     change_keys = json.loads(declared.get(CHANGE_KEYS, "[]"))
     if not column_names.issuperset(key.lower() for key in change_keys):
-        del desired[CHANGE_KEYS]  # the recorded keys stay until the columns are renamed
+        # A key is not a column of the table yet, because its rename has not been applied. Until
+        # then, the recorded keys are not changed.
+        del desired[CHANGE_KEYS]
     if clustering.mark is not None:
         desired[CLUSTERING_MARK] = clustering.mark
     existing = snapshot.properties
-    is_kept_longer = _is_longer(existing.get(LOG_RETENTION), desired.get(LOG_RETENTION))
+    # A longer log retention is only shortened if the declaration itself says so.
+    is_kept_longer = _is_kept_as_long(existing.get(LOG_RETENTION), desired.get(LOG_RETENTION))
     if is_kept_longer and LOG_RETENTION not in table.properties:
         del desired[LOG_RETENTION]
     changed = {name: value for name, value in desired.items() if existing.get(name) != value}
@@ -168,8 +177,11 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
         yield statements.unset_properties(snapshot.uri, unset)
 
 
-def _is_longer(existing: str | None, desired: str | None) -> bool:
-    """Whether the existing property, or Delta's default, keeps the log at least as long."""
+def _is_kept_as_long(existing: str | None, desired: str | None) -> bool:
+    """Whether the log is already kept at least as long as `desired`.
+
+    Without a property, Delta's default applies. False if a span cannot be parsed.
+    """
     if desired is None:
         return False
     existing_ms = span_ms_of(existing or DEFAULT_LOG_RETENTION)

@@ -1,9 +1,12 @@
-"""Records of tagged files: `_lakehouse/tiers/<layer>/<name>/<ms>-<id>.json`, one per `apply` run.
+"""Records of tagged files: `_lakehouse/tiers/<layer>/<name>/<ms>-<id>.json`.
 
-A record is written before its files are tagged, so it names all files that the run may have tagged.
-It also names the files that the run untagged. The newest 100 records of each table are kept. If a
-RESTORE brings back a file that only an older record named, after the file was moved, only the check
-`readable` detects it.
+Each `apply` run that has files to tag or untag writes one record. The record is written before the
+files are tagged, so it names all files that the run may tag or untag. At the end of the run, it is
+replaced by what was done.
+
+The newest 100 records of each table are kept. A file that only an older record names is not found
+by `tagged_yet_needed`: if a RESTORE brings it back, it keeps its tag, and S3 may move it. If S3
+moves it into a class that requires a restore, the check `readable` fails.
 """
 
 import contextlib
@@ -33,7 +36,7 @@ def record_tiers(store: Store, table_key: str, name: str, record: TierRecord) ->
 
 
 def tier_records(store: Store, table_key: str) -> tuple[TierRecord, ...]:
-    """The newest records of a table, oldest first; damaged records are omitted."""
+    """The kept records of a table, oldest first; damaged records are omitted."""
     names = names_by_table(store, _FOLDER, table_key).get(table_key, [])
     records = list[TierRecord]()
     for data in store.read_many(names):
@@ -43,7 +46,10 @@ def tier_records(store: Store, table_key: str) -> tuple[TierRecord, ...]:
 
 
 def tagged_before(store: Store, table_key: str) -> dict[str, str]:
-    """The files that a complete run tagged and no later run untagged, with their target class."""
+    """The files that a complete run tagged, with their target class.
+
+    Files that a later record lists as untagged are omitted.
+    """
     tagged = dict[str, str]()
     for record in tier_records(store, table_key):
         for name in record.untagged:
@@ -58,8 +64,8 @@ def tagged_yet_needed(
 ) -> dict[str, str]:
     """The needed files that still have the tag `TIER_TAG`, by name, with the tag's value.
 
-    Either a RESTORE of the table brought them back, or a clone borrows them. Only files in the
-    records are checked.
+    Either a RESTORE of the table brought them back, or another table reads, or may read, them. Only
+    files in the kept records are checked.
 
     Raises:
         Refused: a permission is missing.

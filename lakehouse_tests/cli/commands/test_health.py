@@ -58,7 +58,7 @@ def test_lines_in_quarantine_are_reported_by_health_and_landing(
 
 def test_verbose_shows_the_parts_and_the_sizes(told: Terminal) -> None:
     shown = told.run("health", "bronze/orders", "-v").stdout
-    assert "small files" in shown and "4 halve this part of the score" in shown
+    assert "small files" in shown and "at 4, this part of the score is half" in shown
     assert "< 4 KiB" in shown and "█" in shown
 
 

@@ -64,7 +64,10 @@ def test_a_compaction_has_its_plan_s_sentence_and_only_missed_figures_are_wrong(
     )
     assert (ours.why, ours.seconds, ours.is_ok) == ("2 files merge into 1", 4.0, True)
     assert [figure.name for figure in ours.wrong_figures] == ["bytes_added", "seconds", "usd"]
-    assert ours.figures[2] == Figure("bytes_added", 290, 280)
+    assert ours.figures[2:4] == (
+        Figure("bytes_removed", 300, 300),
+        Figure("bytes_added", 290, 280),
+    )
     assert (others.why, others.figures, others.usd) == ("by another program", (), None)
 
 

@@ -26,19 +26,19 @@ MINUTE_MS = 60_000
 
 # Bytes and minutes of age of the files that wait, and what releases them.
 RELEASED = {
-    "by their number": ([(1, 0), (1, 0), (1, 0)], "; released by their number, 3 or more"),
-    "by their bytes": ([(1_000, 0), (24, 0)], "; released by their bytes, 1 KiB or more"),
+    "by their number": ([(1, 0), (1, 0), (1, 0)], "; released, because at least 3 files wait"),
+    "by their bytes": ([(1_000, 0), (24, 0)], "; released, because at least 1 KiB wait"),
     "by the age of the oldest": (
         [(1, 0), (1, 2)],
-        "; released by their age, the oldest has waited 2 min or more",
+        "; released, because the oldest has waited at least 2 min",
     ),
     "by the first of them": (
         [(1_000, 9), (1_000, 9), (1, 9)],
-        "; released by their number, 3 or more",
+        "; released, because at least 3 files wait",
     ),
     "by a date in the future": (
         [(1, -2.01)],
-        "; released by their age, the oldest has waited 2 min or more",
+        "; released, because the oldest has waited at least 2 min",
     ),
     "not yet": ([(1_000, 1), (23, 1.99)], None),
     "not by a clock that is a little ahead": ([(1, -1.99)], None),

@@ -356,7 +356,7 @@ JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
     "replaced": (
         TAKEN,
         READ,
-        "it had 12 bytes when it was loaded and its content differs now; it may not begin with",
+        "it had 12 bytes when it was loaded and its content differs now; its new records cannot be",
         True,
     ),
     "grown": (TAKEN, replace(READ, continues=True, loaded_records=2), "", False),

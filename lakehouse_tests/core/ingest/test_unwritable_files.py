@@ -81,7 +81,7 @@ def test_a_few_tries_tell_that_everything_fails(count: int) -> None:
 
 FOREIGN = SetAside(name="x.pdf", size_bytes=1, why="foreign")
 DAMAGED = SetAside(name="d.gz", size_bytes=1, why="its gzip is damaged", is_quarantined=True)
-OLDER = SetAside(name="0", size_bytes=1, why="a is newer and replaces it")
+OLDER = SetAside(name="0", size_bytes=1, why="the name a is later, so that file replaces it")
 
 
 def planned(*names: str, aside: tuple[SetAside, ...] = (FOREIGN, DAMAGED)) -> Batch:

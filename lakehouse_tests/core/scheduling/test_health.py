@@ -131,7 +131,7 @@ def test_small_files_fail_the_check_at_twice_the_threshold(count: int, ok: bool)
     assert (
         sentence.startswith(found.plan.sentence)
         and f"{count} mergeable" in sentence
-        and "8 are too many" in sentence
+        and "the check fails at 8" in sentence
     )
 
 

@@ -232,6 +232,7 @@ def test_operations_have_the_columns_of_databricks_and_outlive_the_log(
         "operation_status": "SUCCESSFUL",
         "operation_metrics": {
             "number_of_compacted_files": "2",
+            "amount_of_data_compacted_bytes": "3000",
             "number_of_output_files": "1",
             "amount_of_output_data_bytes": "2900",
         },
