@@ -286,14 +286,12 @@ def _advice_on_work(key: str, table: Table | None) -> dict[str, tuple[str, str]]
     }
     if table is not None:
         files = 2 * policy_for(table.layer, table.compaction).due_file_count
-        simulated = (
+        sentence = (
             "It is compacted often. Simulate a higher threshold on its history, which changes "
             f"nothing. To apply it, use Compaction(min_small_files={files})"
         )
-        advice["compaction"] = (
-            simulated,
-            f"lakehouse backtest {key} --policy min_small_files={files} --compare",
-        )
+        command = f"lakehouse backtest {key} --policy min_small_files={files} --compare"
+        advice["compaction"] = (sentence, command)
     return advice
 
 
