@@ -175,7 +175,7 @@ def test_a_liquid_table_is_clustered_once_until_enough_is_new(
 
 
 @pytest.mark.parametrize(
-    ("columns", "words"), [(("day",), "partitioned by"), (("nothing",), "no column")]
+    ("columns", "words"), [(("day",), "is a partition column"), (("nothing",), "is not a column")]
 )
 def test_what_delta_refuses_is_refused_before(
     lake: Lake, spark: "SparkSession", columns: tuple[str, ...], words: str
