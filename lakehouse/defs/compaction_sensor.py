@@ -1,4 +1,7 @@
-"""The sensor that requests compactions, and the schedules of tables compacted by the clock."""
+"""The sensor that requests compactions, and the schedules of tables compacted by the clock.
+
+Which tables are compacted, and how many at once, is decided in `core/scheduling/ranking.py`.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""A bucket's lifecycle rules, and the harm that they would do to a table.
+"""A bucket's lifecycle rules, the harm that they would do to a table, and the rule on our tag.
 
 Source: Amazon S3 user guide, "Lifecycle configuration elements", "Transitioning objects using
 Amazon S3 Lifecycle"; API reference, GetBucketLifecycleConfiguration.

@@ -1,4 +1,8 @@
-"""Selects the objects in a table's folder that may be deleted, while the folder is listed."""
+"""Selects the objects in a table's folder that may be deleted, while the folder is listed.
+
+What an object is to its table (live, removed, still read by a kept version, an orphan) is decided
+in `core/inventory/classify.py`.
+"""
 
 import re
 from collections import Counter

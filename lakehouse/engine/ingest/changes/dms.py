@@ -1,4 +1,7 @@
-"""Parses lines from AWS DMS as changes."""
+"""Parses lines from AWS DMS as changes.
+
+The letters of operations and the columns that DMS adds are in `core/declaration/change_sources.py`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
