@@ -135,7 +135,9 @@ def the_shared_session_is_active(request: pytest.FixtureRequest) -> None:
     if "spark" in request.fixturenames:
         from pyspark.sql.connect.session import SparkSession
 
-        SparkSession._active_session.session = request.getfixturevalue("spark")
+        session = request.getfixturevalue("spark")
+        if isinstance(session, SparkSession):  # some tests have a setting of this name
+            SparkSession._active_session.session = session
 
 
 @pytest.fixture(autouse=True)
