@@ -70,10 +70,8 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     planned = _plan(before, recipe)
     mark = f"random table {recipe.name}"
     # Over the whole table Delta would merge what the plan leaves alone, too.
-    asks_for_nothing = planned.reason in NOTHING_FOR_DELTA and not unmergeable_files(
-        before.snapshot
-    )
-    if planned.bins or asks_for_nothing:
+    is_left_alone = bool(unmergeable_files(before.snapshot))
+    if planned.bins or (planned.reason in NOTHING_FOR_DELTA and not is_left_alone):
         with session_confs(
             spark, {BATCH_BYTES: str(recipe.batch_bytes)} if recipe.batch_bytes else {}
         ):

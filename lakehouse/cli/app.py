@@ -53,7 +53,7 @@ _COMMANDS = [
 ]
 _MODULE_OF = {"resume": "pause"}  # every other command has a module of its own name
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
-# The exceptions that mean an interrupt: Python's, and the one that Dagster raises within a run.
+# Python and Dagster raise different exceptions for an interrupt.
 # They are compared by name, because few commands import Dagster.
 _INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")
 

@@ -36,6 +36,21 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
             yield settings
 
 
+def _write_eight_files(address: str, options: dict[str, str], *, by: list[str] | None) -> None:
+    """One row per commit, in a table whose removed files may be deleted at once."""
+    for number in range(8):
+        rows = pa.table({"id": [number], "day": [f"2026-01-0{number % 2 + 1}"]})
+        short = {"delta.deletedFileRetentionDuration": "interval 1 millisecond"}
+        write_deltalake(
+            address,
+            rows,
+            mode="append",
+            partition_by=by,
+            storage_options=options,
+            configuration=short,
+        )
+
+
 @pytest.mark.parametrize("partitioned", [False, True], ids=["plain", "partitioned"])
 @pytest.mark.parametrize("place", ["s3", "disk"])
 def test_a_table_elsewhere_is_compacted_and_vacuumed_and_read_on(
@@ -46,18 +61,7 @@ def test_a_table_elsewhere_is_compacted_and_vacuumed_and_read_on(
         **{name: value for name, value in os.environ.items() if name.startswith("AWS_")},
         "AWS_ALLOW_HTTP": "true",
     }
-    for number in range(8):
-        rows = pa.table({"id": [number], "day": [f"2026-01-0{number % 2 + 1}"]})
-        by = ["day"] if partitioned else None
-        short = {"delta.deletedFileRetentionDuration": "interval 1 millisecond"}
-        write_deltalake(
-            address,
-            rows,
-            mode="append",
-            partition_by=by,
-            storage_options=options,
-            configuration=short,
-        )
+    _write_eight_files(address, options, by=["day"] if partitioned else None)
     store = store_at(address)
     store.put("somebody_elses.parquet", b"precious")
     write = Adopted(uri=address, writers="none")
