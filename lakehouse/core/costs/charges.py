@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Literal
 
 from lakehouse.core.costs.exact_amounts import EXACT, day_of, decimal_of, gb_months, rounded
-from lakehouse.core.costs.operations import UpkeepOperation, request_class
+from lakehouse.core.costs.operations import UpkeepOperation, requests_by_class
 from lakehouse.core.costs.price_book import PriceBook
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.objects import RECLAIMABLE, Part
@@ -194,11 +194,7 @@ def _charges_of(operation: UpkeepOperation, table: Table, book: PriceBook) -> It
         "put": table.prices.usd_per_1000_puts,
         "delete": book.usd_per_1000_deletes,
     }
-    counts = dict[str, int]()
-    for name, count in (operation.requests or {}).items():
-        price_class = request_class(name)
-        counts[price_class] = counts.get(price_class, 0) + count
-    for price_class, count in counts.items():
+    for price_class, count in requests_by_class(operation.requests or {}).items():
         yield replace(
             compute,
             kind="requests",

@@ -218,11 +218,9 @@ def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
     usd = None
     if isinstance(started_ms, int) and started_ms <= commit.committed_ms:
         seconds = (commit.committed_ms - started_ms) / 1000
-        classes = Counter[str]()
-        for name, count in (requests or {}).items():
-            classes[request_class(name)] += count
+        counts = requests_by_class(requests or {})
         usd = run_price(
-            prices, seconds=seconds, get_requests=classes["get"], put_requests=classes["put"]
+            prices, seconds=seconds, get_requests=counts["get"], put_requests=counts["put"]
         )
     figures = (
         Figure("files", plan.get("files"), len(commit.removed_paths)),
@@ -247,11 +245,18 @@ def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
     )
 
 
-def request_class(name: str) -> str:
-    """The price class of an S3 request: get, put or delete. `put` includes COPY, POST and LIST."""
-    if name.startswith(("Get", "Head")):
-        return "get"
-    return "delete" if name.startswith("Delete") else "put"
+def requests_by_class(requests: Mapping[str, int]) -> Counter[str]:
+    """The S3 requests by price class: get, put or delete. `put` includes COPY, POST and LIST."""
+    counts = Counter[str]()
+    for name, count in requests.items():
+        if name.startswith(("Get", "Head")):
+            price_class = "get"
+        elif name.startswith("Delete"):
+            price_class = "delete"
+        else:
+            price_class = "put"
+        counts[price_class] += count
+    return counts
 
 
 def _mapping_in(metadata: Mapping[str, Any], name: str) -> dict[str, Any] | None:

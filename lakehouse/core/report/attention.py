@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
-from lakehouse.core.inventory.report_manifest import allowed_hours
 from lakehouse.core.journal_records import Pause
 from lakehouse.core.reasons import Reason
-from lakehouse.core.report.values import Attention, Concern, ReportedTable, StoredBytes
+from lakehouse.core.report.values import Attention, Concern, ReportedTable
 from lakehouse.core.text import count_of, first_names, size_text, utc_text
 from lakehouse.core.units import HOUR_MS
 
@@ -79,27 +78,22 @@ def attention_to_table(
     return items
 
 
-def attention_to_inventory(
-    stored: StoredBytes, *, is_own: bool, previous_ms: int | None, now_ms: int
-) -> list[Attention]:
-    """What needs attention if there is no inventory, or if it is too old.
+def attention_to_no_inventory(problem: str) -> Attention:
+    """What needs attention if there is no inventory; `problem` is the reason."""
+    return Attention(
+        concern=Concern.INVENTORY_LATE, sentence=problem, command="lakehouse inventory scan"
+    )
 
-    `previous_ms` is the time of the report before it, which shows how often AWS writes reports.
-    """
-    if stored.created_ms is None:
-        return [
-            Attention(
-                concern=Concern.INVENTORY_LATE,
-                sentence=stored.problem,
-                command="lakehouse inventory scan",
-            )
-        ]
-    hours = (now_ms - stored.created_ms) / HOUR_MS
-    allowed = allowed_hours(stored.created_ms, previous_ms, own=is_own)
-    if hours <= allowed:
+
+def attention_to_inventory(
+    report: str, *, created_ms: int, allowed_hours: float, now_ms: int
+) -> list[Attention]:
+    """What needs attention if the newest inventory is older than `allowed_hours`."""
+    hours = (now_ms - created_ms) / HOUR_MS
+    if hours <= allowed_hours:
         return []
     sentence = (
-        f"report {stored.report} is {hours:.0f} h old (limit {allowed:g} h), so vacuums list the "
+        f"report {report} is {hours:.0f} h old (limit {allowed_hours:g} h), so vacuums list the "
         "storage themselves or wait"
     )
     return [

@@ -37,11 +37,11 @@ from lakehouse.core.inventory.checks import (
 )
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.reconcile import Reconciliation
-from lakehouse.core.inventory.report_manifest import DataPart, Report, allowed_hours
+from lakehouse.core.inventory.report_manifest import DataPart, Report
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
 from lakehouse.engine.inventory.reconcile_lake import TableOf, reconcile_report
-from lakehouse.engine.inventory.stored_reports import REPORTS, SCAN, previous_report_ms
+from lakehouse.engine.inventory.stored_reports import REPORTS, hours_allowed
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
@@ -173,10 +173,7 @@ def report_day(report: Report) -> date:
 
 def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
     """The result of each check in `core.inventory.checks.CHECKS`."""
-    report = outcome.report
-    previous_ms = previous_report_ms(lake.store, report)
-    is_own = report.configuration == SCAN
-    allowed = allowed_hours(report.created_ms, previous_ms, own=is_own)
+    allowed = hours_allowed(lake.store, outcome.report)
     return (
         assess_complete(outcome.load, outcome.row_count),
         assess_fresh(outcome.load, allowed=allowed, now_ms=now_ms),

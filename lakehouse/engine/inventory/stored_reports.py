@@ -17,7 +17,12 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.classify import is_current
 from lakehouse.core.inventory.expired_scans import stamp_ms
 from lakehouse.core.inventory.objects import StoredObject
-from lakehouse.core.inventory.report_manifest import Report, ReportSource, parse_manifest
+from lakehouse.core.inventory.report_manifest import (
+    Report,
+    ReportSource,
+    allowed_hours,
+    parse_manifest,
+)
 from lakehouse.core.inventory.table_roots import table_roots
 from lakehouse.engine.inventory.report_rows import column_batches, stored_objects
 from lakehouse.engine.store import Store
@@ -50,11 +55,17 @@ def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[t
     return sorted(stamps, key=lambda each: (each[1], each[0]), reverse=True)
 
 
-def previous_report_ms(store: Store, report: Report) -> int | None:
-    """When the previous report of the same configuration was begun; `None` if there is none."""
+def hours_allowed(store: Store, report: Report) -> float:
+    """The age in hours up to which a report is fresh: see `allowed_hours`.
+
+    Only the reports of AWS before this one are listed, because our own scans have a fixed limit.
+    """
+    if report.configuration == SCAN:
+        return allowed_hours(report.created_ms, None, own=True)
     stamps = [stamp for name, stamp in stamps_of(store) if name == report.configuration]
     earlier = [stamp for stamp in stamps if f"{report.configuration}/{stamp}" < report.name]
-    return stamp_ms(earlier[0]) if earlier else None
+    previous_ms = stamp_ms(earlier[0]) if earlier else None
+    return allowed_hours(report.created_ms, previous_ms, own=False)
 
 
 def checksum_of(store: Store, configuration: str, stamp: str) -> str | None:

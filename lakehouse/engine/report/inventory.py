@@ -10,7 +10,11 @@ from lakehouse.core.inventory.objects import PART_GROUPS
 from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles
-from lakehouse.core.report.attention import attention_to_inventory, attention_to_missing
+from lakehouse.core.report.attention import (
+    attention_to_inventory,
+    attention_to_missing,
+    attention_to_no_inventory,
+)
 from lakehouse.core.report.values import Attention, StoredBytes, StoredShare
 from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.inventory.reconcile_lake import (
@@ -20,7 +24,7 @@ from lakehouse.engine.inventory.reconcile_lake import (
     reconcile_rows,
     tables_to_read,
 )
-from lakehouse.engine.inventory.stored_reports import SCAN, previous_report_ms
+from lakehouse.engine.inventory.stored_reports import hours_allowed
 from lakehouse.engine.lake import Lake
 
 _KIND_OF = {part: kind for kind, parts in PART_GROUPS.items() for part in parts}
@@ -69,15 +73,16 @@ class InventoryOfPage:
         try:
             reconciliation = self._compare(tables, report, unread)
             self.reconciled[report.name] = reconciliation
+            allowed = hours_allowed(self._lake.store, report)
         except LakehouseError as error:
             self._problem = str(error)
             return self._without_report(tables)
         shares = _shares(reconciliation)
         stored = StoredBytes(report=report.name, created_ms=report.created_ms, shares=shares)
         attention = attention_to_inventory(
-            stored,
-            is_own=report.configuration == SCAN,
-            previous_ms=previous_report_ms(self._lake.store, report),
+            report.name,
+            created_ms=report.created_ms,
+            allowed_hours=allowed,
             now_ms=self._now_ms,
         )
         for table in reconciliation.tables:
@@ -106,9 +111,7 @@ class InventoryOfPage:
         stored = StoredBytes(problem=self._problem)
         if all(table.key in self._lake.elsewhere for table in tables):
             return stored, []  # an inventory covers the lake only
-        return stored, attention_to_inventory(
-            stored, is_own=True, previous_ms=None, now_ms=self._now_ms
-        )
+        return stored, [attention_to_no_inventory(self._problem)]
 
 
 def _shares(reconciliation: Reconciliation) -> tuple[StoredShare, ...]:

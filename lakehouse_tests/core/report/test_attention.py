@@ -3,6 +3,7 @@
 import pytest
 
 from lakehouse import Adopted, Append, Landing, Table
+from lakehouse.core.inventory.report_manifest import allowed_hours
 from lakehouse.core.report.attention import (
     attention_to_checks,
     attention_to_inventory,
@@ -10,7 +11,7 @@ from lakehouse.core.report.attention import (
     attention_to_undeclared,
 )
 from lakehouse.core.report.page_contents import Page
-from lakehouse.core.report.values import Attention, Concern, ReportedTable, StoredBytes, points_of
+from lakehouse.core.report.values import Attention, Concern, ReportedTable, points_of
 from lakehouse.core.units import HOUR_MS
 
 ORDERS = Table(
@@ -56,13 +57,10 @@ def test_a_stopped_compaction_needs_a_person(reason: str) -> None:
 
 
 def test_an_inventory_is_late_after_26_hours_and_one_of_aws_after_its_interval_and_26() -> None:
-    stored = StoredBytes(report="r", created_ms=0)
-
     def is_late(hours: int, *, is_own: bool, previous_ms: int | None = None) -> bool:
+        allowed = allowed_hours(0, previous_ms, own=is_own)
         now_ms = hours * HOUR_MS
-        return bool(
-            attention_to_inventory(stored, is_own=is_own, previous_ms=previous_ms, now_ms=now_ms)
-        )
+        return bool(attention_to_inventory("r", created_ms=0, allowed_hours=allowed, now_ms=now_ms))
 
     assert [is_late(hours, is_own=True) for hours in (26, 27)] == [False, True]
     assert [is_late(hours, is_own=False) for hours in (50, 51)] == [False, True]
