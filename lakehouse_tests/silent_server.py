@@ -97,6 +97,15 @@ class _QuietHandler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None: ...
 
 
+class _Server(ThreadingHTTPServer):
+    """Holds as many waiting connections as a client opens at once: deltalake reads all commits of a log together.
+
+    A connection that finds the queue full is tried again after 1, 2, 4, … seconds.
+    """
+
+    request_queue_size = 1_024
+
+
 @contextmanager
 def faulty_server(
     endpoint: str,
@@ -109,6 +118,8 @@ def faulty_server(
     Each PUT is forwarded `in_turn`, since moto checks a condition and writes then.
     """
     there, ended = urlsplit(endpoint), threading.Event()
+    # The real server's queue of waiting connections is shorter than `_Server`'s.
+    few_at_once = threading.Semaphore(32)
 
     class Handler(_QuietHandler):
         def forward(self) -> None:
@@ -136,8 +147,15 @@ def faulty_server(
 
         def ask(self, body: bytes) -> type_of_answer:
             upstream = http.client.HTTPConnection(there.hostname or "", there.port)
-            headers = {name: value for name, value in self.headers.items() if name != "Expect"}
-            with in_turn if self.command == "PUT" else nullcontext():
+            passed_on = self.headers.items()
+            headers = {
+                name: value
+                for name, value in passed_on
+                if name.lower() not in ("expect", "connection")
+            }
+            # MiniStack never closes a connection by itself that its client has left.
+            headers["Connection"] = "close"
+            with in_turn if self.command == "PUT" else nullcontext(), few_at_once:
                 upstream.request(self.command, self.path, body, headers)
                 answer = upstream.getresponse()
                 content = answer.read()
@@ -146,7 +164,7 @@ def faulty_server(
 
         do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = forward  # noqa: N815
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
