@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.core.adoption.maintained import is_maintained
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts

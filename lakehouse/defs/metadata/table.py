@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.compaction.plan import plan_once_cold
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import BySensor
