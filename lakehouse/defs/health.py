@@ -1,6 +1,7 @@
 """The checks of a table, from its log and a listing of its folder.
 
-The same checks run after a write, after a compaction, and on request.
+The same checks run after a write, after a compaction, and on request. The result of the check
+`health` is made in `defs.metadata.table`, next to the metadata that shows the same facts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -92,8 +93,7 @@ def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
 def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
     """The results for a table, one per name in `check_names`.
 
-    Without `assessed`, the table's log is read now.
-    If it cannot be read, all checks fail with that error.
+    Without `assessed`, this reads the log. If it cannot be read, all checks fail with that error.
 
     Raises:
         Transient: storage did not answer.
