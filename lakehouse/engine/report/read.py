@@ -37,7 +37,7 @@ from lakehouse.core.report.attention import (
 from lakehouse.core.report.money import Money, attention_to_budgets, money_of
 from lakehouse.core.report.page_contents import Page
 from lakehouse.core.report.values import RecordsSize, ReportedTable, points_of
-from lakehouse.core.scheduling.ranking import Decision
+from lakehouse.core.scheduling.table_decision import Decision
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.chargeback_table import KnownFacts
