@@ -24,12 +24,8 @@ from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.scheduling.circuit_breaker import Rewrites
 from lakehouse.core.scheduling.fleet import describe
-from lakehouse.core.scheduling.ranking import (
-    Bounds,
-    CompactionCandidate,
-    RunState,
-    choose_compactions,
-)
+from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
+from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunState
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.units import HOUR_MS

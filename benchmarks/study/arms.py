@@ -14,13 +14,9 @@ from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategy_properties import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import ingest_app_id
-from lakehouse.core.scheduling.ranking import (
-    Bounds,
-    CompactionCandidate,
-    RunState,
-    choose_compactions,
-)
+from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
+from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunState
 from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact

@@ -1,6 +1,7 @@
 """The sensor that requests compactions, and the schedules of tables compacted by the clock.
 
-Which tables are compacted, and how many at once, is decided in `core/scheduling/ranking.py`.
+`core/scheduling/table_decision.py` decides whether a table is to be compacted, and `ranking.py`
+decides which tables go first, and how many at once.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.fleet import Fleet, describe
-from lakehouse.core.scheduling.ranking import Decision, run_key
+from lakehouse.core.scheduling.table_decision import Decision, run_key
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.fleet_from_events import (
@@ -33,7 +34,7 @@ from lakehouse.defs.metadata.fleet import sensed_fleet_metadata
 from lakehouse.defs.pool_slots import free_ended_slots
 from lakehouse.defs.run_ownership import close_lost_runs
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.skip_reasons import hold_now
+from lakehouse.engine.compaction.current_holds import hold_now
 from lakehouse.engine.journal.journal import Journal, JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget

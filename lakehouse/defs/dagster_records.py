@@ -18,8 +18,8 @@ from dagster._core.storage.dagster_run import FINISHED_STATUSES, NOT_FINISHED_ST
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.reasons import Explanation, Reason
-from lakehouse.core.scheduling.ranking import RunInFlight
 from lakehouse.core.scheduling.read_rates import ReaderRun
+from lakehouse.core.scheduling.table_decision import RunInFlight
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.pool_slots import read_pool_slots

@@ -24,8 +24,9 @@ from lakehouse.core.scheduling.fleet import (
     has_budgets,
     within_budgets,
 )
-from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, RunState, Try, run_key
+from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds
 from lakehouse.core.scheduling.read_rates import count_reads
+from lakehouse.core.scheduling.table_decision import RunState, Try, run_key
 from lakehouse.core.scheduling.table_state import TableState, net_benefit_cells
 from lakehouse.defs.costs import published_left_usd
 from lakehouse.defs.dagster_records import (

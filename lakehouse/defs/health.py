@@ -1,6 +1,7 @@
 """The checks of a table, from its log and a listing of its folder.
 
-The same checks run after a write, after a compaction, and on request.
+The same checks run after a write, after a compaction, and on request. The result of the check
+`health` is made in `defs.metadata.table`, next to the metadata that shows the same facts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.core.adoption.maintained import is_maintained
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts
@@ -23,7 +24,7 @@ from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import health_result
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.skip_reasons import breaker_of
+from lakehouse.engine.compaction.current_holds import breaker_of
 from lakehouse.engine.delta_log.missing_files import UnreadableFiles, unreadable_files
 from lakehouse.engine.evolution.compare import compare_without_spark
 from lakehouse.engine.lake import Lake
@@ -92,8 +93,7 @@ def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
 def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
     """The results for a table, one per name in `check_names`.
 
-    Without `assessed`, the table's log is read now.
-    If it cannot be read, all checks fail with that error.
+    Without `assessed`, this reads the log. If it cannot be read, all checks fail with that error.
 
     Raises:
         Transient: storage did not answer.

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory.checks import CHECKS

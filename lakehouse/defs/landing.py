@@ -24,7 +24,7 @@ from lakehouse.defs.run_ownership import repeated_by_person
 from lakehouse.engine.ingest.loaded_batches import last_loaded, unfinished_batch
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.landing.landed_files import Discovery
+from lakehouse.engine.landing.waiting_files import Discovery
 from lakehouse.engine.store import FairOrder, TimeBudget
 from lakehouse.runtime.dagster_dev import request_server, server_sentence
 

@@ -23,9 +23,10 @@ from lakehouse.core.scheduling.fleet import (
     within_budgets,
 )
 from lakehouse.core.scheduling.health import Health, assess_health
-from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState
+from lakehouse.core.scheduling.ranking import Bounds
 from lakehouse.core.scheduling.read_rates import ReaderRun, Readers, count_reads
 from lakehouse.core.scheduling.strategy_selection import strategy_of
+from lakehouse.core.scheduling.table_decision import Decision, RunState
 from lakehouse.core.scheduling.table_state import TableState, state_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.adoption.find_tables import facts_of

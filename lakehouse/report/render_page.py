@@ -13,8 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from lakehouse.core.costs.operations import UpkeepOperation
+from lakehouse.core.report.attention import Concern
 from lakehouse.core.report.page_contents import Page
-from lakehouse.core.report.values import Concern
 from lakehouse.core.text import count_of, printable, size_text, utc_text
 from lakehouse.core.units import MINUTE_MS
 from lakehouse.report.chart import share_bar, sparkline

@@ -18,7 +18,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.delta.snapshot import Column
-from lakehouse.core.doctor import Finding
+from lakehouse.core.doctor_verdicts import Finding
 from lakehouse.core.evolution.column_sources import present_columns
 from lakehouse.core.evolution.declaration_changes import compare
 from lakehouse.core.evolution.proposal import EvolutionOutcome, Proposal

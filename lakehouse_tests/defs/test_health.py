@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, ZOrder

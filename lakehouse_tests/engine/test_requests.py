@@ -16,9 +16,9 @@ from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.fleet_from_logs import read_fleet
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.landing import queue
-from lakehouse.engine.landing.landed_files import Discovery
+from lakehouse.engine.landing.waiting_files import Discovery
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.engine.landing.test_landed_files import asked_of
+from lakehouse_tests.engine.landing.test_waiting_files import asked_of
 from lakehouse_tests.log_builder import LogBuilder
 
 

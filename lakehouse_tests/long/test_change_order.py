@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from lakehouse import Debezium, Landing, Merge, Table
-from lakehouse.engine.ingest.changes.columns import change_order
+from lakehouse.engine.ingest.changes.change_order import change_order
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import land, rows_in

@@ -10,10 +10,10 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.landing import queue
-from lakehouse.engine.landing.landed_files import SWEEP_SECONDS
+from lakehouse.engine.landing.waiting_files import SWEEP_SECONDS
 from lakehouse.engine.spark.open_session import connect
 from lakehouse_tests.engine.example import rows_of
-from lakehouse_tests.engine.landing.test_landed_files import World
+from lakehouse_tests.engine.landing.test_waiting_files import World
 from lakehouse_tests.s3_servers import lake_on_s3
 
 

@@ -6,17 +6,11 @@ from html.parser import HTMLParser
 
 from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.costs.predicted_and_actual import Figure
+from lakehouse.core.report.attention import Attention, Concern
 from lakehouse.core.report.money import ExpensiveTable, Money, NamedAmount
 from lakehouse.core.report.page_contents import Page
 from lakehouse.core.report.retention import RetainedTable
-from lakehouse.core.report.values import (
-    Attention,
-    Concern,
-    RecordsSize,
-    ReportedTable,
-    StoredBytes,
-    StoredShare,
-)
+from lakehouse.core.report.values import RecordsSize, ReportedTable, StoredBytes, StoredShare
 from lakehouse.report.render_page import render_page, usd_text
 
 NOW_MS = 1_795_000_000_000

@@ -10,7 +10,7 @@ import click
 from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import attributes, json_option, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
-from lakehouse.core.doctor import Doubt, Finding, Verdict
+from lakehouse.core.doctor_verdicts import Doubt, Finding, Verdict
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import count_of

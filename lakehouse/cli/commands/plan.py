@@ -27,7 +27,7 @@ from lakehouse.cli.output import (
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
-from lakehouse.core.scheduling.ranking import Decision
+from lakehouse.core.scheduling.table_decision import Decision
 from lakehouse.core.scheduling.table_state import net_benefit_cells
 from lakehouse.engine.fleet_from_logs import read_fleet
 from lakehouse.engine.read_each_table import Found

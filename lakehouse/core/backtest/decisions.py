@@ -18,13 +18,9 @@ from lakehouse.core.declaration.strategies import (
 from lakehouse.core.declaration.windows_and_cron import cron_times
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained
-from lakehouse.core.scheduling.ranking import (
-    Bounds,
-    CompactionCandidate,
-    RunState,
-    choose_compactions,
-)
+from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
+from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunState
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.units import DAY_MS, HOUR_MS
 

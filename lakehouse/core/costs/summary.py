@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.costs.charges import Charge, CostSum, sum_by, total_usd
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.text import count_of

@@ -279,11 +279,6 @@ class Landing:
         return None if self.schema is None else self.column_names
 
 
-def is_public(name: str) -> bool:
-    """Whether a landed file is read: no part of its name begins with `.` or `_`."""
-    return not any(part.startswith((".", "_")) for part in name.split("/"))
-
-
 def retried_folder(table_key: str) -> str:
     """The folder below the landing prefix for a table's quarantined lines that are retried."""
     return f"{_RETRIED}{table_key}/"

@@ -7,7 +7,6 @@
 """
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,12 +15,9 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.evolution.plan import Change, EvolutionPlan, Kind, NewColumn, WrittenRows
+from lakehouse.core.evolution.type_widening import is_wider
 from lakehouse.core.text import count_of
 
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
-# The number of digits that a decimal needs before its point to hold every value of a whole type.
-_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _UNKNOWN = WrittenRows()
 # The table property that records the keys by which landed change data was merged.
 CHANGE_KEYS = "lakehouse.changeKeys"
@@ -232,29 +228,3 @@ def _with_next_write(changes: Sequence[Change]) -> list[Change]:
 
 def _names(columns: Sequence[str]) -> str:
     return ", ".join(columns) or "nothing"
-
-
-def is_wider(before: str, after: str) -> bool:
-    """Whether type `after` can hold each value of type `before`, both as Spark's simple strings.
-
-    Source: Delta's protocol, "Type Widening", supported type changes.
-    """
-    if before in _WHOLE and after in _WHOLE:
-        return _WHOLE.index(before) < _WHOLE.index(after)
-    if (before, after) in (("float", "double"), ("date", "timestamp_ntz")):
-        return True
-    if after == "double":
-        return before in ("tinyint", "smallint", "int")
-    target = _DECIMAL.fullmatch(after)
-    if target is None:
-        return False
-    precision = int(target[1])
-    scale = int(target[2])
-    if before in _DIGITS:
-        return precision - scale >= _DIGITS[before]
-    source = _DECIMAL.fullmatch(before)
-    if source is None:
-        return False
-    source_scale = int(source[2])
-    has_digits = precision - scale >= int(source[1]) - source_scale
-    return before != after and scale >= source_scale and has_digits

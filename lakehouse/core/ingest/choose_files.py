@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import attrgetter
 
-from lakehouse.core.declaration.landing import Landing, is_public, is_retried, retried_folder
+from lakehouse.core.declaration.landing import Landing, is_retried, retried_folder
 from lakehouse.core.declaration.write_modes import Overwrite, WriteMode
 from lakehouse.core.ingest.batches import (
     FOREIGN,
@@ -141,9 +141,10 @@ def files_that_wait(
 def may_be_loaded(name: str, table_key: str) -> bool:
     """Whether a table loads a file of this name.
 
-    The name is public, or the file is in the folder of the table's retried lines.
+    No part of the name begins with `.` or `_`, or the file holds retried lines of the table.
     """
-    return is_public(name) or name.startswith(retried_folder(table_key))
+    is_private = any(part.startswith((".", "_")) for part in name.split("/"))
+    return not is_private or name.startswith(retried_folder(table_key))
 
 
 def _plan(

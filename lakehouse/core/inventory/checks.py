@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.text import count_of

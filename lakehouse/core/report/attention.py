@@ -1,13 +1,15 @@
-"""Decides what needs attention, with the command that helps."""
+"""Decides what needs attention, in which order, with the command that helps."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.journal_records import Pause
 from lakehouse.core.reasons import Reason
-from lakehouse.core.report.values import Attention, Concern, ReportedTable
+from lakehouse.core.report.values import ReportedTable
 from lakehouse.core.text import count_of, first_names, size_text, utc_text
 from lakehouse.core.units import HOUR_MS
 
@@ -19,6 +21,36 @@ _ON_PAGE = frozenset({"breaker", "quarantine", "fresh", "missing", "deleted", "b
 _UPKEEP = ("compaction", "vacuum", "archive", "ttl")
 _OF_LAKE = ("inventory/", "costs/")
 _STOPPED = frozenset(each.name for each in (Reason.BREAKER_OPEN, Reason.REWRITE_LOOP))
+
+
+class Concern(Enum):
+    """The kinds of problems, the most urgent first. The value is the heading on the page."""
+
+    UNREADABLE = "What cannot be read"
+    MISSING_FILES = "Files that a table needs, but that are gone"
+    OVER_BUDGET = "Over budget"
+    FAILED_CHECK = "Failed checks"
+    ARCHIVE = "Archives with an interrupted operation"
+    BREAKER = "Compactions stopped after failures"
+    QUARANTINE = "Rejected records"
+    VACUUM_LATE = "Vacuums that are late"
+    INVENTORY_LATE = "Inventory that is late"
+    FAILED_DELETION = "Files that a vacuum could not delete"
+    UNDECLARED = "Tables that no declaration names"
+    PAUSED = "Paused by a person"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """A problem that needs attention, and the command that helps.
+
+    `table` is empty if the problem concerns the whole lake.
+    """
+
+    concern: Concern
+    sentence: str
+    command: str = ""
+    table: str = ""
 
 
 def attention_to_table(

@@ -12,7 +12,7 @@ from lakehouse.core.costs.summary import known_days, left_usd, summarize, usd_te
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.objects import PART_GROUPS
-from lakehouse.core.report.values import Attention, Concern
+from lakehouse.core.report.attention import Attention, Concern
 
 _LIVE = "live data"
 _KEPT = "removed files that are kept"

@@ -6,15 +6,10 @@ from typing import Any
 
 from lakehouse.core.costs.operations import UpkeepOperation, UpkeepSum, sums_by_kind
 from lakehouse.core.reasons import Reason
+from lakehouse.core.report.attention import Attention, Concern
 from lakehouse.core.report.money import ExpensiveTable, Money
 from lakehouse.core.report.retention import RetainedTable
-from lakehouse.core.report.values import (
-    Attention,
-    Concern,
-    RecordsSize,
-    ReportedTable,
-    StoredBytes,
-)
+from lakehouse.core.report.values import RecordsSize, ReportedTable, StoredBytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from lakehouse.core.archive.contents import ArchiveContents
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.report.values import Attention, Concern
+from lakehouse.core.report.attention import Attention, Concern
 from lakehouse.core.text import count_of
 from lakehouse.core.vacuum.facts import Pin
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from math import ceil
 
 # The line chart of a table's file counts has at most this many points; more could not be seen.
@@ -10,36 +9,6 @@ _POINTS = 48
 # The page marks a score that has fallen by this many points. Between two compactions, a score
 # usually falls by less.
 _FALL = 5.0
-
-
-class Concern(Enum):
-    """The kinds of problems, the most urgent first. The value is the heading on the page."""
-
-    UNREADABLE = "What cannot be read"
-    MISSING_FILES = "Files that a table needs, but that are gone"
-    OVER_BUDGET = "Over budget"
-    FAILED_CHECK = "Failed checks"
-    ARCHIVE = "Archives with an interrupted operation"
-    BREAKER = "Compactions stopped after failures"
-    QUARANTINE = "Rejected records"
-    VACUUM_LATE = "Vacuums that are late"
-    INVENTORY_LATE = "Inventory that is late"
-    FAILED_DELETION = "Files that a vacuum could not delete"
-    UNDECLARED = "Tables that no declaration names"
-    PAUSED = "Paused by a person"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
-    """A problem that needs attention, and the command that helps.
-
-    `table` is empty if the problem concerns the whole lake.
-    """
-
-    concern: Concern
-    sentence: str
-    command: str = ""
-    table: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

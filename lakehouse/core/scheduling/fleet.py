@@ -1,7 +1,8 @@
-"""Ranks the tables of a lake, and decides which of them to compact, with reasons.
+"""Turns the facts about all tables of a lake into decisions, and describes the decisions.
 
 The sensor reads the facts from Dagster's events, the terminal from the Delta logs. Both call
-`decide_fleet`, so the same facts give the same decisions.
+`decide_fleet`, so the same facts give the same decisions. `table_decision` decides about one table,
+and `ranking` decides which tables go first.
 """
 
 from collections import Counter
@@ -14,15 +15,10 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import NO_REWRITES, Rewrites, assess_breaker
-from lakehouse.core.scheduling.ranking import (
-    Bounds,
-    CompactionCandidate,
-    Decision,
-    RunState,
-    choose_compactions,
-)
+from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.skip_reasons import find_hold, over_budget
+from lakehouse.core.scheduling.table_decision import CompactionCandidate, Decision, RunState
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.text import first_names
 

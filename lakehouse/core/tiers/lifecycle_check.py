@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.text import count_of, printable, size_text
 from lakehouse.core.tiers.lifecycle_rules import (
     Lifecycle,

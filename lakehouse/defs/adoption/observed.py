@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.core.adoption.maintained import is_maintained
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import LakehouseError, Transient

@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.compaction.plan import plan_once_cold
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import BySensor
@@ -36,7 +36,7 @@ from lakehouse.defs.metadata.markdown import (
     markdown_value,
 )
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.skip_reasons import compaction_risk
+from lakehouse.engine.compaction.current_holds import compaction_risk
 from lakehouse.engine.ingest.table_strategy import strategy_in_force
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake

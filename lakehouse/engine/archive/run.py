@@ -7,7 +7,7 @@
    more than a day old, a new one is written, because `keep_days` may count from the time of the
    record.
 3. If files cannot be copied as they are stored (deleted rows, renamed columns), Spark writes their
-   rows to new files next to the archive, and the rows are compared (`rewritten`).
+   rows to new files next to the archive, and the rows are compared (`rewrite_partitions`).
 4. The operation is recorded, with each file, its row count and its checksum.
 5. The files are copied into the archive, and the copies are compared with the record (`copies`).
 6. The newest version is read again: the files of these partitions must be exactly the recorded
@@ -62,7 +62,7 @@ from lakehouse.engine.archive.records import (
     record_operation,
     withdraw_unapplied,
 )
-from lakehouse.engine.archive.rewritten import stage_rewritten
+from lakehouse.engine.archive.rewrite_partitions import stage_rewritten
 from lakehouse.engine.clock import check_clock, now_ms
 from lakehouse.engine.commit_safety import refuse_unsafe_commits
 from lakehouse.engine.compaction.row_hashes_spark import READ_CONFS

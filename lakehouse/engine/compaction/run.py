@@ -27,14 +27,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.core.compaction.conflicts import (
+from lakehouse.core.compaction.engine_choice import choose_engine, may_need_no_spark
+from lakehouse.core.compaction.outcome import CompactionOutcome
+from lakehouse.core.compaction.plan import CompactionPlan, plan_table
+from lakehouse.core.compaction.replan_after_conflict import (
     LostConflict,
     partitions_removed_from,
     without_partitions,
 )
-from lakehouse.core.compaction.engine_choice import choose_engine, may_need_no_spark
-from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.costs.compaction_speed import fit_rates
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.costs.chargeback_columns import charge_of
 from lakehouse.core.costs.charges import Charge, of_report, total_usd
 from lakehouse.core.costs.compaction_estimate import usd_per_opening

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from uuid import uuid4
 
-from lakehouse.core.doctor import Doubt, Verdict, ports_verdict, space_verdict
+from lakehouse.core.doctor_verdicts import Doubt, Verdict, ports_verdict, space_verdict
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import count_of

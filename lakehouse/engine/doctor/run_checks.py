@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from lakehouse.core.doctor import Doubt, Finding, State, Verdict
+from lakehouse.core.doctor_verdicts import Doubt, Finding, State, Verdict
 from lakehouse.core.errors import LakehouseError, Refused
 
 # The time limit of a check with `limited`. It must exceed the 60 s (three attempts of 20 s) after

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.adopted import commits_conditionally
-from lakehouse.core.doctor import (
+from lakehouse.core.doctor_verdicts import (
     Verdict,
     extension_verdict,
     log_store_verdict,

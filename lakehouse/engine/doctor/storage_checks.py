@@ -11,7 +11,7 @@ from os import environ
 from pathlib import Path
 from uuid import uuid4
 
-from lakehouse.core.doctor import Verdict, clock_verdict, region_verdict
+from lakehouse.core.doctor_verdicts import Verdict, clock_verdict, region_verdict
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.s3_address import s3_region
 from lakehouse.core.text import count_of

@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import Any, cast
 
 from lakehouse.core.ingest.records import Unreadable, too_large
-from lakehouse.engine.ingest.calendars import BeyondPython, DateTexts, file_calendars
+from lakehouse.engine.ingest.dates_to_iso import BeyondPython, DateTexts, file_calendars
 from lakehouse.engine.ingest.parquet_rows import decimal_type
 
 _CODECS = ("null", "deflate", "snappy")

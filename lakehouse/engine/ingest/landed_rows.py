@@ -37,7 +37,7 @@ from lakehouse.core.ingest.records import (
 )
 from lakehouse.core.ingest.undeclared import others_in_row
 from lakehouse.engine.ingest.avro_rows import avro_dates, avro_rows, avro_types
-from lakehouse.engine.ingest.calendars import BeyondPython, DateTexts
+from lakehouse.engine.ingest.dates_to_iso import BeyondPython, DateTexts
 from lakehouse.engine.ingest.parquet_rows import parquet_batches, parquet_dates, parquet_types
 
 _SHOWN_CHARACTERS = 1_000

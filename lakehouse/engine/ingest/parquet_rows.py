@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from lakehouse.core.ingest.records import Unreadable, too_large
 from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS
-from lakehouse.engine.ingest.calendars import DateTexts, TextOf, file_calendars
+from lakehouse.engine.ingest.dates_to_iso import DateTexts, TextOf, file_calendars
 
 # The number of rows in a decoded batch. It is small, because a value that a dictionary stores once
 # takes memory in each row.

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.checks import (
     Load,

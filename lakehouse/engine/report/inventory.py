@@ -11,11 +11,12 @@ from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
 from lakehouse.core.inventory.report_manifest import Report
 from lakehouse.core.inventory.table_files import TableFiles
 from lakehouse.core.report.attention import (
+    Attention,
     attention_to_inventory,
     attention_to_missing,
     attention_to_no_inventory,
 )
-from lakehouse.core.report.values import Attention, StoredBytes, StoredShare
+from lakehouse.core.report.values import StoredBytes, StoredShare
 from lakehouse.engine.costs.price_book import load_price_book
 from lakehouse.engine.inventory.reconcile_lake import (
     covered_files,

@@ -27,6 +27,8 @@ from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics.facts import DagsterRecords
 from lakehouse.core.report.attention import (
     LATE_VACUUM_MS,
+    Attention,
+    Concern,
     attention_to_checks,
     attention_to_deletions,
     attention_to_table,
@@ -34,8 +36,8 @@ from lakehouse.core.report.attention import (
 )
 from lakehouse.core.report.money import Money, attention_to_budgets, money_of
 from lakehouse.core.report.page_contents import Page
-from lakehouse.core.report.values import Attention, Concern, RecordsSize, ReportedTable, points_of
-from lakehouse.core.scheduling.ranking import Decision
+from lakehouse.core.report.values import RecordsSize, ReportedTable, points_of
+from lakehouse.core.scheduling.table_decision import Decision
 from lakehouse.engine.adoption.find_tables import undeclared_tables
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.chargeback_table import KnownFacts

@@ -7,8 +7,8 @@ from lakehouse.core.archive.records import APP_ID
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError
+from lakehouse.core.report.attention import Attention, Concern
 from lakehouse.core.report.retention import RetainedTable, attention_to_archive, retained_table
-from lakehouse.core.report.values import Attention, Concern
 from lakehouse.engine.archive.records import archive_contents
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.read_each_table import for_each_table

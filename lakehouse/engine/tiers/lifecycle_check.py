@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 
 from lakehouse.core.archive.records import APP_ID
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused

@@ -19,12 +19,8 @@ from lakehouse.core.declaration.strategies import (
 from lakehouse.core.delta.file_history import FileHistory
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.ranking import (
-    Bounds,
-    CompactionCandidate,
-    RunState,
-    choose_compactions,
-)
+from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
+from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunState
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse_tests.core.example_snapshots import POLICY, plan_of

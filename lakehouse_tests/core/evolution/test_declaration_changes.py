@@ -7,7 +7,7 @@ import pytest
 from lakehouse import Append, Debezium, History, Landing, Merge, Overwrite, Table
 from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.declaration_changes import CHANGE_KEYS, compare, differences, is_wider
+from lakehouse.core.evolution.declaration_changes import CHANGE_KEYS, compare, differences
 from lakehouse.core.evolution.plan import Kind, Way, WrittenRows, checked
 
 LOG = LogTail(checkpoint_version=None, commit_count=1, commit_bytes=1)
@@ -279,33 +279,3 @@ def test_an_overwrite_is_told_each_difference_that_it_replaces() -> None:
         "n is declared as string, but is int in the table",
         "the declaration partitions by nothing, but the table is partitioned by city",
     )
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "wider"),
-    [
-        ("tinyint", "bigint", True),
-        ("bigint", "int", False),
-        ("int", "int", False),
-        ("float", "double", True),
-        ("double", "float", False),
-        ("int", "double", True),
-        ("bigint", "double", False),
-        ("date", "timestamp_ntz", True),
-        ("date", "timestamp", False),
-        ("decimal(6,2)", "decimal(8,2)", True),
-        ("decimal(6,2)", "decimal(8,4)", True),
-        ("decimal(6,2)", "decimal(7,4)", False),
-        ("decimal(6,2)", "decimal(6,2)", False),
-        ("int", "decimal(10,0)", True),
-        ("int", "decimal(10,2)", False),
-        ("bigint", "decimal(20,0)", True),
-        ("bigint", "decimal(20,1)", False),
-        ("string", "int", False),
-        ("int", "string", False),
-    ],
-)
-def test_a_type_is_wider_if_it_holds_every_value_exactly(
-    before: str, after: str, wider: bool
-) -> None:
-    assert is_wider(before, after) is wider

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.metrics.alerts import (
     Alert,
     AlertFacts,

@@ -5,13 +5,15 @@ import pytest
 from lakehouse import Adopted, Append, Landing, Table
 from lakehouse.core.inventory.report_manifest import allowed_hours
 from lakehouse.core.report.attention import (
+    Attention,
+    Concern,
     attention_to_checks,
     attention_to_inventory,
     attention_to_table,
     attention_to_undeclared,
 )
 from lakehouse.core.report.page_contents import Page
-from lakehouse.core.report.values import Attention, Concern, ReportedTable, points_of
+from lakehouse.core.report.values import ReportedTable, points_of
 from lakehouse.core.units import HOUR_MS
 
 ORDERS = Table(

@@ -7,8 +7,9 @@ from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.fleet import Fleet, FleetTable, decide_fleet, within_budgets
-from lakehouse.core.scheduling.ranking import Bounds, RunState
+from lakehouse.core.scheduling.ranking import Bounds
 from lakehouse.core.scheduling.read_rates import Readers
+from lakehouse.core.scheduling.table_decision import RunState
 from lakehouse.core.scheduling.table_state import TableState
 
 NOW = 1_700_000_000_000

@@ -1,6 +1,5 @@
 """Who is compacted in a tick, and that every other table is told why not."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,15 +11,13 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import Chosen, OptimizedWrite
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.fleet import describe
-from lakehouse.core.scheduling.ranking import (
-    CYCLE_MS,
-    Bounds,
+from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, choose_compactions
+from lakehouse.core.scheduling.table_decision import (
     CompactionCandidate,
     Decision,
     RunInFlight,
     RunState,
     Try,
-    choose_compactions,
 )
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse_tests.core.example_snapshots import POLICY
@@ -58,160 +55,6 @@ def tried(
     return Try(
         table="a", version=version, result=result, committed_ms=committed_ms, ended_ms=ended_ms
     )  # type: ignore[arg-type]
-
-
-MANY = state("a", 90)
-MADE_ANEW = replace(MANY, committed_ms=5)
-# One table with a threshold of 4: its state, the runs, the reason, and the run key of a request.
-STORIES = {
-    "at the threshold": (state("a", 4), (), (), Reason.DUE, "compaction/a/version=7/try=1"),
-    "below it": (state("a", 3), (), (), Reason.BELOW_THRESHOLD, None),
-    "nothing known": (state("a", None, None), (), (), Reason.NO_FACTS, None),
-    "a count without a version": (state("a", 90, None), (), (), Reason.NO_FACTS, None),
-    "a version without a count": (state("a", None), (), (), Reason.NO_FACTS, None),
-    "a compaction of it is under way": (MANY, (flying("a"),), (), Reason.RUN_IN_FLIGHT, None),
-    "a write of it is under way": (
-        MANY,
-        (flying("a", compaction=False),),
-        (),
-        Reason.RUN_IN_FLIGHT,
-        None,
-    ),
-    "another table's run is under way": (
-        state("a", 4),
-        (flying("b"),),
-        (),
-        Reason.DUE,
-        "compaction/a/version=7/try=1",
-    ),
-    "this state was compacted": (MANY, (), (tried("succeeded"),), Reason.ASKED_BEFORE, None),
-    "this state was asked for": (MANY, (), (tried("in flight"),), Reason.ASKED_BEFORE, None),
-    "it failed once": (MANY, (), (tried("failed"),), Reason.DUE, "compaction/a/version=7/try=2"),
-    "it failed, then succeeded": (
-        MANY,
-        (),
-        (tried("failed"), tried("succeeded")),
-        Reason.ASKED_BEFORE,
-        None,
-    ),
-    "it failed as often as is allowed": (
-        MANY,
-        (),
-        (tried("failed"),) * 3,
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "it was refused before it began": (
-        MANY,
-        (),
-        (tried("refused"),) * 9,
-        Reason.DUE,
-        "compaction/a/version=7/try=10",
-    ),
-    "it was refused, then succeeded": (
-        MANY,
-        (),
-        (tried("refused"), tried("succeeded")),
-        Reason.ASKED_BEFORE,
-        None,
-    ),
-    "it failed as often between refusals": (
-        MANY,
-        (),
-        (tried("failed"), tried("refused")) * 3,
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "it failed as often just within the pause": (
-        MANY,
-        (),
-        (tried("failed", hours=5.99),) * 3,
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "the pause is over": (
-        MANY,
-        (),
-        (tried("failed", hours=6),) * 3,
-        Reason.DUE,
-        "compaction/a/version=7/try=4",
-    ),
-    "the newest failure begins the pause": (
-        MANY,
-        (),
-        [tried("failed", hours=hours) for hours in (9, 9, 1)],
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "the next pause is twice as long": (
-        MANY,
-        (),
-        (tried("failed", hours=11.9),) * 4,
-        Reason.TRIES_USED_UP,
-        None,
-    ),
-    "the next pause is over": (
-        MANY,
-        (),
-        (tried("failed", hours=12),) * 4,
-        Reason.DUE,
-        "compaction/a/version=7/try=5",
-    ),
-    "a success outlasts any pause": (
-        MANY,
-        (),
-        (tried("succeeded", hours=9_000),),
-        Reason.ASKED_BEFORE,
-        None,
-    ),
-    "this version of a table that was made anew since": (
-        MADE_ANEW,
-        (),
-        (
-            tried("succeeded", committed_ms=4),
-            *(tried("failed", committed_ms=4),) * 3,
-            tried("succeeded"),
-        ),
-        Reason.DUE,
-        "compaction/a/version=7/committed_ms=5/try=1",
-    ),
-    "this very state was compacted": (
-        MADE_ANEW,
-        (),
-        (tried("succeeded", committed_ms=5),),
-        Reason.ASKED_BEFORE,
-        None,
-    ),
-    "an older state failed": (
-        MANY,
-        (),
-        (tried("failed", version=6),) * 3,
-        Reason.DUE,
-        "compaction/a/version=7/try=1",
-    ),
-    "a succeeded older state": (
-        state("a", 4),
-        (),
-        (tried("succeeded", version=6),),
-        Reason.DUE,
-        "compaction/a/version=7/try=1",
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("table", "in_flight", "tries", "reason", "run_key"), STORIES.values(), ids=STORIES
-)
-def test_one_table(
-    table: TableState,
-    in_flight: tuple[RunInFlight, ...],
-    tries: Sequence[Try],
-    reason: Reason,
-    run_key: str | None,
-) -> None:
-    (found,) = choose([table], RunState(in_flight=in_flight, tries=tuple(tries)))
-    assert (found.reason, found.run_key, found.request) == (reason, run_key, run_key is not None)
-    assert re.search(r"\d", found.sentence) or reason is Reason.RUN_IN_FLIGHT
 
 
 def test_most_mergeable_first_and_unknown_last() -> None:
@@ -281,31 +124,6 @@ def test_a_compaction_that_waits_for_its_pool_takes_no_slot_and_says_for_whom() 
 def test_a_table_that_may_not_run_leaves_its_slot_to_the_next() -> None:
     found = choose([state("a", 90), state("b", 6)], RunState(tries=(tried("succeeded"),)), slots=1)
     assert [(decision.table, decision.request) for decision in found] == [("a", False), ("b", True)]
-
-
-def test_no_state_is_asked_for_twice_however_often_the_sensor_ticks() -> None:
-    tries: list[Try] = []
-    keys: list[str] = []
-    for _ in range(10):
-        (found,) = choose([state("a", 90)], RunState(tries=tuple(tries)))
-        if found.run_key:
-            keys.append(found.run_key)
-            tries.append(tried("failed"))
-    assert keys == [f"compaction/a/version=7/try={number}" for number in (1, 2, 3)]
-
-
-@given(st.lists(st.sampled_from(["refused", "failed"]), max_size=40))
-def test_however_often_a_state_was_refused_it_is_asked_for_under_a_new_key_until_it_has_failed_three_times(
-    results: list[str],
-) -> None:
-    tries, keys = list[Try](), list[str]()
-    for result in [*results, "failed"]:
-        (found,) = choose([state("a", 90)], RunState(tries=tuple(tries)))
-        assert found.request == (sum(past.result == "failed" for past in tries) < 3)
-        if found.run_key:
-            keys.append(found.run_key)
-            tries.append(tried(result))
-    assert len(set(keys)) == len(keys)
 
 
 def test_the_text_has_one_line_per_table_with_numbers() -> None:
@@ -407,14 +225,6 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
     assert (refused.reason, refused.due_since_ms) == (Reason.OVER_BUDGET, dear.due_since_ms)
 
 
-def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> None:
-    policy = replace(POLICY, cooldown_minutes=2)
-    state = worthy("a", since=NOW - 1, last_compaction_ms=NOW - 119_000)
-    for later, reason in ((0, Reason.COOLING_DOWN), (1_000, Reason.DUE)):
-        [found] = choose([state], policy=policy, now_ms=NOW + later)
-        assert (found.reason, found.due_since_ms) == (reason, NOW - 1)
-
-
 def test_openings_cost_requests_where_the_table_lies_on_s3() -> None:
     near, far = choose([worthy("near"), worthy("far", on_s3=True)])[::-1]
     assert (near.table, far.table) == ("near", "far")
@@ -449,37 +259,6 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
         ("b", "its strategy is OptimizedWrite, so the sensor requests no compaction", False),
         ("c", f"5 mergeable files reach the threshold of 4{UNKNOWN}", True),
     ]
-
-
-@pytest.mark.parametrize(
-    ("sensor_driven", "requested"), [(True, True), (False, False), (None, False)]
-)
-def test_a_strategy_chosen_by_the_past_is_the_sensor_s_only_where_it_is_known_to_be(
-    sensor_driven: bool | None, requested: bool
-) -> None:
-    policy = replace(POLICY, strategy=Chosen(latency_seconds=60))
-    state = worthy("a", sensor_driven=sensor_driven)
-    assert choose([state], policy=policy)[0].request is requested
-    other = (
-        "its strategy is AfterWrite, which Chosen has chosen, so the sensor requests no compaction"
-    )
-    [found] = choose([replace(state, chosen="AfterWrite")], policy=policy)
-    assert found.sentence.startswith("5 mergeable files reach" if requested else other)
-
-
-def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_not() -> None:
-    due, waiting, idle = (
-        worthy("due"),
-        worthy("waiting", since=5),
-        replace(worthy("idle"), mergeable_file_count=0, due_since_ms=5),
-    )
-    runs = RunState(in_flight=(flying("waiting", compaction=False),))
-    assert {each.table: each.due_since_ms for each in choose([due, waiting, idle], runs)} == {
-        "due": NOW,
-        "waiting": 5,
-        "idle": None,
-    }
-    assert choose([waiting], RunState(in_flight=(flying("waiting"),)))[0].due_since_ms is None
 
 
 def test_of_a_fleet_each_request_has_a_line_and_each_reason_that_many_tables_share() -> None:

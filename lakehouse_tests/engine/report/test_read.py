@@ -8,7 +8,8 @@ import pytest
 
 from lakehouse import Append, Landing, Table, Vacuum
 from lakehouse.core.journal_records import Pause, VacuumRecord
-from lakehouse.core.report.values import Concern, ReportedTable
+from lakehouse.core.report.attention import Concern
+from lakehouse.core.report.values import ReportedTable
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lakehouse.core.checks import CheckResult
+from lakehouse.core.check_result import CheckResult
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.health import check_names, judge

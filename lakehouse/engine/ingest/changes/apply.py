@@ -23,6 +23,7 @@ from lakehouse.core.declaration.write_modes import History, Merge
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.changes.change_order import change_order, is_newer
 from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     DELETED,
@@ -32,8 +33,6 @@ from lakehouse.engine.ingest.changes.columns import (
     POSITION,
     TRUNCATED,
     UNSENT,
-    change_order,
-    is_newer,
 )
 from lakehouse.engine.ingest.changes.deleted_keys import forget, remember, remembered_deletions
 from lakehouse.engine.ingest.changes.fill_unsent_values import (

@@ -1,16 +1,4 @@
-"""The columns of change data, in tables and in intermediate rows, and the order of changes.
-
-Changes are ordered by position, and by arrival if their positions are equal.
-"""
-
-from typing import TYPE_CHECKING
-
-from lakehouse.engine.ingest.parse_lines import ORIGIN
-from lakehouse.engine.spark import functions as F  # noqa: N812
-from lakehouse.engine.spark.statements import quote
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+"""The names of the columns of change data, in tables and in intermediate rows."""
 
 # In the tables that change data is written to.
 POSITION = "_position"
@@ -36,40 +24,3 @@ TRUNCATED = "_truncated"
 # Whether the row replaces a row of the table that has the same position, because a late change gave
 # it another kept value.
 IS_CORRECTED = "_lakehouse_is_corrected"
-
-_FILE, _LINE, _LANDED_AT = ORIGIN
-_DIGITS = 40
-# A name that ends in two numbers: `topic+partition+offset` of Kafka Connect, or the date and time
-# of AWS DMS. The last part of a UUID may look the same.
-_NUMBERED = "^(?:.*[^0-9A-Za-z])?[0-9]+[-+_.][0-9]+(?:[.][A-Za-z][^/]*)?$"
-_UUID = "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
-
-
-def change_order(row: str = "") -> str:
-    """The SQL of a struct that increases with each change. `row` is empty, or an alias and a dot.
-
-    Files with numbered names are ordered by their numbers, and other files by the time when they
-    landed.
-    """
-    path, position, line, landed_at = (
-        f"{row}{quote(name)}" for name in (_FILE, POSITION, _LINE, _LANDED_AT)
-    )
-    name = f"substring_index({path}, '/', -1)"
-    padded = f"regexp_replace({name}, '([0-9]+)', '{'0' * _DIGITS}$1')"
-    natural = f"regexp_replace({padded}, '[0-9]+?([0-9]{{{_DIGITS}}})(?![0-9])', '$1')"
-    is_numbered = f"{name} RLIKE '{_NUMBERED}' AND NOT {name} RLIKE '{_UUID}'"
-    return (
-        f"struct({position} AS position, IF({is_numbered}, {natural}, '') AS numbered_name, "
-        f"{landed_at} AS landed_at, {natural} AS name, {path} AS path, {line} AS line)"
-    )
-
-
-def is_newer() -> str:
-    """The SQL condition that a row of alias `source` is newer than a row of alias `target`."""
-    return f"{change_order('source.')} > {change_order('target.')}"
-
-
-def no_kept() -> "Column":
-    """The column `KEPT` for rows that keep no values. Its type has the type of `change_order`."""
-    entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
-    return F.when(F.lit(False), F.array(entry))

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.engine.ingest.changes.change_order import change_order
 from lakehouse.engine.ingest.changes.columns import (
     DELETED,
     IS_CORRECTED,
     KEPT,
     TRUNCATED,
     UNSENT,
-    change_order,
 )
 from lakehouse.engine.ingest.changes.deleted_keys import refuse_late, remembered_deletions
 from lakehouse.engine.ingest.changes.read import ChangeCounts, change_keys, count_changes

@@ -16,6 +16,7 @@ from lakehouse.core.declaration.change_sources import Debezium, Dms, Operation
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import History, Merge
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
+from lakehouse.engine.ingest.changes.change_order import change_order
 from lakehouse.engine.ingest.changes.columns import (
     CHANGED_AT,
     CODE,
@@ -26,7 +27,6 @@ from lakehouse.engine.ingest.changes.columns import (
     OPERATION,
     POSITION,
     UNSENT,
-    no_kept,
 )
 from lakehouse.engine.ingest.changes.debezium import debezium_lines
 from lakehouse.engine.ingest.changes.dms import dms_lines
@@ -116,7 +116,7 @@ def read_changes(table: Table, lines: "DataFrame", added: Sequence[AddedColumn])
         DIGEST,
     ]
     return lines.select(
-        *map(quote, columns), no_kept().alias(KEPT), _reason(table, keys).alias(REASON)
+        *map(quote, columns), _no_kept().alias(KEPT), _reason(table, keys).alias(REASON)
     )
 
 
@@ -144,6 +144,12 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
     has_range = has_all_keys and type(least) in (int, str)
     first_key = (least, greatest) if has_range else None
     return ChangeCounts(**counts_by_name, first_key=first_key)
+
+
+def _no_kept() -> "Column":
+    """The column `KEPT` for rows that keep no values. Its type has the type of `change_order`."""
+    entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
+    return F.when(F.lit(False), F.array(entry))
 
 
 def _changed_key(keys: Sequence[str], update_code: str) -> "Column":

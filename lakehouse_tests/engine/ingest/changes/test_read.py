@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import RESCUED
-from lakehouse.engine.ingest.changes.columns import CHANGED_AT, OPERATION, POSITION, change_order
+from lakehouse.engine.ingest.changes.change_order import change_order
+from lakehouse.engine.ingest.changes.columns import CHANGED_AT, OPERATION, POSITION
 from lakehouse.engine.ingest.changes.read import read_changes
 from lakehouse.engine.ingest.parse_lines import ORIGIN, REASON, staged_lines
 from lakehouse.engine.ingest.staging import stage

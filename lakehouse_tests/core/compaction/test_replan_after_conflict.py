@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from lakehouse.core.compaction.conflicts import (
+from lakehouse.core.compaction.plan import plan_table
+from lakehouse.core.compaction.replan_after_conflict import (
     partitions_removed_from,
     without_partitions,
 )
-from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
 from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.declaration.write_modes import Append

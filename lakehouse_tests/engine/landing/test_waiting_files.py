@@ -16,7 +16,7 @@ from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_files
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.landing import queue as sqs
-from lakehouse.engine.landing.landed_files import SWEEP_SECONDS, Discovery
+from lakehouse.engine.landing.waiting_files import SWEEP_SECONDS, Discovery
 from lakehouse.engine.store import S3Store, StoredFile
 from lakehouse_tests.conftest import own_settings
 
@@ -302,7 +302,7 @@ def test_a_queue_with_very_many_messages_is_read_beside_a_listing(
     swept: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqs, "MOST_MESSAGES", 20)
-    monkeypatch.setattr("lakehouse.engine.landing.landed_files.MOST_MESSAGES", 20)
+    monkeypatch.setattr("lakehouse.engine.landing.waiting_files.MOST_MESSAGES", 20)
     names = [f"{number:02}.json" for number in range(35)]
     swept.land(*names)
     assert swept.tick() == names

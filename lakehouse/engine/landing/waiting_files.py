@@ -11,7 +11,7 @@ Without a queue, each tick of the sensor lists the prefix. With a queue:
 
 A load does not rely on any of this: each load lists the prefix itself.
 
-**Safety properties** (tests in `test_landed_files.py`)
+**Safety properties** (tests in `test_waiting_files.py`)
 - Only files that are in the store are loaded. A message that is false, late, repeated or out of
   order adds nothing.
 - A message is deleted when none of its files waits: each file is gone from the store, or the ledger

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Landing
-from lakehouse.engine.ingest.calendars import Calendars, file_calendars
+from lakehouse.engine.ingest.dates_to_iso import Calendars, file_calendars
 from lakehouse.engine.ingest.landed_rows import read_rows
 
 SPARK_2 = {"org.apache.spark.version": "2.4.8"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.core.doctor import (
+from lakehouse.core.doctor_verdicts import (
     Doubt,
     clock_verdict,
     extension_verdict,

@@ -11,11 +11,11 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.journal_records import Pause
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.failed_attempts import Attempt, failure_recorded
-from lakehouse.engine.compaction.skip_reasons import (
+from lakehouse.engine.compaction.current_holds import (
     hold_now,
     refuse_held,
 )
+from lakehouse.engine.compaction.failed_attempts import Attempt, failure_recorded
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import translated

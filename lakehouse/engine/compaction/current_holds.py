@@ -1,4 +1,8 @@
-"""Finds the reasons to skip a table, in its declaration, its journal and its log."""
+"""Finds what holds a table back now, and refuses upkeep of a held table.
+
+The facts are in the declaration, the journal (pauses, failures) and the log. The rules are in
+`core.scheduling.skip_reasons`.
+"""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
-"""The findings of `lakehouse doctor`, and the checks that need no access to the outside.
+"""The verdicts of `lakehouse doctor` on facts that its checks have read, and its findings.
 
-A check returns its sentence, or a `Doubt` for a warning. It raises `Refused` if it fails.
+Each verdict is a sentence, or a `Doubt` for a warning. If the check fails, `Refused` is raised.
 """
 
 from collections.abc import Collection, Mapping

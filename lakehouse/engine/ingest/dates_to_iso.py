@@ -4,7 +4,7 @@ Spark 2 and Hive count days in a hybrid calendar, which is Julian before 1582-10
 use the proleptic Gregorian calendar, so the same number may mean another date. The metadata of a
 file may show which calendar it uses.
 
-**Safety properties** (tests in `test_calendars.py`)
+**Safety properties** (tests in `test_dates_to_iso.py`)
 - A date before 1582-10-15, or a time before 1582-10-16, is loaded only if the file shows that it
   uses the Gregorian calendar. (A time zone may shift a time by a day.)
 - No date or time outside of the years 1 to 9999 is loaded.
