@@ -42,7 +42,7 @@ _SPARK_WAYS = (_OURS, _BARE)  # deltalake compacts no files with deletion vector
 def main(
     files: int = 1000,
     partitions: int = 1,
-    repeats: int = 11,
+    repeats: int = 21,
     rows_per_file: int = 200,
     warm_up: int = _WARM_UP,
     large_files: int = 32,

@@ -156,18 +156,17 @@ def data_version(facts: TableFacts) -> str:
     """The last commit that changed a row, like `7@1763722800000`.
 
     Compactions, rebuilds from a table's own rows, and moves of rows to the archive do not change
-    the data version. The time distinguishes a table that was deleted and created again. If the log
-    no longer has a commit that changed a row, its oldest commit is used.
+    the data version. The time distinguishes a table that was deleted and created again. If none of
+    the newest commits, which `facts` hold, changed a row, the table's id is used: their oldest
+    commit would be another one after each commit.
     """
-    commits = facts.history.commits
     changes = [
         each
-        for each in commits
+        for each in facts.history.commits
         if each.changed_data and not keeps_rows(each) and not moves_rows(each)
     ]
-    changes = changes or list(commits[:1])
     if not changes:
-        return str(facts.snapshot.version)
+        return facts.snapshot.table_id
     return f"{changes[-1].version}@{changes[-1].committed_ms}"
 
 

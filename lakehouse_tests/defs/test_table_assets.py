@@ -223,13 +223,15 @@ def test_a_landed_table_hangs_on_its_landing_area_and_a_derived_one_on_its_input
     }
 
 
-def test_without_a_commit_that_changed_rows_the_oldest_known_one_stands_for_it() -> None:
+def test_commits_that_change_no_row_do_not_change_the_data_version_however_many_they_are() -> None:
     facts = LogBuilder().create().append([("a", 1)]).facts()
-    history = Commits(
-        table="bronze/t",
-        commits=(Commit(version=9, committed_ms=0, operation="OPTIMIZE", changed_data=False),),
-    )
-    assert data_version(replace(facts, history=history)) == "9@0"
+    optimized = Commit(version=9, committed_ms=0, operation="OPTIMIZE", changed_data=False)
+
+    def after(*versions: int) -> str:
+        commits = tuple(replace(optimized, version=version) for version in versions)
+        return data_version(replace(facts, history=Commits(table="bronze/t", commits=commits)))
+
+    assert after(9) == after(9, 10) == after(10, 11) == facts.snapshot.table_id != ""
 
 
 def test_changed_code_sets_off_no_run_by_itself(

@@ -3,8 +3,9 @@
 import re
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
-# The number of digits that a decimal needs before its point to hold every value of a whole type.
-_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+# The number of digits that a decimal needs before its point. Delta requires as many for the smaller
+# types as for `int`.
+_DIGITS = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 

@@ -285,7 +285,7 @@ def _advice_on_work(key: str, table: Table | None) -> dict[str, tuple[str, str]]
         "ttl": (partitioned, f"lakehouse ttl plan {key}"),
     }
     if table is not None:
-        files = 2 * policy_for(table.layer, table.compaction).due_file_count
+        files = 2 * policy_for(table.layer, table.compaction).min_small_files
         sentence = (
             "It is compacted often. Simulate a higher threshold on its history, which changes "
             f"nothing. To apply it, use Compaction(min_small_files={files})"

@@ -23,6 +23,8 @@ from lakehouse.core.evolution.type_widening import is_wider
         ("decimal(6,2)", "decimal(6,2)", False),
         ("int", "decimal(10,0)", True),
         ("int", "decimal(10,2)", False),
+        ("tinyint", "decimal(10,0)", True),
+        ("smallint", "decimal(9,0)", False),
         ("bigint", "decimal(20,0)", True),
         ("bigint", "decimal(20,1)", False),
         ("string", "int", False),
