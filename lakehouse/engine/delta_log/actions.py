@@ -1,8 +1,8 @@
 """Parses the actions of a commit, or of a V2 checkpoint in JSON.
 
 Any program may have written these actions. A required field that is missing, null or of another
-type raises `ValueError` with the field's name and value. Callers turn this error into `Broken` with
-the file's name.
+type raises `ValueError` with the field's name and value. `parse_actions` and the readers of
+checkpoints turn this error into `Broken` with the file's name.
 Source: PROTOCOL.md, "Actions".
 """
 
@@ -22,15 +22,16 @@ MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 TextPairs = tuple[tuple[str, str | None], ...]
 # Matches statistics that begin with numRecords, as Spark writes them, so that the rest need not be
-# parsed. A column of the same name can only come later.
+# parsed. The figures of a column named numRecords come later in the text, so they do not match.
 _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
 
 
 class AddedFile(NamedTuple):
     """An `add` action.
 
-    `vector` is the unique id of the file's deletion vector. `pairs` are the file's partition
-    values, by physical column name.
+    `vector` is the unique id of the file's deletion vector, and `deleted_row_count` the number of
+    rows that it deletes. `row_count` includes these rows; `None` means unknown. `pairs` are the
+    file's partition values, by physical column name.
     """
 
     path: str
@@ -99,7 +100,8 @@ class Actions:
 
     `changes` are the paths of change data files, and `info` is the commitInfo. `sidecars` are pairs
     of path and size (`None` if unknown). In `domains`, a domain whose metadata was removed has the
-    value `None`. Info, metadata and protocol stay unparsed, since only the newest must be valid.
+    value `None`. Metadata and protocol stay unparsed, since only the newest must be valid;
+    commitInfo, because it may hold anything.
     """
 
     adds: list[AddedFile] = field(default_factory=list)
@@ -113,7 +115,7 @@ class Actions:
     sidecars: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
 
     def merge_newer(self, newer: "Actions") -> None:
-        """Merges newer actions that describe the table itself. Ignores actions on data files."""
+        """Merges newer actions. Ignores commitInfo and the actions on data and change files."""
         self.metadata = newer.metadata or self.metadata
         self.protocol = newer.protocol or self.protocol
         self.transactions |= newer.transactions
@@ -179,7 +181,8 @@ def parse_actions(data: bytes, name: str) -> Actions:
 def vector_id(vector: Mapping[str, Any]) -> str:
     """A deletion vector's unique id.
 
-    The id contains `@` even without an offset, because a path may itself end in `@` and a number.
+    Without an offset, the id ends in `@`. Otherwise, a path that itself ends in `@` and a number
+    would be read as a path with an offset.
     Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId.
     """
     identity = f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}"
@@ -247,7 +250,7 @@ def number(action: Mapping[str, Any], name: str) -> int:
 
 
 def number_or_none(action: Mapping[str, Any], name: str) -> int | None:
-    """An optional integer; `None` if it is missing."""
+    """An optional integer; `None` if it is missing or null."""
     return None if action.get(name) is None else number(action, name)
 
 

@@ -1,7 +1,7 @@
 """A table's history, commit by commit, from the oldest version that the log still describes.
 
-The history begins with the first commit if that still exists, otherwise with the oldest checkpoint
-after which no commit is missing. Nothing is written.
+The history begins with version 0 if the log still has all commits, otherwise with the oldest
+complete checkpoint after which no commit is missing. Nothing is written.
 """
 
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -24,8 +24,9 @@ from lakehouse.engine.delta_log.log_segment import (
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, Shape, shape_of
 from lakehouse.engine.store import Store, StoredFile
 
-# At most this many commits up to the start are read to mark the files that compactions wrote. Equal
-# to the default of `newest_commits` in `read_facts`, so that both mark the same files.
+# If the history starts with a checkpoint, at most this many commits up to its version show which of
+# its files compactions wrote. Equal to the default of `newest_commits` in `read_facts`, so that
+# both mark the same files as compacted.
 _OLDER_COMMITS = 500
 
 
@@ -35,7 +36,8 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
     `uri` is Spark's spelling of the folder.
 
     Raises:
-        Broken: a commit is damaged or missing, and no checkpoint replaces it.
+        Broken: a commit or the first checkpoint of the history is damaged, or commits are missing
+            and no complete checkpoint replaces them.
         Refused: a table feature makes it impossible to count files from the log.
         Transient: the log was cleaned up while it was read.
     """
@@ -73,7 +75,10 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
 
 
 def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> Segment:
-    """The segment of the oldest complete checkpoint that needs no commit older than `first`."""
+    """The segment of the oldest complete checkpoint that needs no commit older than `first`.
+
+    Raises `LogChanged` if there is none.
+    """
     versions = set[int]()
     for file in listing:
         name = file.name.removeprefix(log_folder(table))
