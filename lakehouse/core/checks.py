@@ -9,8 +9,8 @@ from typing import Any
 class CheckResult:
     """The result of one check.
 
-    With `is_error`, a failure means lost or unreadable data. Otherwise, it is a warning. `details`
-    are shown unchanged, next to the `numbers`.
+    With `is_error`, a failure means lost or unreadable data. Otherwise, it is a warning. `numbers`
+    and `details` become metadata of the check's evaluation in Dagster.
     """
 
     name: str

@@ -24,9 +24,9 @@ size of a bin. With these choices, a compacted table is not compacted again befo
   The merged files share one bin, so their rows are in a single compacted file afterwards.
 - A partition with files in a colder storage class is omitted as a whole, unless its merge pays off
   (`cold_tier.py`).
-- A bounded run rewrites fewer partitions, or the smallest files of one partition. It merges at
-  least two fresh files, or two files of the second tier, so the runs come to an end. `files_left`
-  estimates how many files later runs will merge.
+- If `max_bytes_per_run` bounds a run, it rewrites fewer partitions, or the smallest files of one.
+  It merges at least two fresh files, or two files of the second tier, so the runs come to an end.
+  `files_left` estimates how many files later runs will merge.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

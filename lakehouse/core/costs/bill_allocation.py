@@ -1,7 +1,9 @@
 """Splits each row of a bill by the bytes that each table stores. The parts sum up to the row.
 
 The bill is a FOCUS export, such as that of AWS. A row for a storage class is split by the bytes in
-that class. Any other row is split by all bytes.
+that class. Any other row, and a row for a class in which no bytes are known, is split by all bytes.
+The bytes are those of the days in the row's period or, if none is known, of the last known day
+before it.
 """
 
 import json
@@ -53,7 +55,8 @@ def select_rows(
     """The rows of a bill whose ResourceId names the resource, such as a bucket.
 
     Raises:
-        Refused: no row names the resource, a required column is missing, or currencies are mixed.
+        Refused: no row names the resource. Or such a row lacks a cost, its period or its currency.
+            Or currencies are mixed.
     """
     resource_name = re.compile(rf"(?:^|[:/]){re.escape(resource)}(?:$|/)")
     rows = [row for row in bill if resource_name.search(str(row.get("ResourceId") or ""))]
@@ -77,9 +80,9 @@ def select_rows(
 def allocated_rows(
     rows: Iterable[Mapping[str, Any]], charges: Sequence[Charge], *, bill: str
 ) -> list[dict[str, Any]]:
-    """The rows of a bill, each split by the bytes stored in its period.
+    """The rows of a bill, each split as the module docstring describes.
 
-    `charges` are the charges of the ledger. Only the storage charges are used.
+    `charges` are the recorded charges (`costs/chargeback`). Only those for storage are used.
 
     Raises:
         Refused: no bytes are known for the period of a row, or for a day before it.
@@ -148,7 +151,10 @@ def _split_row(
 def _weights(
     row: Mapping[str, Any], stored: Sequence[Charge]
 ) -> dict[tuple[str, str, str, str], int]:
-    """Bytes by table, owner, part and class. If the billed class has bytes, only these count."""
+    """Bytes by table, owner, part (see `Charge.part`) and storage class.
+
+    If the billed class has bytes, only these count.
+    """
     billed_class = _billed_class(row)
     billed = [each for each in stored if each.storage_class == billed_class]
     weights = dict[tuple[str, str, str, str], int]()
