@@ -6,7 +6,7 @@
    plan does not name. Look up the remaining files, and keep those that changed after their load.
 3. Delete the batch's files.
 
-Commits that are older than the table's facts are read at most once a day, because that is slow.
+At most one load a day reads commits that are older than the table's facts, because that is slow.
 
 **Safety properties** (tests in `test_retire.py`)
 - Only files that the newest plan names are deleted.
@@ -55,7 +55,8 @@ class _Landed(NamedTuple):
 class _CurrentPlan(NamedTuple):
     """A plan, and the state of the logs from which it was made.
 
-    `logs` has the newest log file of the table and of its quarantine, or `None` without a log.
+    `logs` has the newest log file of the table and of its quarantine by key, or `None` if there is
+    no such table.
     With `read_older`, commits older than the table's facts were read.
     """
 
@@ -76,10 +77,12 @@ def retire(
 ) -> tuple[RetirementPlan, int]:
     """Deletes loaded files. Returns the plan, and the number of files that could not be deleted.
 
-    The caller holds the table's lock.
+    It is the first plan. Files of it are kept if a later check finds a reason. The caller holds the
+    table's lock.
 
     Raises:
         Refused: the landing area is behind a link.
+        Broken: a data file of the quarantine is outside of the quarantine's folder.
     """
     if table.landing.after_load == "keep":
         return RetirementPlan(action="keep", kept={}), 0
@@ -111,7 +114,7 @@ def retire_first(
     facts: TableFacts | None,
     report: Callable[[str], None],
 ) -> None:
-    """Retires files at the beginning of a load, and reports the result.
+    """Calls `retire` at the beginning of a load, and reports the result.
 
     Storage errors do not stop the load; the next load tries again.
     """
@@ -201,7 +204,7 @@ def _still_as_loaded(
 
 
 def _is_a_day_old(lake: Lake, marker: str) -> bool:
-    """Whether a day has passed since older commits were last read; `marker` records that time."""
+    """Whether a day has passed since a load read older commits; `marker` records that time."""
     try:
         return now_ms() - int(lake.store.read(marker)) >= DAY_MS
     except (FileNotFoundError, ValueError):
