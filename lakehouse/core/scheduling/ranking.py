@@ -1,14 +1,14 @@
 """Ranks all tables and decides which of them are compacted in this tick.
 
 Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
-is under way is never repeated. A failed attempt is repeated a limited number of times, and then
-once after each pause of the breaker. An attempt that was refused before it began, or that a person
+is under way is never repeated. After `TRIES_ALLOWED` failed attempts, there is one more attempt
+after each pause (`pause_hours`). An attempt that was refused before it began, or that a person
 canceled, does not count: it is repeated as soon as the table may be compacted. Dagster never runs
 a run key twice, even if the run failed, so the key has the attempt's number.
 
 The due table with the most benefit for its cost goes first (`NetBenefit`). Among equal tables, the
-worst health score goes first. A table that has been due for longer than the patience comes before
-all tables that have waited less. So:
+worst health score goes first. A table that has been due for at least `Bounds.patience_ms` comes
+before all tables that have waited less. So, in cycles of an hour:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
   cycles. Tables that deltalake compacts share a run, and so a slot.
@@ -32,7 +32,7 @@ from lakehouse.core.text import first_names
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 CYCLE_MS = HOUR_MS
-SHARED_RUN_SECONDS = 60  # a shared run compacts one table after the other
+SHARED_RUN_SECONDS = 60  # the most estimated seconds of a run that compacts several tables in turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +79,8 @@ class RunState:
 class Bounds:
     """The bounds of one cycle.
 
-    At most `slots` runs compact at once. The compactions of one hour cost at most `budget_usd` (0:
-    no limit); `spent_usd` is already spent. A table that has been due for `patience_ms` goes first.
+    At most `slots` runs compact at once. The predicted cost per hour is at most `budget_usd` (0: no
+    limit); the last hour has spent `spent_usd`. A table due for `patience_ms` or longer goes first.
     """
 
     slots: int = 1
@@ -94,7 +94,7 @@ class Decision(Explained):
     """The decision about one table, and why. `run_key` is set if a run is requested.
 
     One run compacts all requested tables with `shares_run`. `due_since_ms` is set if a trigger is
-    reached and a compaction could serve the table, now or later.
+    reached, the version may be tried, and no compaction is under way; a hold does not matter.
     """
 
     table: str
@@ -111,7 +111,7 @@ class Decision(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionCandidate:
-    """A table that may be compacted. A table with a `hold` is skipped for that reason.
+    """A table that may be compacted. `hold`: the reason to skip it, if any.
 
     `may_share_run`: other tables may be compacted in the same run.
     """
@@ -135,7 +135,7 @@ class _Weighed:
 def choose_compactions(
     candidates: Iterable[CompactionCandidate], runs: RunState, *, bounds: Bounds, now_ms: int
 ) -> tuple[Decision, ...]:
-    """One decision per table, in the order of service; tables without facts come last.
+    """One decision per table, in the order in which they are served; without facts, last.
 
     Each run that compacts takes one of `bounds.slots`, unless the run waits for its table's pool.
     """
@@ -272,8 +272,8 @@ def _served(
 ) -> Decision:
     """The decision about a table once slots and budget are assigned.
 
-    An overdue table is served while any budget is left. Any other table must fit into the rest of
-    the budget. If its cost is unknown, it does not fit.
+    Each table needs a slot. An overdue table is served while any budget is left. Any other table
+    must fit into the rest of the budget. If its cost is unknown, it does not fit.
     """
     decision = weighed.decision
     usd = weighed.state.estimate_usd

@@ -38,7 +38,7 @@ _DUE_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """The expected cost of a vacuum by `mode`. If the mode is invalid, `why_not` is the reason."""
+    """The expected cost of a vacuum by `mode`. `why_not`: why the mode is invalid, or empty."""
 
     mode: VacuumMode
     why_not: str
@@ -68,7 +68,9 @@ class ModeChoice:
 def choose_mode(
     facts: VacuumFacts, *, prices: Prices, now_ms: int, requested: VacuumMode | None = None
 ) -> ModeChoice:
-    """The requested mode or, if it is `None`, the cheapest valid mode (if equal, the fastest).
+    """The requested mode or, if `requested` is `None`, the cheapest valid mode.
+
+    Of two equally cheap modes, the faster one is chosen.
 
     Raises:
         Refused: no mode is valid, or the requested mode is not valid.
