@@ -1,6 +1,6 @@
-"""The checks of a table, from its log and a listing of its folder.
+"""The checks of a table: mostly from its log and a listing of its folder.
 
-The same checks run after a write, after a compaction, and on request.
+The same checks run after a write, after upkeep that changed the table, and on request.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,8 +39,7 @@ _DESCRIPTIONS = {
     "quarantine": "No landed line was refused.",
     "lifecycle": "No lifecycle rule of the bucket deletes or archives files that the table needs.",
 }
-# At most this many archived files are checked for a restore, with one request each. If these files
-# were restored, the table's other archived files usually were, too.
+# At most this many archived files are checked for a restore, with one request each.
 _RESTORES_CHECKED = 10
 # The assessments that writes pass to the checks of the same run, by run id and table.
 _write_assessments: dict[tuple[str, str], Assessment] = {}
@@ -92,8 +91,8 @@ def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
 def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
     """The results for a table, one per name in `check_names`.
 
-    Without `assessed`, the table's log is read now.
-    If it cannot be read, all checks fail with that error.
+    Without `assessed`, the table's log is read now. If the log or the folder cannot be read, all
+    checks fail with that error. If there is no table yet, all checks pass.
 
     Raises:
         Transient: storage did not answer.
@@ -112,8 +111,8 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
             for name in check_names(table, lake)
         )
     quarantine = () if table.source is None else (_quarantine(table, lake),)
-    is_ours = not isinstance(table.write, Adopted)
-    declaration = (_declaration(table, lake, assessed.facts),) if is_ours else ()
+    has_declaration = not isinstance(table.write, Adopted)
+    declaration = (_declaration(table, lake, assessed.facts),) if has_declaration else ()
     lifecycle = ()
     if lake.on_s3(table.key):
         from lakehouse.engine.tiers.lifecycle_check import check_lifecycle
@@ -145,7 +144,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
 
 
 def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
-    """Hands a write's assessment to the checks of the same run, so they need not read the log."""
+    """Keeps a write's assessment for the checks of the same run; drops those of other runs."""
     for key in [key for key in _write_assessments if key[0] != run_id]:
         del _write_assessments[key]
     _write_assessments[run_id, table.key] = assessed
@@ -161,10 +160,10 @@ def report_checks(
 ) -> None:
     """Writes the check results into the events of this run, as if the checks had run.
 
-    With `fails`, this run is about to fail and would lose its events, so the results are reported
-    to the instance instead. While another run that writes the table is queued or running, nothing
-    is reported: that run checks the table itself. Its checks were planned when it was created, and
-    Dagster takes the results planned last for the newest. Results from here would hide its results.
+    With `fails`, this run is about to fail and would lose its events, so the instance gets the
+    results. While another run that writes the table is queued or running, nothing
+    is reported: that run checks the table itself. Dagster shows the result that was planned last.
+    That run's checks were planned when it was created, so results from here would hide them.
     """
     results = judge(table, lake, assessed)
     writers = [
@@ -234,6 +233,7 @@ def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> Ch
         name="readable",
         ok=not missing and not archived,
         sentence="; ".join(sentences),
+        # A warning if the only problem is archived files, and these are restored for now.
         is_error=bool(missing or not_restored) or not archived,
         numbers={"missing_files": len(missing), "archived_files": len(archived)},
     )

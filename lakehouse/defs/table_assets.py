@@ -39,7 +39,7 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
     After the write, the run compacts the table if the table's strategy requires it. A run that
     changes no row is recorded with the previous data version, so nothing downstream is updated. If
     no table exists yet because nothing has landed, a run records nothing. Dagster shows that a
-    transform has changed, but the change starts no run.
+    transform's code has changed, but the change starts no run.
     """
     deps = [table_key(source) for source in table.inputs]
     if table.source:
@@ -139,6 +139,7 @@ def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
         & ~condition.executed_with_root_target()
     )
     any_rows_changed = condition.any_deps_match(changed | condition.will_be_requested())
+    # `(~any_rows_changed).newly_true()` holds one tick after a change: the other request above.
     failed = condition.cron_tick_passed(_RETRY_CRON) & condition.execution_failed()
     trigger = (
         condition.newly_missing() | any_rows_changed | (~any_rows_changed).newly_true() | failed
@@ -156,8 +157,9 @@ def data_version(facts: TableFacts) -> str:
     """The last commit that changed a row, like `7@1763722800000`.
 
     Compactions, rebuilds from a table's own rows, and moves of rows to the archive do not change
-    the data version. The time distinguishes a table that was deleted and created again. If the log
-    no longer has a commit that changed a row, its oldest commit is used.
+    the data version. The time distinguishes a table that was deleted and created again. If
+    `facts`, which hold only the newest commits, have no commit that changed a row, their oldest
+    commit is used.
     """
     commits = facts.history.commits
     changes = [

@@ -86,7 +86,8 @@ def declared_metadata(table: Table, lake: Lake) -> Metadata:
 def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     """The metadata of a table at one version, for materializations and observations.
 
-    The metadata includes the time of the last compaction, in case Dagster has lost older records.
+    The newest event alone is enough for the sensor, because Dagster deletes old events. So each
+    event repeats the time of the last compaction.
     """
     facts = assessed.facts
     snapshot = facts.snapshot
@@ -178,7 +179,7 @@ def _vacuum_text(record: VacuumRecord) -> str:
 def _next_vacuum(snapshot: Snapshot, horizon_ms: int) -> str:
     """The removed files that are still stored, and when a vacuum can delete the first of them.
 
-    The last vacuum deleted the files that were removed before its horizon.
+    `horizon_ms`: the last vacuum deleted the files that were removed before this time.
     """
     retention_ms = retention_ms_of(snapshot.properties)
     removal_times = list[int]()

@@ -42,7 +42,8 @@ def inspect_table(
 ) -> TableFinding:
     """Inspects one of the tables of `lake_facts`.
 
-    `known_as` is the table's key if the table is already declared, else empty.
+    `known_as` is the table's key if the table is already declared, else empty. A table that is not
+    declared yet keeps its liquid clustering in the finding.
 
     Raises:
         Refused: the table has a feature that this program does not know.
@@ -81,8 +82,8 @@ def choose_key(
     """The key of a table to adopt: `given_key`, or a key derived from its address.
 
     Raises:
-        Refused: the key is taken, or the lake has files at the key's path. For a table in this
-            lake, also: its path is not `layer/name`, or `given_key` is not its path.
+        Refused: the key is taken. A table outside this lake: the lake has files at the key's path.
+            A table in this lake: its path is not `layer/name`, or `given_key` is not its path.
     """
     settings = lake.settings
     root = real_address(lake.settings.root)
@@ -140,7 +141,7 @@ def write_adopted(
     """Adds tables to the file of adopted tables, and keeps the other entries.
 
     `declared` are all tables that are declared already. The file is replaced atomically, under a
-    lock, so two people who adopt at the same time lose no entry.
+    lock, so no entry is lost if two people adopt at the same time.
 
     Raises:
         Refused: the file is not a file of adopted tables, or already has one of these tables, or

@@ -59,7 +59,8 @@ def read(
 
     `table` is a key or a declaration. With `with_archive`, the rows of its archive are included.
     The LAKEHOUSE_ variables of the environment name the lake. `spark` is a session with Delta; the
-    default is a session on the lake's Spark server, which must be running.
+    default is a session of the Spark that LAKEHOUSE_SPARK names. By default, that is the lake's
+    server, which must be running.
 
     Raises:
         Refused: the table is not declared, or does not exist yet.

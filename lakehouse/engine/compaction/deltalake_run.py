@@ -23,8 +23,8 @@ commits the result to the table.
   files would stay live, and their rows would be doubled.
 - If the log names one of the copied files, none of them is deleted, even if the storage reported
   that another writer created the version first.
-- The table's next compaction deletes a workshop that a killed run left. It deletes the links, not
-  the files that they point to.
+- The table's next compaction by deltalake deletes a workshop that a killed run left. It deletes the
+  links, not the files that they point to.
 - An undo commits directly after the newest version of the compaction, or not at all.
 """
 
@@ -98,9 +98,9 @@ def compact_by_deltalake(
 
 @contextmanager
 def _without_probe(lake: Lake, snapshot: Snapshot, location: Location) -> Iterator[None]:
-    """Deletes, after the block, the object by which S3 was asked whether it honours conditions.
+    """Deletes, after the block, the object that tests conditional writes in a table elsewhere.
 
-    It stays in a lake, where each process uses it, but not in the folder of a table elsewhere.
+    In the lake itself, this object stays on S3, because each process uses it.
     """
     store = location[0]
     try:
@@ -111,7 +111,7 @@ def _without_probe(lake: Lake, snapshot: Snapshot, location: Location) -> Iterat
 
 
 def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str) -> None:
-    """Restores the version of `before`, as the version after `newest` and as no other version."""
+    """Restores the version of `before` in a commit after version `newest`, or raises."""
     from deltalake import CommitProperties
 
     properties = CommitProperties(custom_metadata={"userMetadata": user_metadata})
@@ -246,7 +246,7 @@ def _commit(
 
 
 def _live_paths(files: Sequence[DataFile]) -> set[str]:
-    """The paths of the live files. A file that got a deletion vector is a different file."""
+    """The paths of the live files, except those that got a deletion vector after the plan."""
     return {file.path for file in files if file.deletion_vector is None}
 
 

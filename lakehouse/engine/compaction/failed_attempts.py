@@ -32,7 +32,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def statement(self, planned: CompactionPlan) -> Iterator[None]:
-        """Surrounds the plan's statement. If it fails, all planned work counts as wasted."""
+        """Surrounds the plan's statement; notes its start, and whether it lost the server."""
         self.started = time.monotonic()
         self.planned = planned
         try:
@@ -42,7 +42,7 @@ class Attempt:
             raise
 
     def failed(self, why: str) -> CompactionTry:
-        """The record of a failure: all planned work was wasted."""
+        """The record of a failure. All planned work counts as wasted."""
         return CompactionTry(
             ended_ms=now_ms(),
             result="failed",
@@ -77,10 +77,10 @@ class Attempt:
 def failure_recorded(lake: Lake, table_key: str, attempt: Attempt) -> Iterator[None]:
     """Records an error in the block as a failure of the table.
 
-    Errors of the caller or the server are not recorded. Neither are conflicts, which `lost_race`
-    records with their cost. There is one exception: if the server is lost during the statement, the
-    statement may have crashed it. This counts as a failure of the table, unless the server was
-    stopped on purpose.
+    Errors of the caller (`Refused`) or the server (`Transient`, a lost server) are not recorded.
+    Neither are conflicts, because `lost_race` describes them with their cost. There is one
+    exception: if the server is lost during the statement, the statement may have crashed it. This
+    counts as a failure of the table, unless the server was stopped on purpose.
     """
     try:
         yield

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BUDGET_SECONDS = 30.0
-# If the budget does not suffice for this many pairs, nothing is measured.
+# If the budget is not expected to suffice for this many pairs, nothing is measured.
 _LEAST_PAIRS = 3
 _MOST_PAIRS = 10
 _LEAST_SCANS = 2 + 2 * _LEAST_PAIRS  # two of them unmeasured
@@ -44,6 +44,8 @@ _BYTES_PER_SECOND = 100e6
 
 def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome) -> Probe | None:
     """Measures a compaction and records the probe; `None` if the compaction changed nothing.
+
+    If the table is too large for the time budget, the probe has no durations.
 
     Raises:
         Transient: the server does not answer.

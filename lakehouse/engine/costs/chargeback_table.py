@@ -126,7 +126,7 @@ def write_allocated(costs: CostsSession, bill: Sequence[Mapping[str, Any]], *, n
         rows = allocated_rows(bill, charges, bill=name)
         days = {row["x_day"] for row in rows}
         replaced = {(row["x_report"], row["ResourceId"]) for row in rows}
-        kept = list[Row]()
+        kept = list[Row]()  # written again, because the commit replaces whole days
         for row in read_rows(costs.lake, CHARGEBACK, COLUMNS, since=min(days)):
             is_replaced = (row["x_report"], row["ResourceId"]) in replaced
             if row["x_mode"] == "allocated" and row["x_day"] in days and not is_replaced:
@@ -193,7 +193,8 @@ class Estimates:
     ) -> list[Charge]:
         """The charges of an open day. `previous` are the storage charges of the day before.
 
-        Without a report, storage is charged as in `previous`. Operations among the `recorded`
+        Without a report, storage is charged as in `previous`; if that is empty, as in `recorded`.
+        Operations among the `recorded`
         charges stay even if they can no longer be read.
         """
         report = self._reports.get(day)
@@ -213,7 +214,7 @@ class Estimates:
         return [*storage, *unreadable, *others]
 
     def corrections_of(self, day: date, recorded: Sequence[Charge]) -> list[Charge]:
-        """The corrections that a later report makes to the storage charges of a closed day."""
+        """The corrections to a closed day's storage charges; empty unless it has a new report."""
         report = self._reports.get(day)
         storage = of_report(recorded)
         if report is None or any(each.report == report.name for each in storage):
