@@ -55,7 +55,10 @@ from lakehouse.engine.report.stored_pages import EarlierPage, earlier_page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LogFigures:
-    """The figures from a table's log that the page shows in addition to its health."""
+    """The figures from a table's log that the page shows in addition to its health.
+
+    `file_counts`: see `points_of`. `overdue_bytes`: see `_overdue_bytes`.
+    """
 
     file_counts: tuple[tuple[int, int], ...]
     last_write_ms: int | None
@@ -64,7 +67,10 @@ class _LogFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Journal:
-    """Past vacuums, oldest first, and quarantined rows, by table. Unreadable tables are absent."""
+    """Past vacuums, oldest first, and the number of quarantined rows, by table.
+
+    Unreadable tables are absent. An unknown number is `None`.
+    """
 
     vacuums: dict[str, tuple[VacuumRecord, ...]]
     quarantined: dict[str, int | None]
@@ -231,7 +237,7 @@ def _reported(
             table=key,
             owner=found.table.owner,
             problem=str(found.error) if found.error else "",
-            exists=found.error is not None,
+            exists=found.error is not None,  # with an unreadable log
             quarantined_rows=journal.quarantined.get(key),
         )
     health = reading.health
@@ -271,9 +277,10 @@ def _undeclared(
 def read_money(
     lake: Lake, declared: Mapping[str, Table], known: KnownFacts, *, now_ms: int
 ) -> tuple[Money | None, list[Attention]]:
-    """The costs (`None` if they cannot be read), and the budgets that the month will exceed.
+    """The costs of this month, and the budgets that the month will exceed.
 
-    `known` has the facts that were read for other parts of the page.
+    If the costs cannot be read: `None`, and the reason. `known` has the facts that were read for
+    other parts of the page.
     """
     today = day_of(now_ms)
     try:
