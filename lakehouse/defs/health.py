@@ -35,8 +35,8 @@ _DESCRIPTIONS = {
     "small_files": "Compaction keeps up with the small files.",
     "log_debt": "The log is checkpointed often enough.",
     "breaker": "The table's circuit breaker is closed, so that another compaction may run.",
-    "declaration": "The table matches its declaration, so that the next write is not refused.",
-    "quarantine": "No landed line was refused.",
+    "declaration": "The next write is not refused, and the present code computed all rows.",
+    "quarantine": "The quarantine holds no refused lines.",
     "lifecycle": "No lifecycle rule of the bucket deletes or archives files that the table needs.",
 }
 # At most this many archived files are checked for a restore, with one request each.
@@ -160,10 +160,10 @@ def report_checks(
 ) -> None:
     """Writes the check results into the events of this run, as if the checks had run.
 
-    With `fails`, this run is about to fail and would lose its events, so the instance gets the
-    results. While another run that writes the table is queued or running, nothing
-    is reported: that run checks the table itself. Dagster shows the result that was planned last.
-    That run's checks were planned when it was created, so results from here would hide them.
+    With `fails`, this run is about to fail and would lose its events, so the results are reported
+    to the instance instead. While another run that writes the table is queued or running, nothing
+    is reported: that run checks the table itself. Its checks were planned when it was created, and
+    Dagster shows the result that was planned last: results from here, which are planned now.
     """
     results = judge(table, lake, assessed)
     writers = [
@@ -287,7 +287,7 @@ def _quarantine(table: Table, lake: Lake) -> CheckResult:
             ok=False,
             sentence=f"{key} contains refused lines, but its log does not record how many",
         )
-    sentence = "no line was refused"
+    sentence = "no refused lines"
     if rows:
         sentence = (
             f"{count_of(rows, 'refused line')} in {key}, each with its file, line number, reason "

@@ -131,8 +131,8 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
     """Requests a load when an AWS report is complete, and otherwise reports what it waits for.
 
     The sensor ignores scans of the bucket, because the asset makes them itself. A tick lists the
-    names of the configurations, and the names of each configuration's reports after the last report
-    seen. It then reads a few `manifest.checksum` files, which AWS writes last. It reads no report
+    names of the configurations, and the names of each configuration's reports after the one in the
+    cursor. It then reads a few `manifest.checksum` files, which AWS writes last. It reads no report
     and needs no Spark. A report is requested once: if its load fails, the daily run tries again.
     """
     key = inventory_key(lake)
@@ -199,7 +199,7 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
 
 
 def _seen(cursor: str | None) -> dict[str, str]:
-    """The newest report stamp that the sensor has seen, by configuration.
+    """The stamp of the last report that was requested or already loaded, by configuration.
 
     If the cursor is unreadable, the sensor checks all reports again.
     """

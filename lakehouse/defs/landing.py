@@ -122,6 +122,8 @@ class _Watch:
         self._budget = budget
         self._discovery = Discovery(lake, tables, budget)
         self._turns = FairOrder(table.key for table in tables)
+        # By table: the id of the newest event at the time of reading, the ledger, and the
+        # unfinished batch, if there is one.
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
         # A person may evaluate a tick in the UI while the daemon evaluates another tick.
         self._one_tick = threading.Lock()
@@ -235,7 +237,7 @@ def _request(due: Sequence[_TableState]) -> dg.RunRequest:
 
 
 def _run_key(state: _TableState) -> str:
-    """The run key of a batch. Dagster starts no second run with a key, so it has the last try."""
+    """The run key of a batch, with its last try: Dagster starts at most one run per run key."""
     last_try = state.tries[0].dagster_run.run_id if state.tries else "first"
     return f"{state.table.key}:{state.batch}:{last_try}"
 

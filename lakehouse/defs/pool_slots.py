@@ -75,7 +75,7 @@ def read_pool_slots(instance: dg.DagsterInstance, pools: Iterable[str]) -> PoolS
 def free_ended_slots(
     instance: dg.DagsterInstance, tables: Sequence[Table], *, now_ms: int
 ) -> list[str]:
-    """Frees slots that ended runs still hold; returns a sentence per run and pool, even if kept."""
+    """Frees slots that ended runs still hold, if that is safe; a sentence per run and pool."""
     guard_pools = {pool_of(table) for table in tables if _relies_on_pool(table)}
     slots = read_pool_slots(instance, map(pool_of, tables))
     sentences: list[str] = []

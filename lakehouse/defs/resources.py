@@ -30,7 +30,7 @@ else:
 
         @property
         def spark_session(self) -> Any:
-            """Raises `Refused`, from `prepare`; the message names the extra to install."""
+            """Raises `Refused` (in `LakeSpark`); the message names the extra to install."""
             self._init_session()
             return self._spark_session
 

@@ -139,7 +139,7 @@ def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
         & ~condition.executed_with_root_target()
     )
     any_rows_changed = condition.any_deps_match(changed | condition.will_be_requested())
-    # `(~any_rows_changed).newly_true()` holds one tick after a change: the other request above.
+    # `(~any_rows_changed).newly_true()` requests the second run, one tick after a change.
     failed = condition.cron_tick_passed(_RETRY_CRON) & condition.execution_failed()
     trigger = (
         condition.newly_missing() | any_rows_changed | (~any_rows_changed).newly_true() | failed

@@ -73,7 +73,7 @@ def inventory_metadata(
 
 
 def _bytes_by_table(reconciliation: Reconciliation) -> tuple[Markdown, Markdown]:
-    """Stacked bars of the largest tables, the others, and objects of no table; and as a table."""
+    """The bytes of the largest tables, of all others and of no table: a picture and a table."""
     kind_of = {part: kind for kind, parts in PART_GROUPS.items() for part in parts}
     by_table = {table.table: Counter[str]() for table in reconciliation.tables}
     for table in reconciliation.tables:

@@ -86,8 +86,8 @@ def declared_metadata(table: Table, lake: Lake) -> Metadata:
 def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     """The metadata of a table at one version, for materializations and observations.
 
-    The newest event alone is enough for the sensor, because Dagster deletes old events. So each
-    event repeats the time of the last compaction.
+    Old events are deleted (`maintenance/records`), so each event repeats the time of the last
+    compaction.
     """
     facts = assessed.facts
     snapshot = facts.snapshot

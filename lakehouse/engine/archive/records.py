@@ -169,8 +169,8 @@ def _is_surely_unapplied(lake: Lake, facts: TableFacts, operation: ArchiveOperat
     """Whether the log proves that no commit applied the operation.
 
     An `archive` was not applied if the table still has all its files. Any operation was not applied
-    if no commit since its plan has its number. If the log lacks one of these commits, this cannot
-    be known.
+    if no commit since its plan has its number. False if neither is certain, for example because the
+    log lacks one of these commits.
     """
     if operation.kind == "archive" and operation.files:
         current_paths = {file.path for file in facts.snapshot.files}

@@ -1,8 +1,8 @@
 """Rewrites the rows of partitions as plain Parquet, before they are copied into the archive.
 
 The files stay below `_lakehouse/archives/<layer>/<name>/staged/` until their operation is applied
-or withdrawn.
-The rows of each partition are counted and hashed, both in the table and in the new files.
+or withdrawn. The rows of each partition are counted and hashed, both in the table and in the new
+files.
 
 Source: apache/spark v4.2.0, InMemoryFileIndex: Spark reads files in hidden folders if the given
 path is inside such a folder.

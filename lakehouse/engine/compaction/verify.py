@@ -1,7 +1,7 @@
 """Verifies that a compaction wrote exactly the rows that it read.
 
 1. With `verify="rows"` (the default), the row counts and column statistics that the log records
-   for the removed and added files are compared (`log_comparison`). If they are equal, that is all.
+   for the removed and added files are compared (`log_comparison`). If all are equal, this is done.
 2. Otherwise Spark (or, without a session, this process) counts the rows and sums a hash of their
    content by partition, before and after each commit (`row_hashes_spark`, `row_hashes_arrow`).
 3. If counts or sums differ, or the added files cannot be read, the version before the commit is
@@ -15,8 +15,8 @@
 - Tables that read this table's changes get no row twice: they skip our RESTORE by its mark.
 - The rows to compare are fixed by version, file and deletion vector, whatever others commit later.
 - If a row count is unknown, or a count or statistic differs, every row is compared.
-- The note (`unverified_commits`) is removed only after the comparison, or when an error reports
-  that the rows can no longer be compared.
+- The note (`unverified_commits`) is removed only after the comparison, if nothing was committed, or
+  when an error reports that the rows can no longer be compared.
 """
 
 import json

@@ -194,8 +194,7 @@ class Estimates:
         """The charges of an open day. `previous` are the storage charges of the day before.
 
         Without a report, storage is charged as in `previous`; if that is empty, as in `recorded`.
-        Operations among the `recorded`
-        charges stay even if they can no longer be read.
+        Operations among the `recorded` charges stay even if they can no longer be read.
         """
         report = self._reports.get(day)
         storage = of_report(recorded)
