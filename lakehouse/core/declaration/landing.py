@@ -256,7 +256,7 @@ class Landing:
 
     @property
     def keeps_empty_texts(self) -> bool:
-        """Whether empty CSV fields are empty strings. In DMS files, only `null_value` is null."""
+        """Whether empty CSV fields are empty strings, as in DMS files unless `null_value` is ''."""
         return self.records_are_csv and isinstance(self.changes, Dms) and bool(self.null_value)
 
     @property
@@ -280,7 +280,7 @@ class Landing:
 
 
 def is_public(name: str) -> bool:
-    """Whether a landed file is read: no part of its name begins with `.` or `_`."""
+    """Whether no part of a name below the prefix begins with `.` or `_`: any table may load it."""
     return not any(part.startswith((".", "_")) for part in name.split("/"))
 
 
@@ -290,7 +290,7 @@ def retried_folder(table_key: str) -> str:
 
 
 def is_retried(name: str) -> bool:
-    """Whether a landed file holds retried lines from quarantine. Only their own table loads it."""
+    """Whether a landed file holds retried lines. Only the table that quarantined them loads it."""
     return name.startswith(_RETRIED)
 
 

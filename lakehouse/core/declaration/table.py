@@ -50,7 +50,7 @@ class Table:
     (`"refuse"`). `renamed` maps earlier column names to present names. `formerly` is the earlier
     key of a table that moved to another key.
 
-    `owner` pays for the table. `budget_usd_per_month` is the table's budget.
+    `fresh_within_hours` becomes a Dagster freshness policy. `owner` pays for the table.
     """
 
     key: str
