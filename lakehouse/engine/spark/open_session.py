@@ -51,8 +51,9 @@ def started_by(start: Callable[[], object]) -> Iterator[None]:
 def prepare(settings: Settings) -> None:
     """Makes this process ready to open a session.
 
-    For a server, this checks that it answers, and puts its token into the environment. For a driver
-    in this process, it finds Java and the jars.
+    This checks that this project's server runs, and puts its token into the environment; or that
+    the server at `sc://…` answers. For a driver in this process, it checks that a Spark master
+    answers, and finds Java and the jars.
 
     Raises:
         Transient: the server does not answer; the message says how to start it.
