@@ -176,9 +176,9 @@ class Compaction:
     verify: Literal["rows", "content"] = knob(
         "rows",
         one_of("rows", "content"),
-        'how the rows are verified after the commit. `"rows"`: by row counts and column statistics '
-        'in the log; if these are missing or differ, every row is compared. `"content"`: Spark '
-        "always compares every row",
+        'how the rows are verified after the commit. `"rows"`: by row counts and, as far as the '
+        "log has them, column statistics; if a row count is missing or any of these differ, every "
+        'row is compared. `"content"`: Spark always compares every row',
     )
     engine: Literal["auto", "spark", "deltalake"] = knob(
         "auto",
