@@ -5,7 +5,8 @@ and every other input is read whole. Each input is read at the version that it h
 started. The rows and the consumed version are written in one commit.
 
 **Safety properties**
-- A run that finds no new rows in its inputs makes no commit (`test_write.py`).
+- A run that finds no new rows in its inputs makes no commit, unless the declaration or the code of
+  an `Overwrite` has changed (`test_write.py`).
 - An `Overwrite` is skipped only if the last `Overwrite` read exactly the declared inputs, no row of
   these inputs has changed since, and the declaration still gives the table's columns
   (`test_schema_changes.py`).
@@ -151,7 +152,7 @@ class _Derivation:
     """One run of a derived table, with the facts of its inputs by key.
 
     `target` is the table itself, or `None` if it does not exist yet. `code` is the hash of its
-    transform. `changed_since` is the newest version with rows that other code computed.
+    transform. `changed_since` is the newest version with rows that other code computed, or `None`.
     """
 
     session: TableSession
@@ -187,7 +188,10 @@ class _Derivation:
         return increment.explanation
 
     def overwrite(self) -> Explanation:
-        """Writes all rows again if a row of an input, the declaration or the code has changed."""
+        """Writes all rows again if a row of an input or the declaration has changed.
+
+        With `evolution="automatic"`, also if the code has changed.
+        """
         rows = transformed(self.session, self.inputs)
         lake = self.session.lake
         spark = self.session.spark
@@ -237,6 +241,10 @@ class _Derivation:
     def _write(
         self, write: Append | Merge, first: TableFacts, increment: ReadAll | ReadChanges
     ) -> None:
+        """Writes the increment's rows in one commit.
+
+        Raises `Broken` if an existing `Append` would have to append the whole input again.
+        """
         lake = self.session.lake
         table = self.session.table
         target = self.target

@@ -57,7 +57,7 @@ def _late_partitions(
     """The partitions of the rows that ended by the cutoff and are not in the table.
 
     A restored partition is in the table, so its late rows are accepted. The table's own partitions
-    are read to find the length of time that a partition covers.
+    help to find the length of time that a partition covers.
     """
     names = snapshot.partition_columns
     texts = [F.col(quote(name)).cast("string") for name in names]

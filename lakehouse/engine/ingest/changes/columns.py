@@ -1,6 +1,6 @@
 """The columns of change data, in tables and in intermediate rows, and the order of changes.
 
-Changes are ordered by position, and by arrival if their positions are equal.
+Changes are ordered by position and, if their positions are equal, by arrival (`change_order`).
 """
 
 from typing import TYPE_CHECKING
@@ -30,9 +30,10 @@ HAS_COMMIT_TIME = "_lakehouse_has_commit_time"
 # The names of the columns whose values were not sent.
 UNSENT = "_lakehouse_unsent"
 
-# Only in the changes of a batch.
+# Only in the changes of a batch, and in remembered deletions.
 # Whether a deletion comes from a truncation of the whole table.
 TRUNCATED = "_truncated"
+# Only in the changes of a batch.
 # Whether the row replaces a row of the table that has the same position, because a late change gave
 # it another kept value.
 IS_CORRECTED = "_lakehouse_is_corrected"
@@ -48,13 +49,14 @@ _UUID = "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 def change_order(row: str = "") -> str:
     """The SQL of a struct that increases with each change. `row` is empty, or an alias and a dot.
 
-    Files with numbered names are ordered by their numbers, and other files by the time when they
-    landed.
+    Changes with the same position are ordered by their files, and then by line. Files with numbered
+    names are ordered by their numbers, and other files by the time when they landed.
     """
     path, position, line, landed_at = (
         f"{row}{quote(name)}" for name in (_FILE, POSITION, _LINE, _LANDED_AT)
     )
     name = f"substring_index({path}, '/', -1)"
+    # Leading zeros give all numbers in a name the same length, so that texts sort like numbers.
     padded = f"regexp_replace({name}, '([0-9]+)', '{'0' * _DIGITS}$1')"
     natural = f"regexp_replace({padded}, '[0-9]+?([0-9]{{{_DIGITS}}})(?![0-9])', '$1')"
     is_numbered = f"{name} RLIKE '{_NUMBERED}' AND NOT {name} RLIKE '{_UUID}'"
@@ -70,6 +72,9 @@ def is_newer() -> str:
 
 
 def no_kept() -> "Column":
-    """The column `KEPT` for rows that keep no values. Its type has the type of `change_order`."""
+    """The column `KEPT`, null, for rows that keep no values.
+
+    Its type is that of an array whose entries have a column's name and a `change_order`.
+    """
     entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
     return F.when(F.lit(False), F.array(entry))

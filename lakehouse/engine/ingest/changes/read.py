@@ -59,8 +59,9 @@ class ChangeCounts:
     """Counts of a batch's records: `rows` are changes or tombstones, and `bad` records are neither.
 
     Of the rows, `rescued` have fields without a column, `unsent` lack a value, and `kept` keep an
-    older value. `first_key` is the range of the first key column. It is `None` if the batch also
-    affects keys that are not in the batch, or if the column is neither an integer nor a string.
+    older value. An update that changes a key counts as one of `deletes`, too. `first_key` is the
+    range of the first key column. It is `None` if the batch has no keys or also affects other keys,
+    or if the column is neither an integer nor a string.
     """
 
     rows: int
