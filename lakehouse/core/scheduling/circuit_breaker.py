@@ -62,7 +62,8 @@ class BreakerState(Explained):
 def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int) -> BreakerState:
     """The breaker of a table at `now_ms`, from tries in any order. The last try of each run counts.
 
-    Tries that ended after `now_ms` were recorded before a clock was set back, and are ignored.
+    If a person started a compaction, only its success counts. Tries that ended after `now_ms` were
+    recorded before a clock was set back, and are ignored.
     """
     attempts = _last_of_each_run(
         each
@@ -155,12 +156,12 @@ def find_rewrites(history: Commits) -> Rewrites:
         ends_series = False
         for added, removed in _by_folder(commit):
             earlier = [series.pop(path) for path in removed if path in series]
-            after = None
+            after = None  # the series of the added files; `None`: they have none
             if not commit.changed_data:
                 new_count = len(removed) - len(earlier)
                 after = _series_after(commit, earlier, added=len(added), new_count=new_count)
             if after == NO_REWRITES:
-                ends_series = True
+                ends_series = True  # the rewrite was useful
             for path in added:
                 if after is not None:
                     series[path] = after

@@ -1,8 +1,8 @@
 """Ranks all tables and decides which of them are compacted in this tick.
 
 Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
-is under way is never repeated. After `TRIES_ALLOWED` failed attempts, there is one more attempt
-after each pause (`pause_hours`). An attempt that was refused before it began, or that a person
+is under way is never repeated. A failed attempt is repeated; after `TRIES_ALLOWED` failures, only
+once after each pause (`pause_hours`). An attempt that was refused before it began, or that a person
 canceled, does not count: it is repeated as soon as the table may be compacted. Dagster never runs
 a run key twice, even if the run failed, so the key has the attempt's number.
 

@@ -146,6 +146,7 @@ def opening_steps(
         candidate_bytes=plan.policy.candidate_bytes,
         removed={path for commit in later_commits for path in commit.removed_paths},
     )
+    # The small files before the later commits: those of the snapshot that these did not write.
     for file in snapshot.files:
         if file.path in later_paths:
             later_sizes[file.path] = file.size_bytes
@@ -261,7 +262,7 @@ def _merged_steps(steps: Sequence[tuple[int, int]]) -> OpeningSteps:
     """Drops steps that repeat the previous value, and bounds their number by `_MOST_STEPS`.
 
     While too many steps are left, neighbouring pairs are merged. A merged step has the smaller
-    value, so that the loss is never overstated.
+    value, so that the loss is never overstated. The newest step is kept as it is.
     """
     kept = list[tuple[int, int]]()
     for step in steps:

@@ -36,8 +36,8 @@ class OnceCold:
 class NetBenefit:
     """The benefit of a compaction per day, and its cost, both in USD.
 
-    The benefit is the number of reads, times the file openings saved per read, times the price of
-    an opening.
+    The benefit is the number of reads per day, times the file openings saved per read, times the
+    price of an opening.
     """
 
     benefit_usd_per_day: float
@@ -66,8 +66,8 @@ class TableState:
     - `mergeable_file_count`: files that compactions would merge, in as many runs as they need.
     - `mergeable_bytes`, `files_after`: for one run: the bytes that it merges, and the live files
       after it.
-    - `oldest_small_ms`: the write time of the oldest file from a writer that a compaction would
-      merge.
+    - `oldest_small_ms`: the write time of the oldest file that a compaction would merge and that no
+      compaction wrote.
     - `purged_row_count`: deleted rows that a compaction would remove from storage.
     - `comparison_seconds`: how long the comparison of every row takes; 0 unless `verify="content"`.
     - `openings`: the openings that a compaction would have saved each full read (`read_losses`).
@@ -127,6 +127,7 @@ class TableState:
         state = replace(self, once_cold=None, **figures)
         if self.openings is None:
             return state
+        # From then on, a compaction may merge all partitions, so it would save more openings.
         cold_step = (cold.at_ms, state.openings_saved or 0)
         return replace(state, openings=(*self.openings, cold_step))
 

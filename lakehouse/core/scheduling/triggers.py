@@ -101,7 +101,7 @@ def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Explanatio
 
 
 def _by_deleted_rows(state: TableState, policy: Compaction) -> Explanation | None:
-    """The trigger of deleted rows; `None` if the plan removes none of them from storage."""
+    """The trigger of deleted rows, reached only if the plan removes some of them from storage."""
     limit = policy.purge_deleted_rows_share
     share = state.deleted_rows_share
     if not limit or share is None or share < limit or not state.purged_row_count:

@@ -39,8 +39,8 @@ def assess_lifecycle(
 ) -> CheckResult:
     """Whether all rules spare the files that the table needs, and a rule ends unfinished uploads.
 
-    A rule that would harm the table is an error. The tag of dead files on a needed file is a
-    warning, and so are uploads that are unfinished for a day or longer, if no rule ends them.
+    A rule that would harm the table is an error. A needed file with `TIER_TAG` is a warning, and so
+    are uploads that are unfinished for a day or longer, if no rule ends them.
     `uploads` are the unfinished uploads below the table's folder; `None` if they cannot be listed.
     """
     harms = harms_of(lifecycle, live)

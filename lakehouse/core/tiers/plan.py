@@ -233,7 +233,9 @@ def still_dead(
             allowed.append(file)
         else:
             version = facts.table_files.version
-            spared[file.name] = f"version {version} needs it, or a vacuum deleted it"
+            spared[file.name] = (
+                f"needed by version {version}, a reader or another table, or expired"
+            )
     return allowed, spared
 
 

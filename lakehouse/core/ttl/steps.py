@@ -26,7 +26,7 @@ class TtlStep:
 
     - `partitions`: the partitions to which the statement is limited; `None` for the whole table.
     - `by_metadata`: the step changes only the log, and must remove exactly `files`.
-    - `files`: the paths of the files with expired rows.
+    - `files`: the paths of the expired and straddling files in these partitions.
     - `scanned_bytes`: the size of the files that Delta may rewrite.
     - `least_rows`, `most_rows`: bounds of the number of deleted rows; `most_rows` is `None` if
       unknown.

@@ -123,6 +123,7 @@ def _quote(mode: VacuumMode, facts: VacuumFacts, prices: Prices, now_ms: int) ->
     if mode == "FULL":
         lists = ceil(known_count / PAGE_KEYS)
     if mode == "INVENTORY" and facts.report:
+        # Besides its data files, a report has a manifest and the manifest's checksum.
         gets = len(facts.report.files) + 2
     deletes = ceil(removed_count / DELETE_KEYS)
     file_count = removed_count if mode == "LITE" else removed_count + known_count
