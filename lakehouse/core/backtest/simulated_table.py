@@ -26,7 +26,7 @@ class SimulatedTable:
     """
 
     def __init__(self, lineage: Lineage) -> None:
-        """Starts with the files that existed at the beginning of the history."""
+        """Starts with the files at the beginning of the history. Each of them counts as a grain."""
         self.uncertainty = Uncertainty(
             unclear_compactions=lineage.unclear_count, shrink_ratio=lineage.shrink_ratio
         )
@@ -55,8 +55,8 @@ class SimulatedTable:
     def merge(self, bin_: Bin, *, into: int = 1, now_ms: int) -> list[DataFile]:
         """Merges a bin into one file, or into at most `into` files if the rewrite orders rows.
 
-        Returns the new files. A single new file is the real one, if a real compaction wrote a file
-        with the same rows.
+        Returns the new files. If `into` is 1 and a real compaction wrote a file with the same rows,
+        the real file is taken.
         """
         inputs = [self._live.pop(file.path) for file in bin_.files]
         grains = frozenset[int]().union(*(each.grains for each in inputs))

@@ -83,6 +83,7 @@ def write_history_of(history: Commits | None) -> WriteHistory:
             if figures.get("files_left") == 0:
                 settled = columns
             elif settled != columns:
+                # A part of the older files may now be ordered by other columns than the rest.
                 settled = ()
         target = figures.get("target_file_bytes")
         if isinstance(target, int) and target > 0:

@@ -69,10 +69,12 @@ def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
         unordered_here = [file for file in files if file.path in unordered_paths]
         if not _pays_off(facts, unordered_here, files):
             return ()
+        # One bin, because Z-order rewrites the files of a partition together.
         return pack(files, facts.snapshot.columns, up_to_bytes=_bytes(files), least_files=1)
 
     plans, warm_count = partition_plans(facts, bins_of)
     statement = ZOrdering(columns=layout.columns, up_to_bytes=facts.policy.target_file_bytes)
+    # The files to write shrink until the table keeps enough files for all cores.
     while statement.up_to_bytes > 1 and not keeps_cores_busy(
         facts, plans, added=partial(files_added, statement)
     ):

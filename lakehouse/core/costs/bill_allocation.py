@@ -58,6 +58,7 @@ def select_rows(
         Refused: no row names the resource. Or such a row lacks a cost, its period or its currency.
             Or currencies are mixed.
     """
+    # A resource id may be the name alone, end with it (an ARN), or continue with a path.
     resource_name = re.compile(rf"(?:^|[:/]){re.escape(resource)}(?:$|/)")
     rows = [row for row in bill if resource_name.search(str(row.get("ResourceId") or ""))]
     if not rows:
@@ -82,7 +83,8 @@ def allocated_rows(
 ) -> list[dict[str, Any]]:
     """The rows of a bill, each split as the module docstring describes.
 
-    `charges` are the recorded charges (`costs/chargeback`). Only those for storage are used.
+    `charges` are the recorded charges (`costs/chargeback`); only those for storage are used. `bill`
+    is the name of the bill.
 
     Raises:
         Refused: no bytes are known for the period of a row, or for a day before it.
@@ -106,8 +108,9 @@ def _split_row(
     weights = _weights(row, stored)
     if not weights:
         raise Refused(
-            f"{bill}: costs/chargeback has no stored bytes for {start:%Y-%m-%d}. Run the"
-            " inventory and costs/chargeback for that time, or remove these rows from the bill."
+            f"{bill}: costs/chargeback has no stored bytes for {start:%Y-%m-%d} or an earlier day."
+            " Run the inventory and costs/chargeback for that time, or remove these rows from the"
+            " bill."
         )
     keys = sorted(weights)
     sizes = [weights[key] for key in keys]

@@ -8,7 +8,7 @@ Sums are exact decimals and are rounded only for display.
 - Operations: the measured vCPU-seconds and the counted requests. What was not measured or counted
   is not charged.
 
-A day is closed once it is over and its charges are written. Later charges only correct its sums.
+A day is closed once a run has written its charges after its end. Later charges only correct it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -37,7 +37,7 @@ _DIGITS = {
 class Estimate:
     """The predicted cost of a compaction up to its commit, and of comparing every row afterwards.
 
-    `usd` excludes the comparison, except that on S3 it includes its requests if every row will be
+    The other figures exclude the comparison, except for its requests on S3 if every row will be
     compared. `comparison_seconds` and `comparison_usd` are predicted even if rows will not be
     compared.
     """

@@ -53,6 +53,7 @@ _LEAST_RUNS = 3
 # weight.
 _PULL = 0.05
 _TOLERANCE = 1.5
+# Rounds of lowering the weights of outliers, and sweeps of the coordinate descent in each round.
 _ROUNDS = 6
 _SWEEPS = 60
 

@@ -43,6 +43,7 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
         if match is None:
             return ()
         name = (match[1] or "").replace("``", "`") or match[2]
+        # `_FIELD` ends with the first character of the type.
         fields.append((name, part[match.end() - 1 :]))
     return tuple(fields)
 

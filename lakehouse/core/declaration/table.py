@@ -116,6 +116,7 @@ class Table:
         )
         types: dict[str, str | None] | None = None
         if self.source is not None:
+            # The types of derived columns are unknown (`None`).
             types = {**dict.fromkeys(self.source.derived), **dict(field_types(self.source.schema))}
         if self.ttl is not None:
             # Without a schema, only the derived columns are declared.
