@@ -215,8 +215,8 @@ def _of_table(table: MeasuredTable) -> Iterator[Sample]:
 def _of_totals(table: str, totals: TableTotals) -> Iterator[Sample]:
     """The table's counters.
 
-    The counters of compactions and vacuums start at zero, because Prometheus' `increase` ignores
-    the first value of a series.
+    The counters of compactions and vacuums are shown even if they are zero: Prometheus' `increase`
+    ignores the first value of a series, so it would not count the first operation otherwise.
     """
     labels = labels_of(table)
     counts: defaultdict[tuple[str, str], int] = defaultdict(int)
