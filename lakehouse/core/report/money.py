@@ -33,13 +33,12 @@ _NAMES = {
 _PART_NAMES = {MULTIPART: _UPLOADS}
 for _group, _parts in PART_GROUPS.items():
     _PART_NAMES.update({part.name.lower(): _NAMES[_group] for part in _parts})
-# Advice on a part of a table's cost is shown if the part has at least one of these shares.
-_WORTH_A_VACUUM = 0.1
-_WORTH_A_LOOK = 0.25
+# Advice on a part of a table's cost is shown if the part has at least this share.
+_WORTH_A_VACUUM = 0.1  # for files that a vacuum can delete
+_WORTH_A_LOOK = 0.25  # for any other part
 # From this share on, a part is called most of the cost.
 _MOSTLY = 0.75
-# The page shows this many of the most expensive tables.
-_SHOWN_TABLES = 10
+_SHOWN_TABLES = 10  # the page shows only the most expensive tables
 _OUTSIDE = "(outside all tables)"
 
 
@@ -180,6 +179,7 @@ def forecast_by_table(charges: Sequence[Charge], *, today: date) -> dict[str, di
     days_left = monthrange(today.year, today.month)[1] - today.day
     parts = dict[str, dict[str, float]]()
     for charge in charges:
+        # A charge counts once in its month and, if it is in the mean, for each day left.
         weight = float(charge.day >= first)
         if week_first <= charge.day <= today:
             weight += days_left / days.of(charge)
