@@ -232,10 +232,8 @@ def still_dead(
         if is_dead(file.name, stored):
             allowed.append(file)
         else:
-            version = facts.table_files.version
-            spared[file.name] = (
-                f"needed by version {version}, a reader or another table, or expired"
-            )
+            users = f"version {facts.table_files.version}, a reader or another table"
+            spared[file.name] = f"needed by {users}, or expired"
     return allowed, spared
 
 
