@@ -1,4 +1,4 @@
-"""Reads from a table's own log which landed batches were loaded, or records it for a person.
+"""Reads from a table's own log which landed batches were loaded. A person can record it there, too.
 
 **Safety properties** (tests in `test_loaded_batches.py`)
 - The load stops if the table's log does not show which batches were loaded. This is never guessed.
@@ -144,8 +144,8 @@ def record_loaded(session: TableSession, number: int) -> None:
     The caller must be sure of this, because it is not checked. The commit adds no rows.
 
     Raises:
-        Refused: there is no table, its log already shows a batch, or `number` is greater than the
-            number of the newest planned batch.
+        Refused: there is no table, its log already shows a batch, or `number` is not between 0 and
+            the number of the newest planned batch.
     """
     lake = session.lake
     spark = session.spark

@@ -50,9 +50,9 @@ def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
 
 
 def parquet_dates(data: bytes) -> DateTexts:
-    """The function of each column that converts dates and timestamps to texts.
+    """The converter of a file's dates and timestamps to texts, with a function for each column.
 
-    It takes the integers that `parquet_batches` gives for them.
+    The functions take the integers that `parquet_batches` gives for dates and timestamps.
     """
     with _open_file(data) as file:
         metadata = {

@@ -112,7 +112,7 @@ def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch
     root = lake.settings.spark_root
     paths = [literal_path(f"{root}/{name}") for name in part_names(table_key, batch)]
     lines = spark.read.schema(STAGED_SCHEMA).parquet(*paths).withColumnsRenamed(_STAGED_NAMES)
-    if not batch.isolated:
+    if not batch.isolated:  # no file was removed, so all staged records are the batch's
         return lines
     paths = [f"{batch.prefix}{file.name}" for file in batch.files]
     return lines.where(lines[ORIGIN[0]].isin(*paths))
@@ -162,9 +162,9 @@ def quarantined_lines(lines: "DataFrame") -> "DataFrame":
 
 
 def depends_on_declaration(reason: "Column") -> "Column":
-    """Whether a bad record, by its reason, may become a row after a change of the declaration.
+    """Whether a bad record can be retried: a changed declaration may remove this reason.
 
-    A record with another reason may be stored with a truncated text.
+    A record with any other reason may have been stored with a truncated text.
     """
     return (
         reason.isin(NOT_JSON, UNFIT)

@@ -170,6 +170,7 @@ def _make_plan(
         arrivals = read_arrivals(facts, reversed(facts.history.commits), oldest=oldest)
         first = arrivals.first_version
         needs_older = bool(open_batches) and not arrivals.settles(oldest)
+        # Whether the log still has commits that are older than the facts.
         if needs_older and first is not None and lake.has_version(table.key, first - 1):
             read_older = reads_older
             arrivals = replace(arrivals, is_partial=True)

@@ -127,7 +127,7 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
         for each in chain.from_iterable(read_contents(store, batch, stops_at_archived=True))
         if each.data is not None
     }
-    _check_unchanged(table_key, batch, as_planned)
+    _check_unchanged(table_key, batch, as_planned)  # before anything is staged
     staged = stage(store, table_key, batch, landing)
     try:
         _check_unchanged(table_key, batch, staged.files)

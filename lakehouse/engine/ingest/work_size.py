@@ -26,6 +26,7 @@ _LEAST_ROWS = 10_000
 
 def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mapping[str, str]:
     """Settings to parse and write a staged batch, or to merge its changes into the table."""
+    # No rows for the files, because their records are counted in `records`.
     read: list[Size] = [(0, sum(file.size_bytes for file in batch.files))]
     if facts is not None and table.landing.changes is not None:
         read.append(merged_into(facts.snapshot))

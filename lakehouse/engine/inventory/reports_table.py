@@ -226,6 +226,7 @@ def _rows(batch: Sequence[StoredObject], table_of: TableOf, report: Report) -> p
 def _overwrite(
     lake: Lake, spark: "SparkSession", key: str, files: Sequence[DataPart], load: Load
 ) -> None:
+    """Replaces the partition of the report's day, if the session sets `PARTITIONS_OVERWRITTEN`."""
     names = [file.key.removeprefix(lake.store.prefix) for file in files]
     frame = spark.read.parquet(*[f"{lake.settings.spark_root}/{name}" for name in names])
     write = FrameWrite(

@@ -110,7 +110,7 @@ def read_page(
 
     fleet = read_fleet(lake, declared, tables, on_facts=note_facts)
     decisions = {each.table: each for each in fleet.decisions}
-    ranks = {key: rank for rank, key in enumerate(decisions)}
+    ranks = {key: rank for rank, key in enumerate(decisions)}  # decisions are ordered by rank
     reported = [
         replace(
             _reported(each, figures.get(each.table.key), decisions[each.table.key], journal),

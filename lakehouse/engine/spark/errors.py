@@ -113,8 +113,8 @@ def translated(table_key: str | None = None, *, operation: str = "") -> Iterator
 def causes_named(operation: str) -> Iterator[None]:
     """Raises `Broken` with the innermost cause if Spark's outermost error has no useful message.
 
-    Any other error stays unchanged.
-    The message begins with `operation`, for example "a Spark statement of this run".
+    The message begins with `operation`, for example "a Spark statement of this run". Any other
+    error stays unchanged.
     """
     try:
         yield

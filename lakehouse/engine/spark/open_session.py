@@ -52,8 +52,8 @@ def prepare(settings: Settings) -> None:
     """Makes this process ready to open a session.
 
     This checks that this project's server runs, and puts its token into the environment; or that
-    the server at `sc://…` answers. For a driver in this process, it checks that a Spark master
-    answers, and finds Java and the jars.
+    the server at `sc://…` answers. For a driver in this process, it checks that the Spark master
+    (`spark://…`, if any) answers, and finds Java and the jars.
 
     Raises:
         Transient: the server does not answer; the message says how to start it.
@@ -135,7 +135,7 @@ def connect(settings: Settings) -> "SparkSession":
             try:
                 is_usable = earlier_process == process and earlier not in discarded
                 if is_usable and not earlier.is_stopped:  # type: ignore[attr-defined]  # Connect
-                    return prepare_session(earlier)
+                    return prepare_session(earlier)  # sends a request, so a lost session raises
             except Exception as error:
                 if not is_lost(error):
                     raise

@@ -92,7 +92,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
         session = replace(session, table=pinned_table(table, ledger.columns))
         if not dry_run:
             _finish_earlier_retries(session)
-            facts = quarantine_facts(session)
+            facts = quarantine_facts(session)  # there may be a new version
         entries = selected_entries(session, facts, files)
         lines = _retry_lines(session, entries.where("line IS NOT NULL"), dry_run=dry_run)
         paths = entries.where("line IS NULL").groupBy("source_file").count().collect()
