@@ -91,8 +91,8 @@ def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
 def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
     """The results for a table, one per name in `check_names`.
 
-    Without `assessed`, the table's log is read now. If the log or the folder cannot be read, all
-    checks fail with that error. If there is no table yet, all checks pass.
+    Without `assessed`, the table's log is read now. All checks fail with the same error if the log
+    cannot be read or names files elsewhere (a shallow clone). All pass if there is no table yet.
 
     Raises:
         Transient: storage did not answer.

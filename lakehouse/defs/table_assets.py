@@ -84,6 +84,7 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
                 data_version=dg.DataVersion(data_version(facts)),
                 tags=code_tags(outcome),
             )
+        # The run fails only now, after the write was recorded.
         if compaction_error is not None:
             with errors_for_dagster(context):
                 raise compaction_error

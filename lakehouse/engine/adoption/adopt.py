@@ -96,6 +96,7 @@ def choose_key(
         )
     free_key = path or key_of(address, tables)
     taken_keys = {*tables}
+    # The lake may have files of a table that is not declared at this key's path.
     while path is None and lake.holds_files(free_key):
         taken_keys.add(free_key)
         free_key = key_of(address, taken_keys)

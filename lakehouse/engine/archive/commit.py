@@ -98,14 +98,14 @@ def verify_delete(lake: Lake, table_key: str) -> int | None:
         return None
     number, version = expected
     if facts.snapshot.transactions.get(APP_ID, 0) < number:
-        settle_commit(lake.store, table_key)
+        settle_commit(lake.store, table_key)  # the DELETE has not committed
         return None
     [operation] = [
         each for each in archive_operations(lake.store, table_key) if each.number == number
     ]
     history = history_since(lake.store, facts.history, version)
     commits = [each for each in history.commits if each.applications.get(APP_ID) == number]
-    settle_commit(lake.store, table_key)
+    settle_commit(lake.store, table_key)  # before any error, so that it is reported only once
     commits_between = history.between(version, commits[-1].version - 1) if commits else None
     if commits_between is None:
         raise Broken(

@@ -150,6 +150,7 @@ def _rows_of(session: TableSession, schema: "StructType", group: StoredGroup) ->
     rows = _files(session, StructType(fields), group.files)
     columns = list["Column"]()
     for column in schema.names:
+        # A name that the file lacks reads as null.
         value = F.coalesce(*(F.col(quote(name)) for name in group.names[column]))
         type_ = renamed_fields(schema[column].dataType, (column,), {})
         if stored_types[column] != type_:  # the cast of a struct matches fields by position

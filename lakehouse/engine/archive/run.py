@@ -176,8 +176,8 @@ def _run(
         raise _FilesChanged
     tell(f"{key}: deleting the partitions from the table")
     requests = requests_since(lake.store, requests_before)
-    measured = {"started_ms": started_ms, "requests": requests}
-    delete_partitions(session, operation, planned, current, measured=measured)
+    figures = {"started_ms": started_ms, "requests": requests}
+    delete_partitions(session, operation, planned, current, measured=figures)
     version = verify_delete(lake, key)
     clear_rewritten(lake, key)
     return ArchiveOutcome(plan=planned, operation=operation, version_after=version)

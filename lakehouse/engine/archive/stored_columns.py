@@ -33,8 +33,8 @@ _DELTA_PREFIXES = ("_row-id-col-", "_row-commit-version-col-", "__is_cdc", "_cha
 class StoredGroup:
     """Archived files that Spark reads together, because their columns have the same names.
 
-    `names` maps each column of the table to its possible names in these files. `field_names` maps
-    the path of each field inside its structs to the field's name in these files.
+    `names` maps each column of the table to its possible names in these files, most likely first.
+    `field_names` maps the path of each field inside its structs to the field's name in the files.
     """
 
     partition_columns: tuple[str, ...]

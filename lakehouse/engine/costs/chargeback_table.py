@@ -96,6 +96,7 @@ def write_chargeback(costs: CostsSession, *, now_ms: int) -> CostsWritten:
                 previous = of_report(recorded) + day_corrections
                 continue
             charges = estimates.of_day(day, recorded, previous)
+            # After a day without storage charges, the last day that has some is carried on.
             previous = of_report(charges) or previous
             new_rows = estimates.rows(charges, is_closed=is_over and not estimates.unread)
             if _sorted_rows(new_rows) != _sorted_rows(rows):

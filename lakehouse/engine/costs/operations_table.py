@@ -95,6 +95,7 @@ def write_operations(costs: CostsSession, *, now_ms: int) -> CostsWritten:
             vcpus = costs.tables[each.table].prices.vcpus
             fresh.append(operation_row(each, lake=lake.settings.root, vcpus=vcpus))
         stored = read_rows(lake, OPERATIONS, OPERATION_COLUMNS, since=first)
+        # Sorted in the same way, so that the rows of a day can be compared.
         stored_by_day = rows_by_day(merge_rows(stored, ()))
         merged_by_day = rows_by_day(merge_rows(stored, fresh))
         changed_days = list[date]()
