@@ -58,7 +58,8 @@ class RemovedFile(NamedTuple):
 class AddedColumns(FileColumns):
     """`add` actions in columns. `pairs[partition[n]]` has the partition values of the n-th action.
 
-    The pairs contain physical column names. `partitions` is empty until `data_files` fills it.
+    The pairs contain physical column names. `partitions`, by logical names, is empty until
+    `data_files` fills it.
     """
 
     pairs: list[TextPairs] = field(default_factory=list[TextPairs])
@@ -75,8 +76,9 @@ class AddedColumns(FileColumns):
         return index
 
     def append(self, add: AddedFile) -> None:
-        """Appends an `add` action."""
+        """Appends an `add` action. An unknown row count becomes -1."""
         if add.vector is not None:
+            # Before the columns grow, their length is the index of the new action.
             self.vectors[len(self)] = add.vector, add.deleted_row_count
         self.path.append(add.path)
         self.size_bytes.append(add.size_bytes)
@@ -86,7 +88,7 @@ class AddedColumns(FileColumns):
 
 
 def append_removed(columns: TombstoneColumns, remove: RemovedFile) -> None:
-    """Appends a `remove` action to `columns`."""
+    """Appends a `remove` action to `columns`. An unknown time or size becomes -1."""
     if remove.vector is not None:
         columns.vectors[len(columns.size_bytes)] = remove.vector
     columns.path.append(remove.path)
@@ -136,7 +138,7 @@ class Actions:
             case "cdc":
                 self.changes.append(text(action, "path"))
             case "commitInfo":
-                self.info = part({kind: action}, kind)
+                self.info = part({kind: action}, kind)  # raises unless the action is a struct
             case "metaData":
                 self.metadata = part({kind: action}, kind)
             case "protocol":

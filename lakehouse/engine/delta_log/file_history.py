@@ -50,13 +50,13 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
         start = None
         table_actions = Actions()
         compacted = set[str]()
-        first = newest.version + 1 - len(files)
+        first = newest.version + 1 - len(files)  # from this version on, no commit is missing
         if first > 0:
             segment = _first_segment(listing, key, first=first)
             checkpoint = read_checkpoint(store, segment)
             older_commits = list(read_commits(store, segment.older))
             start = fold_layout(segment, checkpoint, older_commits, uri=uri)
-            files = files[start.version + 1 - first :]
+            files = files[start.version + 1 - first :]  # the commits after the checkpoint
             table_actions = checkpoint.table_actions
             compacted.update(file.path for file in start.files if file.compacted)
         commits = read_commits(store, files)

@@ -1,4 +1,4 @@
-"""Reads the statistics of data files, which a snapshot does not hold."""
+"""Reads the statistics of data files. A snapshot holds only their row counts."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Set

@@ -1,8 +1,9 @@
 """Updates derived tables from their inputs.
 
-For a `Merge` or `Append`, only the first input's changes since the last consumed version are read,
-and every other input is read whole. Each input is read at the version that it had when the run
-started. The rows and the consumed version are written in one commit.
+For a `Merge` or `Append`, only the first input's changes since the last consumed version are read
+(all its rows if it is read for the first time, or its changes cannot be followed). Every other
+input is read whole. Each input is read at the version that it had when the run started. The rows
+and the consumed version are written in one commit.
 
 **Safety properties**
 - A run that finds no new rows in its inputs makes no commit, unless the declaration or the code of
@@ -200,6 +201,7 @@ class _Derivation:
         return replace(self, target=target)._overwrite_with(rows)
 
     def _overwrite_with(self, rows: "DataFrame") -> Explanation:
+        """Replaces the table's rows, unless there is no reason to."""
         reasons = self._reasons_to_overwrite(rows)
         if not reasons:
             versions = ", ".join(

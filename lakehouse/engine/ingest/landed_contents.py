@@ -54,7 +54,7 @@ def read_contents(
 ) -> Iterator[list[Content]]:
     """The contents of a batch's files in order, in lists of bounded size.
 
-    If a file of a list is missing or archived, the files of the list are read one by one.
+    If a file of a list is missing or archived, each file of the list is read by itself.
 
     Raises:
         Refused: a file is archived, and `stops_at_archived` is set; or a permission is missing.

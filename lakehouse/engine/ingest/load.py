@@ -68,7 +68,7 @@ class LandingLoad:
         self._batches = PlannedBatches(session.lake.store, session.key, prefix=landing.prefix)
         self._listing = dict[str, LandedFile]()
         self._loaded = list[Batch]()
-        self._counts = Counter[str]()
+        self._counts = Counter[str]()  # by name of a field in `WriteOutcome`
         # `BATCH_READY` as soon as a new batch, or one without poison files, was loaded.
         self._reason = Reason.BATCH_UNFINISHED
         self._facts_before: TableFacts | None = None
@@ -178,6 +178,7 @@ class LandingLoad:
         else:
             batch = staged_again(lake.store, key, planned, session.table.landing)
             parsed = _parse(session, batch, ledger, facts)
+            # Since the first try, the declaration may have changed, and accept quarantined lines.
             take_out_new_rows(session, batch, parsed.frame if parsed.bad_count else None)
         try:
             with session_confs(session.spark, confs_to_load(session.table, batch, facts)):
