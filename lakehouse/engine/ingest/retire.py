@@ -56,8 +56,7 @@ class _CurrentPlan(NamedTuple):
     """A plan, and the state of the logs from which it was made.
 
     `logs` has the newest log file of the table and of its quarantine by key, or `None` if there is
-    no such table.
-    With `read_older`, commits older than the table's facts were read.
+    no such table. With `read_older`, commits older than the table's facts were read.
     """
 
     plan: RetirementPlan
@@ -68,7 +67,10 @@ class _CurrentPlan(NamedTuple):
 def plan_landed(
     lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> RetirementPlan:
-    """The files that `retire` would delete from a table's landing area now."""
+    """The files that `retire` would delete from a table's landing area now.
+
+    Commits that are older than the table's facts are always read if the plan needs them.
+    """
     return _make_plan(lake, table, _landed(lake, table, batches), facts, reads_older=True).plan
 
 
@@ -77,8 +79,8 @@ def retire(
 ) -> tuple[RetirementPlan, int]:
     """Deletes loaded files. Returns the plan, and the number of files that could not be deleted.
 
-    It is the first plan. Files of it are kept if a later check finds a reason. The caller holds the
-    table's lock.
+    The plan is the one from before the first deletion. Some of its files are kept if a later check
+    finds a reason. The caller holds the table's lock.
 
     Raises:
         Refused: the landing area is behind a link.
@@ -116,7 +118,7 @@ def retire_first(
 ) -> None:
     """Calls `retire` at the beginning of a load, and reports the result.
 
-    Storage errors do not stop the load; the next load tries again.
+    A refusal or a storage error does not stop the load; the next load tries again.
     """
     try:
         plan, failed = retire(lake, table, batches, facts)

@@ -71,14 +71,14 @@ def quarantined_count(lake: Lake, table_key: str) -> int | None:
 
 
 def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
-    """The last batch in the log of a table's quarantine, or 0."""
+    """The number of the last batch in the log of a table's quarantine, or 0."""
     return 0 if facts is None else facts.snapshot.transactions.get(quarantine_app_id(table_key), 0)
 
 
 class QuarantinedBatches:
     """The batch numbers in the log of a table's quarantine, read on first use.
 
-    If the log no longer has its first commits, all batches before the first one in it are assumed.
+    If the log no longer has its first commits, all batches before the first one in it are included.
     If a foreign commit (such as a RESTORE) may have removed entries, no earlier batch is included.
     """
 
