@@ -48,8 +48,8 @@ def object_of(members: Iterable[tuple[str, str]]) -> str:
 def with_present_names(row: dict[str, Any], text: str, names: Mapping[str, str]) -> PresentRow:
     """A row with each earlier name of a field in `names` replaced by its present name.
 
-    Nothing is changed if the row has no earlier name. If the value under the present name is null,
-    the value under the earlier name replaces it.
+    Nothing is changed if the row has no earlier name. If the present name is missing or null, it
+    gets the value of the earlier name.
     """
     earlier_names = [name for name in names if name in row]
     if not earlier_names:

@@ -92,10 +92,10 @@ Statement = Packing | PackingInLogOrder | ZOrdering | Clustering | Purge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """Files of one partition that one job rewrites together. A clustering plan has a single bin.
+    """Files of one partition that one job rewrites together.
 
-    `partition` is the partition of the first file. Other files may have another text for the same
-    value, such as `01` for `1`.
+    A clustering plan has a single bin, with all files that may be rewritten. `partition` is the
+    partition of the first file; other files may spell the same value otherwise, as `01` and `1`.
     """
 
     partition: PartitionValues

@@ -155,7 +155,7 @@ _SAME_IN_ALL_ROWS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeAccount:
-    """The lake's address, and the region and month of its prices: the same in all of its rows."""
+    """What all rows of a lake have in common: its address, and its prices' region and month."""
 
     address: str
     region: str

@@ -25,7 +25,7 @@ from lakehouse.core.inventory.objects import RECLAIMABLE, Part
 
 OUTSIDE = "outside"
 MULTIPART = "multipart"
-# The parts of storage that the newest version of a table does not need.
+# The parts of storage that only earlier versions of a table need, or nothing.
 _DEAD = frozenset(
     part.name.lower() for part in (*RECLAIMABLE, Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT)
 ) | {MULTIPART}
@@ -77,13 +77,13 @@ class Charge:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the charge is for bytes that the newest version does not need."""
+        """Whether the charge is for stored bytes that only earlier versions need, or nothing."""
         return self.kind == "storage" and self.part in _DEAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostSum:
-    """The sum of some charges."""
+    """The sum of the charges of one table, layer, owner or kind, which is its `name`."""
 
     name: str
     usd: Decimal

@@ -33,7 +33,7 @@ class CostSummary:
     - `forecast_usd`: the cost of the whole month, if each remaining day costs the mean of the known
       days (`KnownDays`) among the last seven. `None` if none of the seven is known.
     - `dearest`: up to ten tables with the highest costs of this month.
-    - `amounts`: the cost of dead bytes, and the amounts that the caller passed.
+    - `amounts`: the cost of dead bytes (`Charge.is_dead`), and the amounts that the caller passed.
     """
 
     today: date

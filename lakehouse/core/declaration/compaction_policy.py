@@ -111,7 +111,7 @@ class Compaction:
     target_file_bytes: int = knob(
         0,
         whole(4096, or_zero=True),
-        "compaction fills files up to this size, and does not rewrite files of three quarters of"
+        "compaction fills files up to this size, and usually leaves files of three quarters of"
         " this size or more. 0: chosen by table size: 16 MiB below 4 GiB; above, the largest power"
         " of two (at most 1 GiB) that gives at least 128 files",
     )
