@@ -167,7 +167,7 @@ def _decimal(text: str, type_: str) -> Decimal:
         raise ValueError(text)
     precision, scale = (int(digits) for digits in re.findall(r"\d+", type_) or ("10", "0"))
     value = Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
-    if value and value.adjusted() >= precision - scale:
+    if value and value.adjusted() >= precision - scale:  # too many digits before the point
         raise ValueError(text)
     return value
 
@@ -181,7 +181,7 @@ def _floating(text: str, type_: str) -> float:
     if match is None:
         raise ValueError(text)
     value = float(match[1])
-    if type_ == "float":
+    if type_ == "float":  # rounded to 32 bits
         try:
             value = struct.unpack("f", struct.pack("f", value))[0]
         except OverflowError:

@@ -18,6 +18,7 @@ _BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()
 # Maps Z85 to Python's Base85, so that `b85decode` can read it. A character that is only in Base85
 # becomes a blank, which `b85decode` rejects.
 _AS_BASE85 = {ord(character): " " for character in _BASE85} | str.maketrans(_Z85, _BASE85)
+# A unique id: the storage type, then a UUID, a path or data, then perhaps an offset.
 _VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@\d*)?", re.DOTALL)
 _UUID_LENGTH = 20
 # The id of a deletion vector in the table's folder: an optional folder, and an encoded UUID.

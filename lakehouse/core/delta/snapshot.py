@@ -27,10 +27,10 @@ _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
-    """The commits after the newest checkpoint, or all commits if there is no checkpoint.
+    """The commits after the newest readable checkpoint, or all commits if there is none.
 
-    `checkpoint_version` is `None` if there is no checkpoint. `unreadable` maps each newer
-    checkpoint file that cannot be read to the reason. Older files were read instead.
+    `checkpoint_version` is `None` if there is no readable checkpoint. `unreadable` maps each newer
+    checkpoint file, which cannot be read, to the reason. Older files were read instead.
     """
 
     checkpoint_version: int | None

@@ -184,7 +184,7 @@ def _release(waiting: _Waiting, landing: Landing, now_ms: int) -> tuple[str, Exp
         return f"; released, because at least {release_size} wait", None
     minutes = f"{landing.release_minutes:g}"
     wait_ms = round(landing.release_minutes * MINUTE_MS)
-    # A file dated in the future must not wait until that date.
+    # The absolute value, because a file dated in the future must not wait until that date.
     if abs(now_ms - waiting.oldest_ms) >= wait_ms:
         return f"; released, because the oldest has waited at least {minutes} min", None
     explanation = Reason.BATCH_WAITING.explain(
@@ -277,6 +277,7 @@ def _take(
 ) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
     """The files of the next batch, and the files that an `Overwrite` sets aside as superseded."""
     if not isinstance(write, Overwrite) or not files:
+        # The first file always fits, because `max_batch_bytes` is twice the limit for one file.
         totals = accumulate(file.size_bytes for file in files[:MAX_BATCH_FILES])
         count = sum(total_bytes <= landing.max_batch_bytes for total_bytes in totals)
         return files[:count], []

@@ -61,7 +61,7 @@ class ReadAll(Explained):
 class ReadChanges(Explained):
     """Read the change data feed from `first`, the oldest unread version with changes, to `upto`.
 
-    The versions in `passed_over` are skipped.
+    Both ends are included. Versions in `passed_over` are skipped: their changes are no new rows.
     """
 
     first: int
@@ -70,7 +70,7 @@ class ReadChanges(Explained):
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """At least one range of versions to read, in order; first and last version are included."""
+        """The ranges of versions to read, in order, both ends included; there is at least one."""
         ranges = list[tuple[int, int]]()
         start = self.first
         for end in (*self.passed_over, self.upto + 1):

@@ -208,9 +208,8 @@ class NewColumns:
         """Collects the undeclared fields of one record, as the policy `new_columns` requires."""
         if self.landing.new_columns == "refuse":
             return
-        values = {RESCUED: undeclared}
-        if self.landing.new_columns == "add":
-            values = json.loads(undeclared)
+        is_added = self.landing.new_columns == "add"
+        values = json.loads(undeclared) if is_added else {RESCUED: undeclared}
         self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
 
     def see_types(self, types: Mapping[str, str], file: str) -> None:
@@ -247,6 +246,7 @@ class NewColumns:
         return spelling is None or is_same
 
     def _can_be_added(self, name: str) -> bool:
+        """Whether the field gets its own column. Of names that differ only in case, the first does."""
         if name.lower() not in self._taken:
             is_name = (
                 0 < len(name) <= _LONGEST_NAME

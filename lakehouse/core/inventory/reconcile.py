@@ -167,11 +167,11 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
         if name in borrowed and is_current(each):
             borrowed_in_storage.add(name)
         archived_of = None if name is None or owner is not None else archived_table(name)
-        if name is not None and owner in by_key:
+        if name is not None and owner in by_key:  # in the folder of a table
             usage = usages[owner, by_key[owner].take(name, each), each.storage_class]
-        elif archived_of in by_key:
+        elif archived_of in by_key:  # in the archive of a table
             usage = usages[archived_of, archived_part(each), each.storage_class]
-        else:
+        else:  # in no table, or in one whose log cannot be read
             folder = _OUTSIDE if name is None else owner or _top_folder(name)
             usage = usages[folder, Part.UNREAD if owner else None, each.storage_class]
             usage.small_count += _is_small_data(each)

@@ -10,11 +10,13 @@ from lakehouse.core.scheduling.health import Health
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
-    """One table. If it is not readable, all other facts are unknown.
+    """One table, or a quarantine or archive that cannot be read.
 
-    - `is_readable`: whether the table's log and journal could be read.
+    - `is_readable`: whether the log and the journal could be read. If not, all other facts are
+      unknown.
     - `exists`: whether the table has been written. A declared table may not exist yet.
-    - `decision`: the name of the reason why the table would, or would not, be compacted now.
+    - `decision`: the name of the reason why the table would, or would not, be compacted now; empty
+      if unknown.
     - `last_vacuum_ms`: when its newest vacuum began; `None` also if vacuums are not automatic.
     - `archived_bytes`: the size of its archive.
     - `other_bytes`: the known sizes of objects that the log does not list, by the value of the

@@ -239,6 +239,7 @@ def _of_totals(table: str, totals: TableTotals) -> Iterator[Sample]:
 
 def _of_predictions(table: str, operations: Sequence[UpkeepOperation]) -> Iterator[Sample]:
     """The prediction errors of the newest predicted operation of each kind."""
+    # `operations` are ordered oldest first, so the newest of each kind remains in the dictionary.
     newest = {each.kind: each for each in operations if each.figures}
     for kind, operation in newest.items():
         for figure in operation.figures:
