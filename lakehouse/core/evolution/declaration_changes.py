@@ -91,8 +91,8 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
     """
     keys = _present_keys(table, snapshot)
     names = {column.name for column in snapshot.columns}
-    # A table with change data gets the property only after its first batch, but has `_position` from
-    # the start. Any other table without the property appends.
+    # A table with change data gets the property only after its first batch, but has `_position`
+    # from the start. The rows of any other table without the property were appended.
     is_unknown = keys is None and (not snapshot.files or _POSITION in names)
     if is_unknown or isinstance(table.write, Overwrite):
         return []

@@ -246,7 +246,7 @@ class NewColumns:
         return spelling is None or is_same
 
     def _can_be_added(self, name: str) -> bool:
-        """Whether the field gets its own column. Of names that differ only in case, the first does."""
+        """Whether the field gets its own column. Of names that differ in case, the first does."""
         if name.lower() not in self._taken:
             is_name = (
                 0 < len(name) <= _LONGEST_NAME
