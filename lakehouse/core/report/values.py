@@ -1,4 +1,4 @@
-"""The values on the morning page (`lakehouse report`). `None` means unknown; it is no 0."""
+"""The values on the morning page (`lakehouse report`). `None` means unknown, not 0."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

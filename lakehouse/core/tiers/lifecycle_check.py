@@ -40,8 +40,8 @@ def assess_lifecycle(
     """Whether all rules spare the files that the table needs, and a rule ends unfinished uploads.
 
     A rule that would harm the table is an error. A needed file with `TIER_TAG` is a warning, and so
-    are uploads that are unfinished for a day or longer, if no rule ends them.
-    `uploads` are the unfinished uploads below the table's folder; `None` if they cannot be listed.
+    are uploads that are unfinished for a day or longer, if no rule ends them. `uploads` are those
+    below the table's folder; `None` if they cannot be listed.
     """
     harms = harms_of(lifecycle, live)
     problems = [harm.sentence(live) for harm in harms]

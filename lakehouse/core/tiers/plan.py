@@ -7,7 +7,7 @@ A dead file is a file that a commit removed, and that waits for its vacuum.
   it is removed and within the retention. A live file is never planned.
 - A file stays in its class if its time of removal, age or class is unknown, or if a reader has yet
   to read it.
-- `still_dead` repeats these checks with newer facts, except those of time, age and class.
+- `still_dead` repeats these checks with newer facts, except those of removal time, age and class.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -80,7 +80,7 @@ class TierPlan(Explained):
     - `dead_count`, `dead_bytes`: all files in `dead_files`, also those that would not pay.
     - `stay_usd`, `move_usd`: the cost of `files` until the vacuum, without a move and with one.
     - `break_even`: by class and by size in bytes, the days after which a move pays (`None`: never).
-    - `untag`: files that carry the tag, but are live again, or borrowed by another table.
+    - `untag`: files that carry the tag, but are live again, or read by another table.
     - `left_count`: the number of files that would also pay, but exceed the limit of one run.
     - `rule_classes`: the classes of `files` and of earlier tagged files. Each needs a lifecycle
       rule.

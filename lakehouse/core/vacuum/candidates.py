@@ -69,7 +69,7 @@ class Selection:
         self._random = Random(facts.last.ended_ms if facts.last else 0)
         self._unsupported: set[str] = set()
         self._checksums: dict[str, StoredObject] = {}
-        self._nested: set[str] = set()
+        self._nested: set[str] = set()  # the folders of tables that the listing itself shows
         self._lead_ms: int | None = None  # see `_compare_times`
         self.false_table_counts: Counter[str] = Counter()
         self.landed_counts: Counter[str] = Counter()
@@ -83,7 +83,8 @@ class Selection:
         """Examines listed objects, and collects the objects that may be deleted.
 
         Live files of this table count as seen, even in another table's folder. All other files in
-        another table's folder are kept.
+        another table's folder are kept. If that folder only looks like a table, the files that
+        could otherwise be deleted are counted.
         """
         lake_prefix = self._facts.lake_prefix
         false_tables = self._facts.false_tables
