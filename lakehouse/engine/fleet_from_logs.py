@@ -152,7 +152,7 @@ def _readers(
 
 
 def _write_times(facts: TableFacts) -> tuple[int, ...]:
-    """The times (ms) at which the commits in the table's history changed rows."""
+    """The times (ms) at which commits in the table's history changed rows, other than by upkeep."""
     commits = facts.history.commits
     writes = [each for each in commits if each.changed_data and not moves_rows(each)]
     return tuple(commit.committed_ms for commit in writes)

@@ -136,5 +136,6 @@ def _added_files(actions: Actions, shape: Shape, compacted: Set[str]) -> tuple[D
     columns = AddedColumns()
     for add in actions.adds:
         columns.append(add)
+    # A DELETE with vectors adds a compacted file again, under the same path.
     compacted_here = {add.path for add in actions.adds if add.path in compacted}
     return tuple(data_files(columns, range(len(columns)), shape.partition_of, compacted_here))

@@ -172,9 +172,11 @@ def find_segment(
                 "nor commits"
             )
         return None
+    # If the log has two checkpoints of that version, both have the same content.
     checkpoint_version, kind = max(complete, default=(-1, ""))
     newest = max(files.reached, checkpoint_version, *commits)
     tail = _after(commits, checkpoint_version, newest, table=table)
+    # Back from the checkpoint's version, until there are enough commits.
     candidates = range(checkpoint_version, newest - newest_commits, -1)
     older = takewhile(commits.__contains__, candidates)
     return Segment(
@@ -192,6 +194,7 @@ def find_segment(
 
 
 def _is_complete(kind: str, files: Mapping[str, StoredFile]) -> bool:
+    """Whether no part is missing. `kind` is the number of parts (ten digits), a UUID, or empty."""
     is_multi_part = len(kind) == _DIGITS_OF_A_PART
     if not is_multi_part:
         return True

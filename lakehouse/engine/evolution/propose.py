@@ -63,7 +63,7 @@ def rebuild_request(
     """The rebuild after which the table matches its declaration; `None` if none is needed."""
     plan = declared.plan
     way = plan.rebuild_from or (Way.OWN_ROWS if drop else None)
-    # With `evolution="refuse"`, the next `Overwrite` must not replace the columns by itself.
+    # With `evolution="refuse"`, the next `Overwrite` must not replace the columns: a rebuild does.
     if plan.of(Kind.REPLACED) and plan.policy == "refuse":
         way = Way.OWN_ROWS if table.source is not None else Way.INPUTS
     if way is None:

@@ -63,7 +63,7 @@ def parse_batch(
 
     Raises:
         Broken: the count differs from the number of staged records.
-        Refused: the columns of the rows differ from the columns of the existing table (`facts`).
+        Refused: the existing table (`facts`) needs a change of columns that a write must not make.
     """
     assert batch.part_count is not None and batch.record_count is not None
     if not batch.part_count:

@@ -255,6 +255,7 @@ def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) 
 
     table = load.session.table
     key_columns = [*map(quote, load.keys)]
+    # A version of the table is written again only if one of these columns changes.
     compared = [*HISTORY_COLUMNS, *ORIGIN[:2]]
     previous_type = (
         "valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, "
@@ -270,6 +271,7 @@ def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) 
         earlier = load.table_rows(within).join(keys_of_batch, [*load.keys], "left_semi")
         earlier = earlier.withColumn(_PREVIOUS, F.struct(*compared)).drop(*HISTORY_COLUMNS)
         rows = rows.unionByName(earlier, allowMissingColumns=True)
+    # Of changes with the same key and position, the last one to arrive is kept.
     rows = _newest(rows, (*load.keys, POSITION))
     if KEPT in rows.columns:
         rows = with_kept_values(rows, table, large_columns(changes, table))
