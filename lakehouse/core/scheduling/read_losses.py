@@ -173,7 +173,8 @@ def lost_openings(
 ) -> float:
     """Openings lost by reads at these times, and by reads that are evenly `spread` over periods.
 
-    Reads before the first step lost nothing.
+    A read loses as many openings as the step in force at its time says. Reads before the first step
+    lost nothing.
     """
     if not steps:
         return 0.0

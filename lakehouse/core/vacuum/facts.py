@@ -30,7 +30,7 @@ _WRITTEN_ONCE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptVersion:
-    """An older version that a vacuum keeps, and the table's files that a read of it needs.
+    """A version that a vacuum keeps, and the table's files that a read of this version needs.
 
     - `why`: for example `pinned by powerbi until 2026-12-01 00:00 UTC`.
     - `files`: data files and deletion vectors, relative to the table.

@@ -1,4 +1,4 @@
-"""Chooses the cheapest valid mode for a vacuum, based on a quote for each mode."""
+"""Chooses the cheapest valid mode for a vacuum, based on the expected cost (quote) of each mode."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -53,7 +53,7 @@ _Event = dg.AssetObservation | dg.AssetCheckEvaluation
 class _CursorEntry:
     """A table's entry in the sensor's cursor: its last observation.
 
-    `newest` is the newest commit file of its log, or `None` if the table could not be read or does
+    `newest` is the log file of its newest version, or `None` if the table could not be read or does
     not exist yet. `is_made` is false only if it does not exist yet. `checked_ms` is the time at
     which its checks last ran, or at which the log could not be read.
     """
