@@ -100,7 +100,7 @@ def close_launched_runs(instance: dg.DagsterInstance) -> list[str]:
     """Ends the runs that Dagster launched, frees their pool slots, and returns their ids.
 
     Call this function before the only code location that executes these runs starts, when none of
-    their processes can be alive. Runs of commands execute elsewhere and are kept.
+    their processes can be alive. Runs that a command of this program executes itself are kept.
     """
     return _close(instance, lambda run, _: read_tag(run.tags, "once") is None)
 

@@ -111,7 +111,8 @@ class SqlRecords:
     def evaluations_before(self, kept: int) -> float | None:
         """The time (epoch seconds) of the newest evaluation that is not among the newest `kept`.
 
-        If earlier evaluations are deleted, the newest `kept` stay. `None` if there are no others.
+        Evaluations of automation conditions are meant. If those before this time are deleted, the
+        newest `kept` stay. `None` if there are at most `kept`.
         """
         with self.schedules.connect() as schedules:
             created = schedules.scalar(_EVALUATIONS, {"kept": kept})

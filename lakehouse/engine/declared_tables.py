@@ -1,4 +1,7 @@
-"""The tables of a lake: from the tables package, the file of adopted tables, and `maintain`."""
+"""The tables of a lake: from the tables package, the file of adopted tables, and `maintain`.
+
+`maintain` adds upkeep to tables that another Dagster project writes.
+"""
 
 import importlib
 import pkgutil

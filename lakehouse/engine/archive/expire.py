@@ -12,7 +12,7 @@
 **Safety properties** (tests in `test_expire.py`)
 - A file is deleted only if it is below `archive/<layer>/<table>/`, a record names it, and the
   record of an `expire` or the commit of a restore has removed it from the archive.
-- While an operation is interrupted, nothing is deleted.
+- While an operation is interrupted (recorded, but not committed), nothing is deleted.
 - A run may be killed at any step. The next run deletes the remaining files.
 - A record is not folded while one of its files is stored, a partition in the archive comes from it,
   or a `RESTORE` could undo its operation. While a commit is unverified, no record is folded.

@@ -24,7 +24,7 @@ The archived files stay until a later expire step (`expire.py`).
   removes it from the archive.
 - A run that is killed before step 4 has changed nothing, and the next operation withdraws its
   record. A run that is killed after step 4 has restored everything.
-- A new table is never written to an existing table or folder.
+- A new table is never written to an existing table, or into a folder that has files.
 """
 
 import json

@@ -11,7 +11,7 @@
 4. The operation is recorded, with each file, its row count and its checksum.
 5. The files are copied into the archive, and the copies are compared with the record (`copies`).
 6. The newest version is read again: the files of these partitions must be exactly the recorded
-   files. If a compaction or a late row changed them, steps 2 to 5 are repeated, at most twice.
+   files. If a compaction or late rows changed them, steps 2 to 5 are repeated, at most twice.
 7. One DELETE removes the partitions. Its condition uses only partition columns, so it reads no
    data. Its commit carries the operation's number as its transaction id, so the same commit removes
    the rows from the table and adds them to the archive.

@@ -8,7 +8,7 @@ commits the result to the table.
 1. The workshop gets the table's metadata and the planned files, in the plan's order. Files on a
    disk are linked, files on S3 are downloaded. They get plain names in the workshop, because
    deltalake respells the paths in a log: `ä` becomes `%C3%A4`. In the workshop's log, an entry
-   above the target size ends each bin.
+   above the target size ends each bin (the planned files that become one file).
 2. deltalake compacts the workshop. Its commit there names the files that it wrote. Planned files
    that Spark reads differently are refused, and statistics that may be wrong are omitted
    (`deltalake_differences`).

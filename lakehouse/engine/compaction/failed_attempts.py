@@ -57,7 +57,10 @@ class Attempt:
     def lost_race(
         self, planned: CompactionPlan, commits: Sequence[Commit], *, seconds: float, why: str
     ) -> CompactionTry:
-        """The record of a conflict: the planned work that was not committed, and its duration."""
+        """The record of a conflict: the planned work that was not committed.
+
+        Its duration is its share of `seconds`, by bytes.
+        """
         committed_bytes = sum(commit.removed_bytes for commit in commits)
         committed_files = sum(len(commit.removed_paths) for commit in commits)
         wasted_bytes = max(0, planned.bytes_removed - committed_bytes)

@@ -31,9 +31,9 @@ PartitionFacts = tuple[int, Mapping[StatisticKey, Any]]
 def equal_by_log(
     store: Store, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side]
 ) -> int | None:
-    """The row count of each side if the two sides are equal in the log, otherwise `None`.
+    """The number of rows of the added files if the log shows the same of the removed ones.
 
-    One side has the files that the compaction's commits `removed`, the other those they `added`.
+    Otherwise `None`. `removed` and `added` have an entry for each commit of the compaction.
     """
     try:
         sides = [*removed, *added]

@@ -3,7 +3,7 @@
 1. A view of each of the two versions is created, so that the log is read only once. Each view is
    scanned once without being measured.
 2. The views are scanned alternately, with all columns and without output, until the time budget is
-   spent.
+   spent or ten pairs of durations are known.
 3. The pairs of durations are recorded in the journal:
    `_lakehouse/probes/<layer>/<name>/<time>-<version>.json`.
 

@@ -12,7 +12,7 @@
 - RESTORE replaces whatever version is the newest when it starts. If another writer commits between
   our check and the RESTORE, the message names the versions whose rows are lost.
 - The log decides whether a RESTORE was committed. If it shows none, the message reports this.
-- Tables that read this table's changes get no row twice: they skip our RESTORE by its mark.
+- Tables that read this table's changes get no row twice: our RESTORE is marked, and they skip it.
 - The rows to compare are fixed by version, file and deletion vector, whatever others commit later.
 - If a row count is unknown, or a count or statistic differs, every row is compared.
 - The note (`unverified_commits`) is removed only after the comparison, if nothing was committed, or

@@ -2,7 +2,7 @@
 
 1. The table's lock is taken, and the table's rows of the last days are read.
 2. Each day's charges are computed from current facts: storage from the day's newest inventory
-   report, operations from logs and journal.
+   report, operations from logs and journal, open multipart uploads from S3.
 3. One commit replaces the open days whose rows differ. For a closed day with a later report,
    another commit appends corrections.
 
