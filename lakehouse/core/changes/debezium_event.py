@@ -132,7 +132,7 @@ class _Decoding:
                 self._refuse(
                     f"field {self._unsent[0]} {_NOT_SENT}, and the event is not marked as an"
                     " update (op u), which would keep the table's value: use REPLICA IDENTITY FULL"
-                    " at the source; if rows are unwrapped, use add.fields=op, which marks them"
+                    " at the source; if rows are unwrapped, use add.fields=op, which marks updates"
                 )
             members = {**members_of(self._text), UNSENT: json.dumps(self._unsent)}
             self._text = object_of(members.items())

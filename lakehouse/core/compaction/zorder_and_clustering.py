@@ -6,9 +6,9 @@ order: at least two, which have a quarter of the partition's bytes or are at lea
 instead of with each batch.
 
 The log shows the order, because a commit names the columns in its operationParameters. A file is
-older than the log if the log no longer has the commit that added it. Such a file counts as ordered
-if a commit ordered rows by the same columns and left no files for a later run, and no later commit
-ordered rows by other columns.
+older than the log if the commit that added it is not in the history (`Commits`) that was read. Such
+a file counts as ordered if a commit ordered rows by the same columns and left no files for a later
+run, and no later commit ordered rows by other columns.
 
 A Z-cube (below: a cube) is the set of files that one OPTIMIZE of a clustered table wrote. OPTIMIZE
 does not rewrite a cube of 100 GiB or more: it is full.

@@ -40,7 +40,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What a table's compactions cost since `first_version`, the oldest commit in the table's log.
+    """What a table's compactions cost since `first_version`, the oldest commit in the history.
 
     - `entries`: the compactions by any program, oldest first.
     - `bytes_ingested`: bytes of the files that commits with new rows added.

@@ -12,7 +12,8 @@ after ten runs the default rates hardly matter:
    few runs, the factor is applied only in part.
 2. From the third run on, each of the four rates is fitted by least squares of the relative error.
    No rate is below zero, and a small weight pulls each rate towards its default times the factor.
-   Outliers (a cold start, a busy machine) lose weight in each round, and older runs weigh less.
+   The fit is repeated, and outliers (a cold start, a busy machine) lose weight each time. Older
+   runs weigh less.
 
 For the bytes added, a fixed size (footer, pages, column statistics) is subtracted from the bytes
 removed, once for each file by which the number of files falls. The rest is multiplied by a share:
@@ -53,8 +54,7 @@ _LEAST_RUNS = 3
 # weight.
 _PULL = 0.05
 _TOLERANCE = 1.5
-# Rounds of lowering the weights of outliers, and sweeps of the coordinate descent in each round.
-_ROUNDS = 6
+_ROUNDS = 6  # repetitions of the fit, each with sweeps of a coordinate descent
 _SWEEPS = 60
 
 
