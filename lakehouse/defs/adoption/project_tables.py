@@ -24,8 +24,8 @@ POOL_LINE = 'asset = functools.partial(dg.asset, pool="delta_tables")'
 class WrittenTable:
     """A table of the project, and the asset that writes the table.
 
-    `pool` is the pool of the asset, `None` if the asset has no pool, and empty if no asset of this
-    project runs to write the table.
+    `pool` is the pool of the asset, and `None` if the asset has no pool. It is empty if the asset
+    is not executable, or if only its key is known.
     """
 
     asset_key: dg.AssetKey
@@ -34,7 +34,11 @@ class WrittenTable:
 
 
 def written_tables(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[WrittenTable]:
-    """The tables of a mapping, or of the assets that have an address in their metadata."""
+    """The tables of a mapping, or of the assets that have an address in their metadata.
+
+    Raises:
+        Refused: an item is not an asset.
+    """
     if isinstance(tables, Mapping):
         for key, uri in tables.items():
             yield WrittenTable(asset_key=dg.AssetKey.from_user_string(key), uri=uri, pool="")
