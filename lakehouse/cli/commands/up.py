@@ -31,7 +31,8 @@ def up_command() -> int | None:
 def check_owner(settings: Settings) -> None:
     """Refuses a lake that belongs to another Spark driver.
 
-    If storage does not answer, this check is left to each run.
+    If storage does not answer, the error is only printed: each run checks the owner again, when it
+    takes the lock of its table.
     """
     try:
         claim(open_lake(settings), asked="lakehouse up")
@@ -46,10 +47,10 @@ def _show_lines(text: str) -> None:
 
 
 def close_dead_runs(home: Path) -> None:
-    """Closes runs whose process has ended, in a separate process.
+    """Closes the Dagster runs whose process has ended, in a separate process.
 
-    This process runs for days, and would keep Dagster in memory if it imported it. The separate
-    process is started only if a run is open, because importing Dagster takes over a second.
+    `lakehouse up` runs for days, and would keep Dagster in memory if it imported Dagster. The
+    separate process is started only if a run is open, because the import takes over a second.
     """
     if not has_open_runs(home):
         return
