@@ -2,9 +2,9 @@
 
 The next run that writes the table applies safe changes, and with `evolution="automatic"` also
 renames and wider types. Other changes (with `evolution="refuse"`, all changes) wait for `lakehouse
-evolve apply` or `lakehouse rebuild`. While one of them waits, the table is not written, and no
-other change is applied. Only changes that leave existing rows as they are, for example a column
-that is no longer declared, do not stop writes.
+evolve apply` or `lakehouse rebuild`. While a change waits, no run writes the table or applies other
+changes, unless new rows can be written as declared without the change. For example, a column that
+is no longer declared stops no writes.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,9 @@
 """Plans a rebuild: all rows of a table are written again, in one commit.
 
 A rebuild from the table's own rows changes names, types, columns or partitions. The rows stay the
-same, so readers downstream skip it. A rebuild from inputs computes all rows of a derived table
-again. These rows are new to readers downstream.
+same, so readers downstream skip it, except a `Merge` that is behind when columns change
+(`downstream.py`). A rebuild from inputs computes all rows of a derived table again. These rows are
+new to readers downstream.
 
 **Safety properties** (tests in `test_rebuild.py`)
 - A cast that would change or lose the value of any row is refused.

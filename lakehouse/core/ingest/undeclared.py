@@ -5,9 +5,9 @@ The undeclared fields of a record are kept as one JSON object, with each value a
 it does in a declared column.
 
 **Safety properties** (tests in `test_undeclared.py`)
-- Every non-null field of a record is either declared, or kept in the object with its value.
-- No later batch changes the name or type of an added column. A record whose value does not fit is
-  quarantined.
+- Every non-null field of a record is either declared, or kept in the object with its value, except
+  fields that Debezium itself adds to a row (`_is_of_the_event`).
+- No batch changes the name or type of an added column. A record that does not fit is quarantined.
 """
 
 import json
@@ -25,7 +25,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.records import earlier_names
 
 RESCUED = "_rescued"
-# The limit for declared and added columns: a log lists all columns, and statistics slow writes.
+# The limit for declared and added columns together. Their statistics slow writes.
 MOST_COLUMNS = 1_000
 _LONGEST_NAME = 255
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
