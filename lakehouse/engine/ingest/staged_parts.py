@@ -42,7 +42,7 @@ def trial_folder(table_key: str) -> str:
 
 
 def clear_staged(store: Store, table_key: str) -> None:
-    """Deletes all staged parts of a table.
+    """Deletes all staged parts of a table, and what trial writes left behind.
 
     The caller holds the table's lock, and has made sure that no batch is unfinished.
     """

@@ -1,6 +1,6 @@
 """The SQL statements that Spark runs, and the functions that quote names and values in them.
 
-Tables are always addressed by path, as `Settings.table_uri` returns it.
+Tables are always addressed by path, as `Lake.table_uri` returns it.
 """
 
 import re
