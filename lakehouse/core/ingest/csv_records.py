@@ -96,8 +96,7 @@ def others_in_header(
 ) -> dict[int, str] | None:
     """The undeclared names of a header, by position; `None` if the header is not accepted.
 
-    Every name must be unique, and the header must have all `fields` in order. If undeclared names
-    `are_refused`, it must have no other names.
+    Names must be unique. All `fields` are needed, in order; with `are_refused`, no other names.
     """
     others = {place: name for place, name in enumerate(names) if name not in fields}
     declared = [name for name in names if name in fields]
@@ -252,6 +251,7 @@ def _why_endless(content: bytes, line: int, landing: Landing) -> str:
     last_pattern = _field_pattern(landing.csv.delimiter, landing.csv.quote)
     last = re.compile(last_pattern).match(content, start)
     end = last.end() if last else start
+    # The last field is complete if the line or the content ends after it.
     is_too_long = end == len(content) or content.startswith((b"\r", b"\n"), end)
     if is_too_long or not content.startswith(quote, start):
         return f"the record that begins in line {line} has more than {limit} bytes, the limit"
