@@ -6,7 +6,7 @@ Without a queue, each tick of the sensor lists the prefix. With a queue:
    keys in the messages are hints.
 2. The prefix is listed once an hour, and also if the queue had very many messages or did not
    answer. Otherwise only the hints are looked up. A file waits if the store has it and the ledger
-   does not.
+   does not have it in its present state.
 3. Messages whose files no longer wait are deleted.
 
 A load does not rely on any of this: each load lists the prefix itself.
@@ -15,7 +15,7 @@ A load does not rely on any of this: each load lists the prefix itself.
 - Only files that are in the store are loaded. A message that is false, late, repeated or out of
   order adds nothing.
 - A message is deleted when none of its files waits: each file is gone from the store, or the ledger
-  names it and every planned batch is loaded. A message without a file below a prefix of its queue
+  names it and every planned batch is loaded. A message that names no file for a table with a queue
   is also deleted. An unreadable message stays in the queue.
 - The state is only in memory, so a new process first lists the prefix.
 """

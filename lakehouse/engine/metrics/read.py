@@ -86,6 +86,7 @@ def read_samples(
 class _Facts:
     """Facts about the tables by key, in addition to those that `read_fleet` reads.
 
+    - `since_ms`: the time from which on operations are read.
     - `counters`: `None` if the totals cannot be read.
     - `in_log`: the operations that the table's log records.
     - `archived`: the bytes of each archive; `None` if the archive cannot be read.
