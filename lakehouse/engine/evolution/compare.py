@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTable:
-    """A table's facts, its plan, and an empty frame (`rows`) with the declared columns."""
+    """A table's facts, the plan of its changes, and a frame (`rows`) with the declared columns.
+
+    Only the schema of `rows` is used.
+    """
 
     facts: TableFacts
     rows: "DataFrame"

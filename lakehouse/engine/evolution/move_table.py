@@ -81,7 +81,7 @@ def run_move(
     Raises:
         Refused: the plan, or the new plan that is made under the locks, is refused.
         Transient: another process holds a lock, or others commit faster than the move copies.
-        Broken: the two keys have different commits or data files of the same name.
+        Broken: a commit or data file differs between the keys, or the copy has another table id.
     """
     plan.checked(keep_old=keep_old)
     started = time.monotonic()

@@ -7,7 +7,8 @@
    ends here.
 3. Write the rows next to the table (`staged_rows`): either the rows of version V under the new
    columns, or the transform of all inputs at their newest versions.
-4. Check the staged rows: own rows against the sums of step 2, rows from inputs for repeated keys.
+4. Check the staged rows: own rows against the sums of step 2, rows from inputs for repeated keys
+   and for an empty result.
 5. Replace rows, columns and partitioning in one overwrite. The commit records V, whether the rows
    are the same and, for a rebuild from inputs, the consumed versions.
 6. After a rebuild from own rows, read the log again. If another writer committed rows after V, the

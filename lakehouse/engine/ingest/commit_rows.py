@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-# The log is kept this many days longer than landed files.
+# If landed files are not kept, the log is kept at least this many days longer than `keep_days`.
 _SPARE_DAYS = 7
 # Types that need a table feature, by their names in Spark's simple strings.
 _TYPE_FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}

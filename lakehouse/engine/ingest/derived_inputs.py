@@ -55,8 +55,7 @@ def next_increment(
     if consumed is not None:
         history = history_since(lake.store, first.history, consumed.version - 1)
         refuse_older_copy(lake, table, first, target)
-    # All rows of an `Append` that has not read changes yet come from one reading of the whole
-    # input.
+    # An `Append` that has not read changes since its first write may hold all rows of the input.
     has_followed = derived_increments.has_followed(first.snapshot, commits_of(lake, target))
     prefix = f"{CONSUME}{first.snapshot.table}/"
     reader = Reader(
