@@ -287,7 +287,7 @@ def _clauses_on_unmerged_files(facts: PlanningFacts, rewrite: Rewrite) -> str:
     if rewrite.kept:
         size = size_text(sum(file_sizes(rewrite.kept)))
         kept = f"{count_of(len(rewrite.kept), 'compacted file')} ({size})"
-        clauses += f"; not merged yet, since larger than all of these together: {kept}"
+        clauses += f"; not merged yet, since each is larger than the merged files together: {kept}"
     if rewrite.files_left:
         clauses += f"; left for the next run: {count_of(rewrite.files_left, 'file')}"
     unmergeable = unmergeable_files(facts.snapshot)

@@ -159,7 +159,7 @@ class Landing:
         if top.lower() in _OWN_FOLDERS:
             near = f"landing/{self.prefix.partition('/')[2]}"
             raise Refused(
-                f"Landing.prefix is {self.prefix!r}, but {top}/ holds the lake's own tables. Use"
+                f"Landing.prefix is {self.prefix!r}, but {top}/ holds the lake's own files. Use"
                 f" another folder, like {near}"
             )
         if holds_credentials(str(self.queue)) or "@" in str(self.queue):
