@@ -37,7 +37,8 @@ CHANGES = "_lakehouse/changes"
 # The number of records kept per table. The table's cost account reads all tries. The program reads
 # only the newest probe; the others are for inspection.
 _KEPT = {TRIES: FAILURES_KEPT, PROBES: 20}
-# The number of tries that the circuit breaker reads. It opens after fewer failures in a row.
+# The number of tries that the circuit breaker reads. The breaker opens after fewer failures in a
+# row.
 _TRIES_READ = 20
 _VACUUMS = "_lakehouse/vacuums"
 # `vacuum_records` reads the newer half of these records, and `recent_vacuums` may read all.

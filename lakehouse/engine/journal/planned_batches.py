@@ -10,7 +10,7 @@ The ledger is the newest segment and the manifests after it.
 Manifests are folded into the next segment in three steps:
 
 1. The newest segment and the manifests after it are merged into one segment, which gets the newest
-   manifest's number. It is written unless an object with its name exists.
+   manifest's number. The segment is written unless an object with its name exists.
 2. The new segment is read back.
 3. The manifests in the new segment, and older segments, are deleted.
 

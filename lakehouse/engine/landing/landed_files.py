@@ -39,8 +39,8 @@ from lakehouse.engine.store import FairOrder, MountedStore, S3Store, TimeBudget
 # notification was not configured, or has expired. A sweep of 100,000 files takes 100 requests.
 # Without a queue, every tick takes as many.
 SWEEP_SECONDS = 3_600
-# The share of a tick for all queues. They are served first, and must leave most of it to the
-# tables.
+# The share of a tick for all queues. Queues are served first, and must leave most of the tick to
+# the tables.
 _QUEUES_SHARE = 0.2
 # The most messages that one tick deletes from each queue, because a tick has 60 seconds, and one
 # request deletes ten.

@@ -32,8 +32,8 @@ _WAIT_SECONDS = 1
 # The time after which `receive` sends no more requests, because a tick has other queues and tables
 # to serve, even if SQS is slow.
 _RECEIVE_SECONDS = 4
-# `receive` sends no more requests once it has this many messages. They take about 25 requests, or a
-# second or two. For more files, a listing is cheaper.
+# `receive` sends no more requests once it has this many messages. So many messages take about 25
+# requests, or a second or two. For more files, a listing is cheaper.
 MOST_MESSAGES = 250
 _MOST_KEY_BYTES = 1_024
 _TRANSIENT_CODES = frozenset(

@@ -51,9 +51,9 @@ def started_by(start: Callable[[], object]) -> Iterator[None]:
 def prepare(settings: Settings) -> None:
     """Makes this process ready to open a session.
 
-    This checks that this project's server runs, and puts its token into the environment; or that
-    the server at `sc://…` answers. For a driver in this process, it checks that the Spark master
-    (`spark://…`, if any) answers, and finds Java and the jars.
+    With this project's server: checks that it runs, and puts its token into the environment. With a
+    server at `sc://…`: checks that it answers. With a driver in this process: checks that the Spark
+    master (`spark://…`, if any) answers, and finds Java and the jars.
 
     Raises:
         Transient: the server does not answer; the message says how to start it.
