@@ -162,8 +162,8 @@ def report_checks(
 
     With `fails`, this run is about to fail and would lose its events, so the results are reported
     to the instance instead. While another run that writes the table is queued or running, nothing
-    is reported: that run checks the table itself. Its checks were planned when it was created, and
-    Dagster shows the result that was planned last: results from here, which are planned now.
+    is reported, because that run checks the table itself. Its checks were planned when the run was
+    created. Dagster shows what was planned last, so results from here would hide its results.
     """
     results = judge(table, lake, assessed)
     writers = [

@@ -109,10 +109,9 @@ class SqlRecords:
         ]
 
     def evaluations_before(self, kept: int) -> float | None:
-        """The time (epoch seconds) of the newest evaluation that is not among the newest `kept`.
+        """The time (epoch seconds) before which evaluations of conditions can be deleted.
 
-        Evaluations of automation conditions are meant. If those before this time are deleted, the
-        newest `kept` stay. `None` if there are at most `kept`.
+        At least the newest `kept` evaluations stay. `None` if there are at most `kept`.
         """
         with self.schedules.connect() as schedules:
             created = schedules.scalar(_EVALUATIONS, {"kept": kept})
@@ -129,7 +128,7 @@ class SqlRecords:
             self.events.delete_events_for_run(index, run_id)
 
     def delete_events_without_run(self) -> None:
-        """Deletes events without a run, except the newest; in SQLite, also from their own file."""
+        """Deletes all but the newest events without a run; in SQLite, also from their own file."""
         databases: list[OpenConnection] = [self.events.index_connection]
         if self.in_files and (self._run_files / ".db").exists():
             databases.append(lambda: self.events.run_connection(""))

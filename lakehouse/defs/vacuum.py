@@ -143,7 +143,7 @@ def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, com
     A table is skipped if it is paused or, for a vacuum, if its declaration opts out.
 
     Raises:
-        Refused: the same, if a person requested the run.
+        Refused: the same, if a person (no automation condition) requested the run.
     """
     try:
         refuse_upkeep(lake, table, command)

@@ -148,7 +148,7 @@ def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
     The previous owner is `None` if there was no readable record.
 
     Raises:
-        Refused: the previous owner's server (of another home) runs here; not both are conditional.
+        Refused: the server of the previous owner, another home, runs here; commits could be lost.
     """
     try:
         previous = owner_of(lake)

@@ -40,7 +40,7 @@ _FACTS_LOCK = Lock()
 def inspect_table(
     lake_facts: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
 ) -> TableFinding:
-    """Inspects one of the tables of `lake_facts`.
+    """Inspects a table of `lake_facts`: its health, a vacuum's plan, and the risk of compactions.
 
     `known_as` is the table's key if the table is already declared, else empty. A table that is not
     declared yet keeps its liquid clustering in the finding.
@@ -148,6 +148,7 @@ def write_adopted(
         Refused: the file is not a file of adopted tables, or already has one of these tables, or
             one of them conflicts with another table (`checked`).
         Transient: another process is writing the file.
+        Broken: the new entries would be read as other tables; nothing was written.
     """
     store = DiskStore(settings.adopted.parent)
     name = settings.adopted.name

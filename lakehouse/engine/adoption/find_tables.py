@@ -43,7 +43,10 @@ class FoundTables:
 def find_tables(
     address: str, *, store: Store | None = None, most_folders: int = MOST_FOLDERS
 ) -> FoundTables:
-    """Every Delta table at an address or below it. Folders inside a table are not searched."""
+    """The Delta tables at an address or below it, in at most `most_folders` folders.
+
+    Folders inside a table are not searched.
+    """
     searched = store or store_at(address)
     tables = list[str]()
     passed = list[str]()

@@ -126,7 +126,7 @@ def record_operation(store: Store, table_key: str, operation: ArchiveOperation) 
 
 
 def replace_by(store: Store, table_key: str, folded: ArchiveOperation) -> None:
-    """Replaces all records up to the number of `folded`. The caller holds the table's lock.
+    """Replaces all records up to its number by `folded`. The caller holds the table's lock.
 
     The folded record is written first. Readers ignore the records before it, so the process may be
     killed at any time.
@@ -221,7 +221,7 @@ def settle_commit(store: Store, table_key: str) -> None:
 
 
 def why_archived(lake: Lake, facts: TableFacts) -> str:
-    """Why a table with archived partitions cannot be rebuilt or moved; else an empty string."""
+    """Why a table cannot be rebuilt or moved; an empty string if nothing of it is archived."""
     if not facts.snapshot.transactions.get(APP_ID):
         return ""
     contents = archive_contents(lake, facts)

@@ -80,7 +80,10 @@ def compact_by_deltalake(
     """Rewrites the planned files, and commits the result with `user_metadata`.
 
     Raises:
-        CommitFailedError: another writer changed planned files or the table itself.
+        CommitFailedError: another writer changed planned files or the table itself, or other
+            writers always committed first.
+        Refused: deltalake would misread a planned file.
+        Transient: the next version exists, but the log does not show it.
     """
     with _workshop(lake, snapshot.table) as folder:
         location = _location_of(lake, snapshot.table)

@@ -31,9 +31,9 @@ PartitionFacts = tuple[int, Mapping[StatisticKey, Any]]
 def equal_by_log(
     store: Store, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side]
 ) -> int | None:
-    """The number of rows of the added files if the log shows the same of the removed ones.
+    """The number of rows after the compaction if the log shows no difference, otherwise `None`.
 
-    Otherwise `None`. `removed` and `added` have an entry for each commit of the compaction.
+    `removed` and `added` have an entry for each commit of the compaction.
     """
     try:
         sides = [*removed, *added]

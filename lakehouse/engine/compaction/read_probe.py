@@ -94,7 +94,10 @@ def take_pairs(
     budget_seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Durations of alternating scans, before and after, after one unmeasured scan of each."""
+    """Durations of scans of the old and of the new version, in turn.
+
+    The first scan of each version is not measured.
+    """
     deadline = clock() + budget_seconds
     last_pair_seconds = scan_before() + scan_after()
     before: list[float] = []

@@ -284,7 +284,7 @@ def _outcome(
     losses: Sequence[LostConflict],
     facts: TableFacts,
 ) -> CompactionOutcome:
-    """The outcome. Its figures are zero if OPTIMIZE committed nothing."""
+    """The outcome. The figures of its commits are zero if OPTIMIZE committed nothing."""
     return CompactionOutcome(
         plan=planned,
         version_after=commits[-1].version if commits else None,

@@ -55,9 +55,9 @@ def expected(lake: Lake, table_key: str) -> Expected | None:
 def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
     """Removes the note of this compaction after the block, or if the block raises `Broken`.
 
-    After any other error the note is kept, and the next compaction verifies the rows. If the note
-    cannot be removed, the next compaction compares the rows again. A note of another compaction is
-    kept.
+    After any other error the note is kept, and the next compaction, archive run, restore or TTL run
+    verifies the rows (`verify_left`). If the note cannot be removed, this compares the rows again.
+    A note of another compaction is kept.
     """
     try:
         yield

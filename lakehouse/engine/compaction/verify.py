@@ -216,7 +216,7 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | 
     """The facts with every commit since the compaction began; `None` if the table was replaced.
 
     Raises:
-        Broken: the log has lost some of these commits, and no other commit has the note's mark.
+        Broken: the log has lost some of these commits, and none of the others has the note's mark.
     """
     if note.version is not None and facts.snapshot.version < note.version:
         return None
