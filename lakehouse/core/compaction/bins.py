@@ -229,7 +229,7 @@ def as_rows(
 
     The plans of all partitions are in memory at the same time. `objects` are the objects of
     `files`, in the same order; the plan was made of them. The plan is returned unchanged if `files`
-    are no `Rows`, or keep their objects in memory anyway.
+    are not `Rows`, or keep their objects in memory anyway.
     """
     if not isinstance(files, Rows) or files.keeps_objects:
         return plan
