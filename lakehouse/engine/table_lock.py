@@ -6,16 +6,16 @@
 2. If an earlier holder died, its session may still run a statement on the server. We interrupt this
    session, record the interrupted operations, and wait until the operations have ended. If we die,
    too, the next holder finds the record and waits for the same operations. A driver in this process
-   cannot interrupt a server's sessions. So such a driver is refused while the server runs, unless
-   commits are conditional.
+   cannot interrupt a server's sessions. While the server runs, such a driver is refused, unless
+   commits are conditional, so that the dead process's statement cannot overwrite our commits.
 3. Our own session, if there is one, is recorded for the next holder.
 4. The operation runs. Most operations are repeated after a conflict (`retry_conflicts`).
 5. The record is removed. After a failure, our own session is interrupted first. If a statement may
    still be running after that, the record is kept.
 
 **Safety properties** (tests in `test_races.py`, `test_kills.py`)
-- Between steps 2 and 5, only our process has statements that write to the table. No other process
-  that ever took this lock on this driver, dead or alive, has such a statement.
+- Between steps 2 and 5, no other process that ever took this lock, dead or alive, has a statement
+  on this Spark driver that writes to the table.
 - A statement of another driver cannot overwrite our commit. The other driver's commit conflicts
   with ours, or finds its own transaction id in the log.
 """
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAIT_SECONDS = 60.0
-# Each table has one session record, `<layer>/<name>.json`, which each holder of the lock replaces.
+# A table has at most one session record, `<layer>/<name>.json`. Each holder that has a session
+# replaces it.
 _SESSIONS = "_lakehouse/sessions"
 
 
@@ -95,7 +96,7 @@ def hold_without_session(
 ) -> Iterator[None]:
     """Holds the table's lock, for writes without Spark.
 
-    In the block, no statement of a dead process is still running. Raises as `hold`.
+    In the block, no statement of a dead process is still running on this driver. Raises as `hold`.
     """
     with hold_alone(lake, table_key, owner=owner, wait_seconds=wait_seconds):
         previous = session_of(lake.store, table_key)
@@ -156,7 +157,10 @@ class SessionRecord:
 def record_session(
     store: Store, table_key: str, session_id: str, owner: str, operations: Sequence[str] = ()
 ) -> None:
-    """Records the session that is about to write to a table. Replaces an earlier record."""
+    """Records the session that is about to write to a table, or wrote to it until its process died.
+
+    Replaces an earlier record.
+    """
     record = SessionRecord(
         session_id=session_id, owner=owner, started_ms=now_ms(), operations=tuple(operations)
     )
@@ -164,7 +168,7 @@ def record_session(
 
 
 def session_of(store: Store, table_key: str) -> SessionRecord | None:
-    """The recorded session of a table; `None` if the last session ended normally.
+    """The recorded session of a table; `None` if the last session, if any, ended normally.
 
     Raises:
         Broken: the record is damaged.

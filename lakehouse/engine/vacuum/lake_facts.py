@@ -7,9 +7,9 @@ A table borrows a file if it reads the file from another table's folder, as shal
    lake's upper folders are searched for further tables; otherwise the whole lake is listed.
 2. Each table's log is read once. It is needed for the vacuum of that table, and it shows which
    files the table borrows.
-3. From then on, two HEAD requests per table find newer commits, and logs that were recreated or
-   reset to an older state. A listing of the upper folders finds new tables. Only logs that are new
-   or have changed are read again.
+3. From then on, up to two HEAD requests per table find newer commits, and logs that were recreated
+   or reset to an older state. A listing of the upper folders finds new tables. Only logs that are
+   new, have changed, or could not be read are read again.
 
 **Safety properties**
 - A table at most two folders deep is found even if it is not declared, no report shows it, and its
@@ -24,8 +24,8 @@ A table borrows a file if it reads the file from another table's folder, as shal
   if its storage is empty, because its disk may not be mounted (`test_adopted.py`).
 - All tables are checked for changes before the first deletion. The check is repeated before a batch
   if the last check is at least ten seconds old (with more than a hundred tables: a tenth of a
-  second per table). So the checks send at most twenty requests per second, regardless of the number
-  of tables (`test_lake.py`, `test_meanwhile.py`).
+  second per table). So the checks send, on average, at most twenty HEAD requests per second,
+  regardless of the number of tables (`test_lake.py`, `test_meanwhile.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -107,7 +107,7 @@ class LakeFacts:
         return self.lake.store.keeps_versions()
 
     def log(self, table: str) -> KnownLog | None:
-        """A table's log, read again only if it has changed; `None` if there is no table."""
+        """A table's log; `None` if there is no table. Read if not in memory, or if changed."""
         known = self._kept.pop(table, None)
         if known is None or self.lake.has_moved_on(table, known.facts.newest):
             known = read_log(self.lake, table, resolve=self._resolve)
@@ -153,7 +153,7 @@ class LakeFacts:
         self._refuse_unread(table.key)
 
     def ask_before_deletion(self, table: str) -> None:
-        """Reads again which files the tables borrow, unless the last check is recent.
+        """Reads which files the tables borrow now. After the first call, recent checks suffice.
 
         Raises as `read`.
         """
@@ -163,7 +163,7 @@ class LakeFacts:
         self._refuse_unread(table)
 
     def remember_found(self) -> None:
-        """Records which tables outside the lake exist, so that later runs notice a missing one."""
+        """Records which tables outside the lake exist, so that later runs notice missing tables."""
         new = sorted(self.lake.elsewhere.keys() & self.real_tables - self._remembered)
         self._remembered.update(new)
         remember_found(self.lake, new)
