@@ -56,5 +56,5 @@ def read_weather() -> "pandas.DataFrame":
 
 
 def read_reference(name: str) -> bytes:
-    """The bytes of a reference file."""
+    """The bytes of a file in `REFERENCES`."""
     return (data_folder() / f"{name}.csv").read_bytes()

@@ -6,5 +6,5 @@ import lakehouse
 
 _HOME = Path(lakehouse.__file__).resolve().parents[1]
 ROOT = _HOME if (_HOME / "pyproject.toml").is_file() else Path.cwd()
-# All lakes of this checkout share the jars and the Java from the wheel.
+# Jars, the script for the wheel's Java, and the font cache, shared by all lakes of this project.
 STATE = ROOT / ".lakehouse"

@@ -54,10 +54,11 @@ def run_all(
     and may refuse. `prepare` is called with Dagster's folder right before Dagster starts.
 
     Raises:
-        Refused: a port is in use, this lake is already running, or `check` refuses. Nothing was
-            started.
-        Broken, Transient: the server or Dagster's UI did not start. All started processes have
-            ended.
+        Refused: a port is in use, this lake is already running, `check` refuses, or a package is
+            missing.
+        Broken, Transient: the server or Dagster's UI did not start.
+
+    After an error, no started process is left.
     """
     is_up = Refused(
         f"this lake is already running: lakehouse up runs with the home {settings.home}. For "
@@ -95,10 +96,10 @@ def run_all(
 
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[Callable[[], None]]:
-    """Ends the block at the first signal, and ignores later signals.
+    """Ends the block at the first signal by `_Stopped`. Later signals are ignored in the block.
 
-    The signal's exception may be lost if it is raised inside a destructor or an import. Therefore,
-    the block has to call the yielded function regularly. It raises the exception again.
+    `_Stopped` may be lost if it is raised inside a destructor or an import. Therefore, the block
+    has to call the yielded function regularly, which raises it again.
     """
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     has_signal = threading.Event()

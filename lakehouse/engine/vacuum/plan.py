@@ -147,7 +147,7 @@ def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
 
 
 def _false_tables(lake_facts: LakeFacts, table: str) -> dict[str, str]:
-    """Folders in `table` that only look like tables, each with the key in its log that is the cause.
+    """Folders in `table` that only look like tables, each with the key in its log that causes it.
 
     If the folder `_delta_log` is empty now, it is named instead of a key.
     """
