@@ -238,6 +238,7 @@ def _combined(
     first_sentences = dict[str, str]()
     tables = dict[str, list[str]]()
     for table, sentence in sentences:
+        # `\0` stands for the table's key, also where the key is percent-encoded in an address.
         without_key = sentence.replace(table, "\0").replace(quote(table, safe=""), "\0")
         first_sentences.setdefault(without_key, sentence)
         tables.setdefault(without_key, []).append(table)

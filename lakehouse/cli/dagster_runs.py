@@ -122,6 +122,7 @@ class Recorder:
                 asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
                 run_id=run_id,
                 run_config=run_config,
+                # Dagster does not retry a run with `ONCE_TAG`: the person sees the error.
                 tags={ONCE_TAG: "true", **process_tag(run_id)},
                 raise_on_error=False,
             )
@@ -203,6 +204,7 @@ class _Watch:
                 run.state = "failed"
                 run.error = _failure(event.step_failure_data)
             case DagsterEventType.RUN_FAILURE:
+                # An interrupt between two steps ends the run with this reason.
                 self.interrupted |= (
                     event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION
                 )
@@ -238,6 +240,7 @@ def _failure(data: Any) -> LakehouseError:
     error = data.error
     while error.cause is not None:
         error = error.cause
+    # The message's first line begins with the class, like `lakehouse.core.errors.Refused: …`.
     name = (error.cls_name or "unknown").rpartition(".")[2]
     message = error.message.strip().partition("\n")[0].rpartition(f"{error.cls_name}: ")[2]
     if name in _ERROR_KINDS:

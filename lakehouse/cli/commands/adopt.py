@@ -65,7 +65,7 @@ FoundTable = Found[TableFinding]
     type=click.Choice(get_args(Writers)),
     default="unknown",
     show_default=True,
-    help="Which other programs commit to the table (docs/adopt.md).",
+    help="How other programs commit: none during a compaction, all conditionally, or unknown.",
 )
 @click.option(
     "--top",

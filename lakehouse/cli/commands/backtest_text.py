@@ -191,7 +191,7 @@ def _print_steps(backtest: Backtest, *, verbose: bool) -> None:
         heads,
         [_row(step) for step in shown],
         numbers=("version", *heads[3:9]),
-        style=lambda row: "cyan" if row[6] else "",
+        style=lambda row: "cyan" if row[6] else "",  # `files -`: empty without a compaction
     )
 
 

@@ -88,6 +88,7 @@ def _refuse_unserialized_commit(lake: Lake, table: Table) -> None:
 
 def _print(document: Mapping[str, Any]) -> None:
     if document["version_after"] is None:
+        # No commit was made, even if files were planned, for example after another writer's commit.
         result = "the plan" if document["files_removed"] else "nothing to do"
         version = document["version"]
         show(f"{document['table']}: {result} at version {version}: {document['sentence']}")

@@ -17,7 +17,7 @@ from lakehouse.engine.lake import open_lake
 # A parameter in the address of a Spark Connect server, except the three that are never secret. The
 # values of all others are hidden: `token` is a secret, and a parameter that PySpark does not know
 # becomes a header, which may be a secret.
-_HEADER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
+_PARAMETER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
 # The variables of libraries whose values are shown. All others are shown as set or not set.
 _SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
 _SECRETS = (
@@ -72,7 +72,7 @@ def _masked(name: str, value: str) -> str:
     """The value of a setting, with secrets replaced by `***`."""
     if value and name in SECRET_SETTINGS:
         return "***"
-    return _HEADER.sub(r";\1=***", value)
+    return _PARAMETER.sub(r";\1=***", value)
 
 
 def _value_text(variable: Mapping[str, Any]) -> str:

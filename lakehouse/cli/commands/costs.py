@@ -63,9 +63,9 @@ def costs_command(
 ) -> None:
     """Show what the lake, or TABLE, costs: stored bytes, compute and requests.
 
-    The costs of past days are read from the table costs/chargeback. Days that it lacks, and today,
-    are estimated. With --bill, the rows of a bill are split by the bytes that each table stored,
-    and the parts of a row add up to the row. Only --bill starts a JVM.
+    The costs of past days are read from the table costs/chargeback. Today, and days that this table
+    lacks, are estimated. With --bill, the rows of a bill are split by the bytes that each table
+    stored, and the parts of a row add up to the row. Only --bill starts a JVM.
     """
     context = open_declared()
     if bill is not None:

@@ -64,7 +64,7 @@ def pin_command(
 def _change(
     context: LakeContext, key: str | None, version: int, reader: str | None, until: str | None
 ) -> list[str]:
-    """Sets the pin, or removes it if `until` is empty. Returns the sentences to print."""
+    """Sets the pin, or removes it if `until` is empty (--remove). Returns sentences to print."""
     if key is None or not reader or until is None:
         raise Refused(
             "pin: a value is missing. Use lakehouse pin TABLE --version N --reader NAME --until "
@@ -81,6 +81,7 @@ def _change(
         f"{key}: version {version} ({count_of(len(kept.files), 'file')}) is {kept.why}",
         f"once its retention has passed, Spark reads the version only with {_SPARK_SETTING}",
     ]
+    # Delta may delete log files that the version needs before the pin ends.
     if kept.log_until_ms is not None and kept.log_until_ms < until_ms:
         sentences.append(kept.log_sentence)
     return sentences

@@ -143,6 +143,7 @@ def _document(reading: Found[TierPlan | TierOutcome]) -> dict[str, Any]:
 
 
 def _print(documents: Sequence[Mapping[str, Any]]) -> None:
+    # Only the document of a plan or an outcome has a version.
     rows = [
         (
             each["table"],

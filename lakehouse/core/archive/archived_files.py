@@ -141,6 +141,7 @@ def names_in_files(
     names_in_use = {each.lower() for each in most_likely.values()}
     names = dict[str, tuple[str, ...]]()
     for name, first in most_likely.items():
+        # If a present column has an earlier name of this column, the name is that column's.
         others = [name]
         for old, new in renamed.items():
             if new.lower() == name.lower() and old.lower() not in column_names:

@@ -225,6 +225,7 @@ def _without(
 def _refuse_gaps(in_order: list[ArchiveOperation], snapshot: Snapshot) -> None:
     """Refuses records whose numbers have gaps, or end before the last applied operation."""
     numbers = [each.number for each in in_order]
+    # A folded record replaces all earlier ones.
     first = numbers[0] if in_order and in_order[0].kind == "folded" else 1
     expected = max(numbers[-1] if numbers else 0, snapshot.transactions.get(APP_ID, 0))
     if numbers != [*range(first, expected + 1)]:

@@ -47,7 +47,7 @@ class ExpirePlan:
     - `expired`: the expired partitions, which this run removes from the archive.
     - `unarchived`: the stored files of partitions that an earlier operation removed from the
       archive. Maps names in the lake to sizes.
-    - `next_ms`: when the next partition expires; `None` if no partition expires.
+    - `next_ms`: when the next partition expires; `None` if no partition expires later.
     - `waits`: nothing is deleted, because an interrupted operation must be finished first.
     """
 
@@ -204,8 +204,8 @@ def unarchived_files(facts: ExpireFacts, *, now_ms: int) -> set[str]:
         if operation.table_id != snapshot.table_id or operation.kind == "archive":
             continue
         is_old = retention_ms is not None and operation.created_ms + retention_ms <= now_ms
-        is_settled_restore = is_old and _has_commit_of(operation, facts.table.history)
-        if operation.kind == "expire" or is_settled_restore:
+        was_restored_long_ago = is_old and _has_commit_of(operation, facts.table.history)
+        if operation.kind == "expire" or was_restored_long_ago:
             unarchived |= {file.archived for file in operation.files}
     in_archive = {file.archived for each in facts.contents.partitions for file in each.files}
     unarchived = unarchived.intersection(facts.stored) - in_archive

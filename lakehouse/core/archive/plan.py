@@ -165,6 +165,7 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
     cutoff_ms = _cutoff_ms(archive, in_table, contents, now_ms)
     old = list[LeavingPartition]()
     notes = _Notes(archive)
+    # Typed, because the log may spell the values of one partition in several ways.
     moved = {typed_in(snapshot, each) for each in contents.moved}
     restored_ms = {typed_in(snapshot, each): ms for each, ms in contents.restored_ms.items()}
     for typed, files in files_by_partition(snapshot).items():

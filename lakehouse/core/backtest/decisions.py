@@ -50,8 +50,8 @@ class PolicyDecision(Explained):
 def evaluation_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
     """The times at which the table is evaluated after one commit and before the next.
 
-    `until_ms` is the time of the next commit, or `None` after the last commit, where a schedule has
-    no times, and other strategies only that of the commit.
+    `until_ms` is the time of the next commit. After the last commit it is `None`: a schedule then
+    has no times, and other strategies have only the commit's own time.
 
     Raises:
         Refused: the strategy cannot be simulated from a log.
@@ -127,4 +127,5 @@ def _break_even_ms(state: TableState, *, now_ms: int) -> int | None:
     if not lost_per_day:
         return None
     days = (cost - lost) / lost_per_day
+    # One ms is added, so that at the returned time the losses have surely reached the cost.
     return now_ms + ceil(days * DAY_MS) + 1 if days < _DAYS_AHEAD else None

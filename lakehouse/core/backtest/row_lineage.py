@@ -136,6 +136,7 @@ class Lineage:
             outputs[typed_partition(file.partition, columns)].append(file)
         for partition, files in inputs.items():
             self._compact_partition(files, outputs.pop(partition, []))
+        # Outputs in other partitions: which rows they hold is unknown.
         for files_without_inputs in outputs.values():
             for file in files_without_inputs:
                 self._live[file.path] = SimulatedFile(file, frozenset())
@@ -218,7 +219,10 @@ def _match_outputs(
 def _match_bins(
     inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile], *, least_files: int
 ) -> dict[DataFile, frozenset[int]] | None:
-    """Packs the inputs, smallest first, into bins of at least `least_files` with outputs' rows."""
+    """Packs inputs, smallest first, into bins of `least_files` or more that have an output's rows.
+
+    `None` if a row count is unknown, or if an input or an output is left over.
+    """
     unmatched: defaultdict[int | None, list[DataFile]] = defaultdict(list)
     for file in outputs:
         unmatched[file.row_count].append(file)
@@ -258,6 +262,7 @@ def _assign_by_size(
         is_last = number == len(outputs)
         grains: set[int] = set()
         while index < len(ordered):
+            # The inputs so far have the same share of all inputs' bytes as the outputs so far.
             is_full = bytes_in * total_out >= bytes_out * total_in
             if is_full and not is_last:
                 break

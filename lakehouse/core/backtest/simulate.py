@@ -12,7 +12,7 @@
 Thus, a simulation of the policy in force has the real files if each real compaction merged into one
 file per bin, at the simulated time. A writer may remove rows that the simulation has in other files
 than the real table. Then these simulated files are removed and, as with copy-on-write, their other
-rows move into a file that the commit adds to the partition, or into a new one. This is counted.
+rows move into a file that the commit adds to the partition, or into a new one (`Uncertainty`).
 """
 
 import json
@@ -123,8 +123,8 @@ class _Simulation:
         self._version = 0
         self._last_run_ms: int | None = None
         self._cooldown_end_ms = 0
-        # Since the last compaction: how many file openings it would save each full read from when
-        # on, as steps (time, openings). `None` if the policy declares no reads.
+        # Steps (time, openings): from `time` on, a compaction would save a full read this many file
+        # openings. Each compaction clears them. `None` if the policy declares no reads.
         self._openings: list[tuple[int, int]] | None = None if policy.reads_per_day is None else []
 
     def advance(self, effect: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
@@ -138,7 +138,7 @@ class _Simulation:
         ):
             self._openings = []
         until_ms = following.commit.committed_ms if following else None
-        # Stays if the table is not evaluated before the next commit: only with a schedule.
+        # Stays unless the table is evaluated before the next commit, which a schedule may not do.
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
         explanation = Reason.OTHER_STRATEGY.explain(strategy=f"scheduled ({cron})")
         runs = list[SimulatedCompaction]()
