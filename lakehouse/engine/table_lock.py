@@ -105,6 +105,7 @@ def hold_without_session(
             if _may_run(previous, lake.settings):
                 if not spark_commits_conditionally(lake):
                     _refuse_driver_beside_server(lake.settings, asked=owner)
+                # Records the interrupted operations, in case this process dies, too.
                 note = partial(record_session, lake.store, table_key, previous_id, previous.owner)
                 interrupt_session(lake.settings, previous_id, previous.operations, note=note)
             forget_session(lake.store, table_key, previous_id)

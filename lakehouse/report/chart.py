@@ -27,7 +27,7 @@ _BAR, _SMALL_BAR, _PAGE_INK = "#4f7cd6", "#e0913a", "#808080"
 _PNG_COLOURS = 32
 # The characters of the series in a text chart, which therefore shows at most four series.
 _SIGNS = "*o+x"
-# matplotlib's font cache is next to the jars, because the user's home may be read-only.
+# matplotlib's font cache is next to the package, because the user's home may be read-only.
 _FONT_CACHE = Path(lakehouse.__file__).resolve().parents[1] / ".lakehouse" / "matplotlib"
 
 

@@ -1,4 +1,4 @@
-"""Renders the lake's report page as one HTML file: no network, no script and no other file needed.
+"""Renders the morning page of `lakehouse report` as one HTML file, without scripts or other files.
 
 **Safety properties** (`report/test_render_page.py`)
 - Every text is escaped: a table named `<script>` shows as text.

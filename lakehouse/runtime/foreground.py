@@ -227,7 +227,7 @@ def _watch(
                 text = _COLOUR.sub("", line)
                 if _ALARM.search(text):
                     say(text.strip()[:_SHOWN_CHARACTERS])
-            if bound_log(log):
+            if bound_log(log):  # the log was emptied
                 lines.seek(0)
             if not dagster.is_alive:
                 say(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")

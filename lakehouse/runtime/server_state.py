@@ -20,7 +20,7 @@ class ServerState:
     """The state of the lake's server.
 
     - `condition`: `running` if its port answers, `starting` if only its process is alive, `died` if
-      it ended unexpectedly, `stopped` if it was stopped, or ended because its supervisor ended.
+      it ended unexpectedly, `stopped` if it was stopped, or ended together with its supervisor.
     - `storage`: the storage that the server was started for (see `storage_of`).
     - `supervisor`: the running process, if any, that restarts the server when it dies.
     - `log_stores`: the settings for Delta's log stores that the server was started with.

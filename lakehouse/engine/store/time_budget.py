@@ -58,7 +58,7 @@ class TimeBudget:
 
     @property
     def spent_seconds(self) -> float:
-        """Seconds since the tick began."""
+        """Seconds since the tick began; negative infinity before the first tick."""
         return self.clock() - self._began
 
     def is_late(self, share: float = 1.0) -> bool:

@@ -142,6 +142,7 @@ class LakeFacts:
         """
         if self._current_ms is None:
             self._current_ms = now_ms()
+            # An upper folder without a log may become a table, so it is checked later, too.
             self._newest = dict.fromkeys(self._folders()) | self._newest
             shown = (rows.tables for rows in self._reports[0])
             self._read_tables({each.key for each in self.declared}.union(*shown))

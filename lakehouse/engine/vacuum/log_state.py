@@ -124,7 +124,8 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
 class OlderCommits:
     """A table's commits before its known history, even beyond a gap.
 
-    A commit is read once, as long as the histories in successive calls are without gaps.
+    Each commit is read once. Only if a call's history does not continue the previous call's
+    history, all commits are read again.
     """
 
     def __init__(self, store: Store) -> None:
@@ -139,7 +140,6 @@ class OlderCommits:
         """
         newest = self._read[0].version if self._read else _NO_VERSION
         newer = [commit for commit in reversed(history.commits) if commit.version > newest]
-        # Reading begins again if commits are missing between the last call and `history`.
         is_unread = not newer and not self._read
         has_gap = bool(newer) and newer[-1].version > newest + 1
         if is_unread or has_gap:

@@ -65,6 +65,7 @@ def plan(
         return None
     began_ms = now_ms()
     choice = choose_mode(inputs.facts, prices=table.prices, now_ms=began_ms, requested=mode)
+    # A file that was written before `settled_ms` must be among the objects.
     listing = KnownObjects(
         objects=_objects(lake_facts.lake, inputs, choice.mode), settled_ms=began_ms - SETTLED_MS
     )

@@ -25,9 +25,9 @@ SOURCES = {
 
 
 def change_tables(shape: str) -> dict[str, Table]:
-    """The tables of flights from bronze to gold by key, inputs first; `shape` is a key of `SOURCES`.
+    """The tables of flights from bronze to gold, by key, inputs first.
 
-    Except for the bronze table, they use the transforms of the usual tables.
+    `shape` is a key of `SOURCES`. Silver and gold have the transforms of the usual demo.
     """
     rows = Table(key="bronze/flights", source=SOURCES[shape], write=Merge(keys=("flight_id",)))
     newest = silver.flights.transform
