@@ -58,7 +58,7 @@ _OTHER_FIELDS = (
 def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show what each compaction would do, and why. Does not start a JVM.
 
-    Nothing is changed. Tables (default: all) are shown in the order in which the sensor would
+    Nothing is changed. Tables (default: all) are in the order in which the compaction sensor would
     compact them: due tables first, then by the daily benefit for readers, divided by the cost. A
     table's reads are estimated: one for each commit of a downstream table, plus the declared
     reads_per_day. This command does not know which runs are in progress, nor how long tables have

@@ -45,7 +45,10 @@ def quarantine_command() -> None:
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @json_option
 def list_command(tables: tuple[str, ...], as_json: bool) -> None:
-    """Show how much of each TABLE (default: all) is in quarantine, was retried, or was settled."""
+    """Show how many entries of each TABLE (default: all) are in quarantine, retried or settled.
+
+    An entry is a line, or a whole file. Retried and settled entries have left the quarantine.
+    """
     context = open_declared()
     counts = ("rows", "retried", "settled")
     documents = list[dict[str, Any]]()

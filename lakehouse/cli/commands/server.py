@@ -48,7 +48,7 @@ def start_command(as_json: bool) -> None:
 @server_command.command("status", epilog="Example: lakehouse server status")
 @json_option
 def status_command(as_json: bool) -> None:
-    """Show the state of the server, its address and its log. The exit code is always 0."""
+    """Show the state of the server, its address and its log. The exit code is 0 for every state."""
     settings = settings_in_force()
     _show(settings, server.status(settings), as_json=as_json)
 

@@ -39,8 +39,7 @@ _class_option = click.option(
 def tiers_command() -> None:
     """Move removed files into a cheaper storage class until the vacuum, if that saves money.
 
-    Works only on S3. A file that a table's newest version needs is not moved. Without TABLE, a
-    command takes all tables that lie in the lake's folder.
+    Works only on S3. A file that a table's newest version needs is not moved.
     """
 
 
@@ -49,7 +48,10 @@ def tiers_command() -> None:
 @_class_option
 @json_option
 def plan_command(tables: tuple[str, ...], storage_class: str | None, as_json: bool) -> int:
-    """Show for each TABLE what a move would cost and save. Nothing is changed."""
+    """Show for each TABLE (default: all in the lake's folder) what a move would cost and save.
+
+    Nothing is changed.
+    """
     readings, _ = _each(tables, plan, storage_class)
     documents = [_document(each) for each in readings]
     if as_json:
@@ -76,10 +78,11 @@ def apply_command(
     install_rule: bool,
     as_json: bool,
 ) -> int:
-    """Tag the planned files of each TABLE. A lifecycle rule of the bucket then moves tagged files.
+    """Tag the planned files of each TABLE (default: all in the lake's folder).
 
-    Each file is checked against the newest version right before it is tagged. If a tagged file is
-    needed again, because an older version was restored or cloned, its tag is removed.
+    A lifecycle rule of the bucket then moves the tagged files. Each file is checked against the
+    newest version right before it is tagged. If a tagged file is needed again, because an older
+    version was restored or cloned, its tag is removed.
     """
     readings, lake = _each(tables, plan if dry_run else apply, storage_class)
     documents = [_document(each) for each in readings]

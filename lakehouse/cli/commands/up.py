@@ -19,7 +19,10 @@ from lakehouse.runtime.dagster_files import has_open_runs
 
 @click.command("up", epilog="Example: LAKEHOUSE_PORT=3001 lakehouse up")
 def up_command() -> int | None:
-    """Run Spark, Dagster's web page and the sensors in the foreground, until Ctrl-C."""
+    """Run Spark, Dagster's web page and the sensors in the foreground, until Ctrl-C.
+
+    Spark runs here only with LAKEHOUSE_SPARK=server.
+    """
     from lakehouse.runtime.foreground import run_all
 
     settings = settings_in_force()
