@@ -208,6 +208,7 @@ class _Watch:
                 self.interrupted |= (
                     event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION
                 )
+            # Dagster's message while a step waits for a slot in its pool.
             case DagsterEventType.ENGINE_EVENT if run and (event.message or "").startswith(
                 "Step blocked by"
             ):

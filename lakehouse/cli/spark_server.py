@@ -21,10 +21,10 @@ _OTHERS_SECONDS = 600
 
 @contextlib.contextmanager
 def driver_for_command(settings: Settings) -> Iterator[None]:
-    """Makes Spark ready for the block. With `LAKEHOUSE_SPARK=server`, starts a server if none runs.
+    """Makes Spark ready for the block. With `LAKEHOUSE_SPARK=server`, starts a stopped server.
 
     Raises:
-        Transient: the server does not answer, or another command is starting a server.
+        Transient: the server died or does not answer yet, or another command is starting a server.
         Refused, Broken: the server cannot be started.
     """
     if settings.spark != "server":
@@ -33,6 +33,7 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
         return
     with hold_lock(folder(settings) / "users.lock", shared=True) as users:
         if status(settings).condition != "stopped":
+            # Uses the running server; raises an error if the server died or is still starting.
             prepare(settings)
             yield
             return

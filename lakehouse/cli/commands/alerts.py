@@ -40,7 +40,7 @@ def alerts_command(context: click.Context) -> None:
     ]
     print_grid(("since", "sent", "alert", ""), rows)
     if not settings.alert_url:
-        tell(f"{_NO_WEBHOOK}. Until then, nothing updates this list")
+        tell(f"{_NO_WEBHOOK}. Without a webhook, nothing updates this list")
 
 
 @alerts_command.command("test", epilog="Example: lakehouse alerts test")

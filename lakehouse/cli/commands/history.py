@@ -34,7 +34,8 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import account_of
 from lakehouse.report.chart import Series, text_chart
 
-_IN_TERMINAL = "-"
+_IN_TERMINAL = "-"  # the value of --plot without a file
+# The figures whose prediction counts as wrong if it is not exact.
 _COUNTED = ("files_removed", "files_added", "bytes_removed")
 
 

@@ -26,8 +26,8 @@ _MEANING = {
 def server_command() -> None:
     """Start or stop the Spark Connect server, show its state, or take over the lake.
 
-    With LAKEHOUSE_SPARK=server, a command that needs Spark (for example materialize) starts a
-    server if none is running, and stops that server when the command ends.
+    With LAKEHOUSE_SPARK=server, a command that needs Spark (for example materialize) starts the
+    server if it is stopped, and stops it again when the command ends.
     """
 
 

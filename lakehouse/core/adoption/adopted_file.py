@@ -19,6 +19,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 
+# The options whose value is an inline table, and the class that it declares.
 _RETENTION: Mapping[str, type[Archive | Ttl]] = {"archive": Archive, "ttl": Ttl}
 _WORDS = ("uri", "writers", "orphans", "cluster_by", "engine", *_RETENTION)
 
