@@ -73,6 +73,7 @@ def hold(
             running that this driver cannot end.
         Transient: another process holds the lock longer than `wait_seconds`, or the session of a
             dead process cannot be ended now.
+        Broken: the session record of an earlier holder is damaged.
     """
     with hold_without_session(lake, table_key, owner=owner, wait_seconds=wait_seconds):
         if spark is None:

@@ -1,6 +1,6 @@
 """Lands the files of 2013 hour by hour, and continues where the last call stopped.
 
-1. Take the lock in the state folder, so that only one replay at a time runs for a lake. If the
+1. Take the lock in the home folder, so that only one replay at a time runs in a home. If the
    process dies, the kernel releases the lock.
 2. Read the state, `_lakehouse/replay.json` in the store: where this lake's replay started, and the
    next hour.
@@ -94,7 +94,7 @@ def play(
 
     Raises:
         Refused: this lake's replay started at another hour than `start`.
-        Transient: another replay is running for this lake.
+        Transient: another replay is running in this home.
         Broken: the state cannot be read, or the year cannot be prepared.
     """
     lock = home / "replay" / "lock"

@@ -1,4 +1,4 @@
-"""The prepared year: the rows of all landing files of 2013, computed once and kept on disk.
+"""The prepared year: the rows of all landing files of 2013, computed once and kept in the home.
 
 The year is written to a folder with a temporary name and then renamed, so an incomplete year is
 never read. The final name contains the release of the data and `_EDITION`, so a year that was

@@ -107,9 +107,9 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
 def record(settings: Settings, dagster_dev: Process) -> None:
     """Records a `dagster dev`, for which the companion keeps the server running.
 
-    Each run records it again. The record is the name of an empty file, so it is never half-written.
-    The companion would take a half-written record for a `dagster dev` that has ended, and end its
-    runs.
+    Each call of `request_server` records it again. The record is the name of an empty file, so it
+    is never half-written. The companion would take a half-written record for a `dagster dev` that
+    has ended, and end its runs.
     """
     _records(settings).mkdir(parents=True, exist_ok=True)
     (_records(settings) / f"{dagster_dev.pid} {dagster_dev.born}").touch()

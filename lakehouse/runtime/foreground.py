@@ -6,8 +6,8 @@ the server.
 **Safety properties** (tests in `test_foreground.py`)
 - Every started process ends with this process, even if this process is killed: each child's guard
   has a pipe that the kernel then closes (`bound_process.py`).
-- Dagster ends first, so its runs are interrupted and recorded while the server still answers. The
-  server ends last.
+- Dagster ends before the server, so its runs are interrupted and recorded while the server still
+  answers.
 """
 
 import contextlib
@@ -48,7 +48,9 @@ def run_all(
     check: Callable[[], None] = lambda: None,
     prepare: Callable[[Path], None] = lambda _home: None,
 ) -> int:
-    """Runs everything until a signal (returns 0), or until Dagster or the server ends (returns 1).
+    """Runs everything until a signal (returns 0), or until Dagster ends by itself (returns 1).
+
+    Also returns 1 if the thread that restarts the Spark Connect server has ended.
 
     `say` is called with events and with the error lines of Dagster's log. `check` is called first
     and may refuse. `prepare` is called with Dagster's folder right before Dagster starts.
@@ -219,7 +221,7 @@ def _watch(
     say: Callable[[str], None],
     check_stop: Callable[[], None],
 ) -> None:
-    """Shows Dagster's errors, one line each, until Dagster or the server ends by itself."""
+    """Shows Dagster's errors, one line each, until Dagster or the thread `spark` has ended."""
     with log.open(errors="replace") as lines:
         while True:
             check_stop()

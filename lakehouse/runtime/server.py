@@ -136,7 +136,7 @@ def supervised(
 
 
 class _SupervisedServer:
-    """The server that this process supervises; `launched` is `None` if it ran before."""
+    """The server that this process supervises; `launched`: the one that it started, if any."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings = settings

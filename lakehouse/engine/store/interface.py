@@ -139,7 +139,7 @@ class Store(Protocol):
         ...
 
     def archived_in(self, name: str) -> str | None:
-        """The storage class of an archived file; `None` if the file can be read.
+        """The storage class of a file that must be restored first; `None` if it can be read.
 
         On S3, raises FileNotFoundError if the file does not exist. A disk has no archived files.
         """
@@ -150,7 +150,8 @@ class Store(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Deletes files. Missing files are ignored.
 
-        If some files cannot be deleted, the others are deleted before the error is raised.
+        A file that cannot be deleted does not stop the deletion of the others. Its error is raised
+        afterwards.
         """
         ...
 

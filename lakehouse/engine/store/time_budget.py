@@ -89,9 +89,9 @@ class FairOrder:
         self._keys = [*keys]
 
     def within(self, budget: TimeBudget, *, share: float = 1.0) -> Iterator[str]:
-        """Yields keys in order until the tick is late.
+        """Yields keys in order until the tick is late: until `share` of `late_seconds` is used up.
 
-        It yields at least one key, so that every tick makes progress.
+        At least one key is yielded, so that every tick makes progress.
         """
         order = [*self._keys]
         slow = list[str]()

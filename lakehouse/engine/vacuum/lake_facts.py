@@ -17,9 +17,9 @@ A table borrows a file if it reads the file from another table's folder, as shal
 - A file that another table borrowed counts as borrowed until the end of the run.
 - Nothing is deleted if the lake contains files at the key of a table outside the lake. These files
   may be a shallow clone, whose log this program would never read (`test_adopted.py`).
-- A table whose log cannot be read blocks the vacuums of all tables in whose folders its readable
-  paths are. If neither a checkpoint nor the first commit can be read, the borrowed files are
-  unknown, and the table blocks all other vacuums (`test_unread.py`).
+- A table whose log cannot be read blocks the vacuums of all tables in whose folders the readable
+  part of the log names files. If neither a checkpoint nor the first commit can be read, the table
+  may borrow any file and blocks all other vacuums (`test_unread.py`).
 - A missing table outside the lake also blocks all other vacuums if an earlier vacuum found it, or
   if its storage is empty, because its disk may not be mounted (`test_adopted.py`).
 - All tables are checked for changes before the first deletion. The check is repeated before a batch
@@ -68,7 +68,7 @@ class LakeFacts:
 
     - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum; `None`
       stands for all.
-    - `tables`: the folders that look like tables. `real_tables`: the folders that are tables.
+    - `tables`: the folders that look like tables. `real_tables`: those of them that have a log.
     - `borrowed`: all borrowed files, relative to the lake. `unplaced`: base names of files at paths
       that may or may not lead into the lake.
     - `landed`: the prefixes that declared tables load from. `transactions`: the transaction
