@@ -28,7 +28,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"
     "--spark/--no-spark",
     "with_spark",
     default=True,
-    help="Also check Spark. With LAKEHOUSE_SPARK=server, a stopped server is started for the checks.",
+    help="Also check Spark. With LAKEHOUSE_SPARK=server, a stopped server is started for this.",
 )
 @json_option
 def doctor_command(with_spark: bool, as_json: bool) -> int:
