@@ -1,7 +1,7 @@
 """Locks a table, so that only one process maintains it at a time.
 
-0. This driver must be allowed to write to the lake (`commit_safety.py`). Each process checks this
-   once.
+0. The Spark driver in the settings must be allowed to write to the lake (`commit_safety.py`). Each
+   process checks this once.
 1. A lock on this machine is taken. If the process dies, for any reason, the kernel frees the lock.
 2. If an earlier holder died, its session may still run a statement on the server. We interrupt this
    session, record the interrupted operations, and wait until the operations have ended. If we die,

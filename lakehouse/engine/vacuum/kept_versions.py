@@ -7,8 +7,8 @@ table's expired pins.
 **Safety properties** (tests in `test_kept_versions.py`)
 - If a kept version cannot be read, the vacuum is refused, because the files to keep are unknown.
 - A pin is recorded only while no vacuum deletes files of the table, and only if storage has all of
-  the version's files that the newest version does not need. A vacuum reads the pins again before
-  each batch of deletions.
+  the version's files that the newest version does not need. A pin may have been set after a vacuum
+  was planned, so the vacuum reads the pins again before each batch of deletions.
 """
 
 import json

@@ -5,13 +5,13 @@
   (`test_meanwhile.py`).
 - A file that was written again after it was listed is kept. On S3, this check omits files whose
   names no writer uses twice (`test_meanwhile.py`).
-- If a reader pins a version during the vacuum, the version's remaining files are kept
+- If a reader pins a version after the vacuum was planned, the version's remaining files are kept
   (`test_kept_versions.py`).
 - First the logs of other tables are read, which may take minutes. Then storage is checked. The
   table's own log is read last, so a file that was written again and committed during the checks is
   kept (`test_meanwhile.py`).
-- The vacuum ends if the table's log is gone or was reset, or if the log of another table cannot be
-  read (`test_meanwhile.py`, `test_unread.py`).
+- The vacuum stops with an error if the table's log is gone or was reset, or if the log of another
+  table, which may read this table's files, cannot be read (`test_meanwhile.py`, `test_unread.py`).
 """
 
 from collections.abc import Sequence
