@@ -150,8 +150,8 @@ def refuse_undone(history: Commits) -> None:
     """Raises an error if another program's RESTORE undid an operation on the table's archive.
 
     Delta's RESTORE brings back files, but not the versions of `txn` actions, so an undone operation
-    still counts as applied. A person may repair the table, and then settle the operation: by a
-    commit whose userMetadata has `rows_moved` and the operation's number, like the operation's own.
+    still counts as applied. A person repairs the table in a later commit, which settles the
+    operation: its userMetadata has `rows_moved` and the number, like the operation's own commit.
 
     Raises:
         Broken: an operation was undone, so its rows are in two places or nowhere.

@@ -37,7 +37,7 @@ class SimulatedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorChange:
-    """A file to which a writer's commit gave another deletion vector, or whose vector it removed.
+    """A live file that a writer's commit adds again, usually with another deletion vector.
 
     `deleted` maps each grain to the number of its newly deleted rows, negative if rows are
     restored.
