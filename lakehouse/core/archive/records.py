@@ -72,8 +72,8 @@ class ArchiveOperation:
 
     `number` counts the operations of one table key from 1, without gaps. The kinds:
 
-    - `archive`: moves partitions to the archive. `restore`: moves them back into the table. Applied
-      if the version of the `APP_ID` transaction in the table's log is at least `number`.
+    - `archive`: moves partitions to the archive. `restore`: moves them back into the table. Both
+      are applied if the version of the `APP_ID` transaction in the log is at least `number`.
     - `expire`: removes partitions from the archive. Applied as soon as its record is written.
     - `folded`: replaces all records up to its number, after their archived files were deleted. It
       lists, without files, the partitions that these operations archived and did not restore.
