@@ -1,4 +1,4 @@
-"""Runs the command line as `python -m lakehouse`, for example if `lakehouse` is not on the PATH."""
+"""Runs the command line for `python -m lakehouse`, the same as the command `lakehouse`."""
 
 from lakehouse.cli import main
 

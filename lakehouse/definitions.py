@@ -1,4 +1,4 @@
-"""Dagster's entry point: reads the environment once and defines all assets, checks and sensors."""
+"""Dagster's entry point: reads the settings once and defines assets, checks, sensors, schedules."""
 
 # ruff: noqa: E402
 
@@ -80,6 +80,7 @@ def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.D
     if tables:
         inventory = inventory_key(lake)
         vacuumed = [table for table in tables if table.vacuum.mode == "automatic"]
+        # Alerts watch the daily assets; the automation sensor materializes the automated ones.
         daily = [inventory, *map(vacuum_key, vacuumed)]
         automated = [inventory, *map(table_key, written_here), *map(vacuum_key, tables)]
         automated += [report_key(), *map(archive_key, with_archive), *map(ttl_key, with_ttl)]

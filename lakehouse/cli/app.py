@@ -1,8 +1,8 @@
 """The `lakehouse` command: its subcommands, and the conversion of errors to exit codes.
 
 Exit codes: 0 done, 1 broken (also a bug in this program), 2 refused or misused, 75 try again, 130
-interrupted. With `--json`, standard output is always exactly one document. The document of a
-failure is `{"error": {...}}`, and its message is also on standard error.
+interrupted. With `--json`, standard output is exactly one JSON document. If the command raises an
+error, the document is `{"error": {...}}`, and the error's message is also on standard error.
 """
 
 import sys
@@ -51,15 +51,15 @@ _COMMANDS = [
     "config",
     "doctor",
 ]
-_MODULE_OF = {"resume": "pause"}  # every other command has a module of its own name
+_MODULE_OF = {"resume": "pause"}  # the module of every other command has the command's name
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
-# Python and Dagster raise different exceptions for an interrupt.
-# They are compared by name, because few commands import Dagster.
+# Python and Dagster raise different exceptions for an interrupt. The names of exceptions are
+# compared, because most commands do not import Dagster.
 _INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")
 
 
 class Terminal(click.Group):
-    """A group whose commands return an exit code (`None` is 0), or raise an error."""
+    """A group whose commands return an exit code (`None` stands for 0), or raise an error."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click passes it)
         """The commands, in the order in which they were added."""

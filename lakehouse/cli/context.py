@@ -40,7 +40,7 @@ class LakeContext:
     """A lake and its tables by key, inputs first.
 
     `tables` are the declared tables, and the undeclared tables that the command line names by
-    address. `by_address` holds the keys of the latter.
+    address. `by_address` holds the keys of these undeclared tables.
     """
 
     lake: Lake
@@ -112,7 +112,7 @@ def settings_in_force() -> Settings:
 
     The project's folder is the nearest folder, from the working folder upwards, in which `maintain`
     has recorded tables, or else this checkout. If `maintain` has recorded tables in a lake on disk,
-    the demo is off by default.
+    the defaults are those of `with_project_defaults`.
     """
     here = Path.cwd()
     base = next((each for each in (here, *here.parents) if (each / _RECORDS).is_dir()), ROOT)
@@ -124,7 +124,7 @@ def settings_in_force() -> Settings:
 
 
 def _find_package_here(package: str) -> None:
-    """Adds the working folder to Python's path if only this folder contains the package."""
+    """Lets this and child processes import `package` from the working folder, if only there."""
     folder = Path.cwd()
     is_here = (folder / package).is_dir() or (folder / f"{package}.py").is_file()
     if is_here and find_spec(package) is None:
@@ -141,7 +141,8 @@ def open_declared() -> LakeContext:
 def open_tables(names: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     """The lake, and the tables with these keys or addresses (a folder, `s3://…`); by default all.
 
-    An undeclared Delta table, which can be named by its address, gets a key as if it were adopted.
+    An undeclared Delta table, which an address can name, gets a key as if it were adopted. Any
+    other name that is not the key of a declared table is refused.
     """
     settings = settings_in_force()
     maintained = maintained_tables(open_lake(settings).store, now_ms=now_ms())
@@ -188,7 +189,7 @@ def resolve_address(address: str) -> str:
 def find_undeclared(context: LakeContext, readings: Sequence[Found[Any]]) -> tuple[Table, ...]:
     """The undeclared tables in the lake, each as if it were adopted.
 
-    If a reading failed with `Transient`, storage may not answer. Then the result is empty.
+    The result is empty if a reading failed with `Transient`, because storage may not answer.
     """
     if any(isinstance(each.error, Transient) for each in readings):
         return ()
@@ -219,13 +220,13 @@ def keys_by_address(tables: Mapping[str, Table], settings: Settings) -> dict[str
 
 
 def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """Prints the message of each table key; combines messages that differ only in the key."""
+    """Prints messages, each given with a table key; combines those that differ only in the key."""
     for sentence in _combined(sentences, ", ".join):
         tell(sentence)
 
 
 def show_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """Like `tell_once`, but prints to standard output, and names at most three other tables."""
+    """Like `tell_once`, but on standard output, and with at most three other tables by name."""
     for sentence in _combined(sentences, first_names):
         show(sentence)
 
@@ -237,6 +238,7 @@ def _combined(
     first_sentences = dict[str, str]()
     tables = dict[str, list[str]]()
     for table, sentence in sentences:
+        # `\0` stands for the table's key, also where the key is percent-encoded in an address.
         without_key = sentence.replace(table, "\0").replace(quote(table, safe=""), "\0")
         first_sentences.setdefault(without_key, sentence)
         tables.setdefault(without_key, []).append(table)
@@ -256,22 +258,22 @@ def worst_code(codes: Iterable[int]) -> int:
 
 
 def error_cell(kind: str) -> str:
-    """The cell's text for a table whose error is printed to standard error."""
+    """The text of a cell for a table whose error (of this kind) is printed to standard error."""
     return f"{kind}: see standard error"
 
 
 def cell_of(reading: Found[Any]) -> str:
-    """The cell's text for a table without a value; `print_errors` prints the error itself."""
+    """The text of a cell for a table without a value; `print_errors` prints the error itself."""
     return error_cell(type(reading.error).__name__) if reading.error else reading.sentence
 
 
 def address_field(table: Table) -> dict[str, str]:
-    """The field `uri` of an adopted table's document."""
+    """The field `uri` of an adopted table's document; empty for any other table."""
     return {"uri": table.write.uri} if isinstance(table.write, Adopted) else {}
 
 
 def show_addresses(tables: Iterable[Table]) -> None:
-    """Prints the address of each adopted table, or, for more than four, how to list addresses."""
+    """Prints the addresses of adopted tables; if there are more than four, how to list them."""
     adopted = [table for table in tables if isinstance(table.write, Adopted)]
     if len(adopted) > _MOST_ADDRESSES:
         show("to list the addresses of adopted tables: lakehouse tables")
@@ -282,7 +284,7 @@ def show_addresses(tables: Iterable[Table]) -> None:
 
 def nearest(word: str, known: Mapping[str, Any]) -> str:
     """The end of an error message: asks whether a similar key was meant, or lists all keys."""
-    # A key is compared both without and with its layer.
+    # `word` is compared with each key, and with each key's name without the layer.
     keys = {key.split("/")[-1]: key for key in known} | {key: key for key in known}
     similar = list(dict.fromkeys(keys[match] for match in nearest_words(word, keys, most=5)))
     if similar:

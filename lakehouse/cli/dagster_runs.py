@@ -1,6 +1,6 @@
 """Materializes assets in this process through Dagster, which records the runs in its instance.
 
-1. Close runs whose process has ended, because they would still occupy the pools of their tables.
+1. Close runs whose process has ended, because they would still hold slots in their tables' pools.
 2. Execute the run in this process, and print its events as they happen.
 3. Return the metadata and failures from Dagster's events.
 """
@@ -35,7 +35,7 @@ from lakehouse.runtime.processes import hold_lock, late_interrupts
 _ERROR_KINDS: dict[str, type[LakehouseError]] = {
     kind.__name__: kind for kind in (Refused, Transient, Broken)
 }
-# Run config that keeps Dagster's own log lines out of the terminal. Its UI shows them.
+# Run config that keeps Dagster's own log lines out of the terminal. Dagster's page shows them.
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -102,7 +102,9 @@ class Recorder:
     def materialize(
         self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None
     ) -> list[AssetRun]:
-        """Runs these assets in Dagster's order, each with `config`; failures are in the results.
+        """Runs these assets in Dagster's order, each with `config`.
+
+        Returns one result per key. A failure is in the result of its asset.
 
         Raises:
             KeyboardInterrupt: the run was interrupted; Dagster records it as canceled.
@@ -120,6 +122,7 @@ class Recorder:
                 asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
                 run_id=run_id,
                 run_config=run_config,
+                # Dagster does not retry a run with `ONCE_TAG`: the person sees the error.
                 tags={ONCE_TAG: "true", **process_tag(run_id)},
                 raise_on_error=False,
             )
@@ -132,7 +135,7 @@ class Recorder:
 def open_recorder(settings: Settings, tables: Iterable[Table] | None = None) -> Iterator[Recorder]:
     """Closes runs whose process has ended, and opens the recorder of a lake.
 
-    The recorder can run the assets of `tables`; by default, of all tables that are declared.
+    The recorder can run the assets of `tables` (default: the declared tables).
     """
     with late_interrupts():
         from lakehouse.definitions import define  # reads the environment when it is imported
@@ -173,9 +176,9 @@ class _Watch:
         self.spinner = console(sys.stderr).status("opening a Spark session")
 
     def see(self, entry: EventLogEntry) -> None:
-        """Handles one stored event."""
+        """Handles one event, which Dagster has just stored."""
         event = entry.dagster_event
-        if event is None:
+        if event is None:  # a line that the asset's code logged
             self.spinner.update(printable(entry.user_message))
             return
         run = self._run_of_step.get(event.step_key or "")
@@ -201,9 +204,11 @@ class _Watch:
                 run.state = "failed"
                 run.error = _failure(event.step_failure_data)
             case DagsterEventType.RUN_FAILURE:
+                # An interrupt between two steps ends the run with this reason.
                 self.interrupted |= (
                     event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION
                 )
+            # Dagster's message while a step waits for a slot in its pool.
             case DagsterEventType.ENGINE_EVENT if run and (event.message or "").startswith(
                 "Step blocked by"
             ):
@@ -226,8 +231,8 @@ def _outcome_sentence(metadata: Mapping[str, Any]) -> str:
 def _failure(data: Any) -> LakehouseError:
     """The error of a failed step.
 
-    Its kind is named by the failure's metadata, or else by the class of the root cause. A root
-    cause of another class is a defect of this program, and becomes `Broken`.
+    The failure's metadata name the error's kind (`Refused`, `Transient` or `Broken`), or else the
+    class of the root cause does. A root cause of another class is a defect, and becomes `Broken`.
     """
     if failure := data.user_failure_data:
         kind = failure.metadata.get("lakehouse/error")
@@ -236,6 +241,7 @@ def _failure(data: Any) -> LakehouseError:
     error = data.error
     while error.cause is not None:
         error = error.cause
+    # The message's first line begins with the class, like `lakehouse.core.errors.Refused: …`.
     name = (error.cls_name or "unknown").rpartition(".")[2]
     message = error.message.strip().partition("\n")[0].rpartition(f"{error.cls_name}: ")[2]
     if name in _ERROR_KINDS:

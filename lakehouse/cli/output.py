@@ -24,7 +24,8 @@ from lakehouse.core.text import printable, size_text, utc_text
 _PIPE_WIDTH = 220
 # Spaces between two columns.
 _GAP = 2
-# If the last column would be narrower, its cells are printed below their rows.
+# If the last column has less room than this, and less than its longest cell needs, its cells are
+# printed below their rows.
 _LEAST_ROOM = 45
 
 # The option `--json`. Commands receive it as `as_json`.
@@ -80,8 +81,8 @@ def print_grid(
 ) -> None:
     """Prints a table; columns in `numbers` are right-aligned.
 
-    `style` returns the style of a row. If the terminal is too narrow, cells of the last column are
-    printed below their rows. No cell is truncated.
+    `style` returns the style of a row. If the terminal is too narrow, the cells of the last column
+    are printed below their rows, and its head is omitted. No cell is truncated.
     """
     escaped = [[printable(cell) for cell in row] for row in rows]
     columns = zip(heads, *escaped, strict=False)
@@ -108,6 +109,7 @@ def print_grid(
         grid.add_row(*(Text(cell) for cell in row[:column_count]), style=row_style)
     out = console()
     if is_last_below:
+        # Rows are not folded, so that each has one line below which its last cell is printed.
         out.width = max(out.width, sum(widths[:column_count]) + _GAP * len(heads))
     with out.capture() as printed:
         out.print(grid)
@@ -123,7 +125,7 @@ def print_grid(
 
 
 def print_figures(document: Mapping[str, Any]) -> None:
-    """Prints an outcome's predicted and actual figures, if its document has any."""
+    """Prints the predicted and actual figures in an outcome's document, if there are any."""
     if figures := figures_in(document):
         print_grid(FIGURE_HEADS, [each.cells for each in figures], numbers=FIGURE_HEADS[1:])
 

@@ -1,7 +1,8 @@
 """Provides a Spark driver for one command.
 
-Commands share a lock while they use the lake's server. A server that was started for a command is
-stopped when that command and all other commands that use the server have ended.
+Commands share a lock while they use the lake's Spark Connect server. If a command had to start the
+server, the command stops it again at its end, but waits up to `_OTHERS_SECONDS` for other commands
+that use the server.
 """
 
 import contextlib
@@ -14,17 +15,16 @@ from lakehouse.engine.spark.open_session import prepare, started_by
 from lakehouse.runtime.processes import hold_lock, take_lock
 from lakehouse.runtime.server import folder, status, supervised
 
-# How long the command that started the server waits for the other commands.
+# How long the command that started the server waits at its end for other commands.
 _OTHERS_SECONDS = 600
 
 
 @contextlib.contextmanager
 def driver_for_command(settings: Settings) -> Iterator[None]:
-    """Uses the running Spark server, or starts one for the block.
+    """Makes Spark ready for the block. With `LAKEHOUSE_SPARK=server`, starts a stopped server.
 
     Raises:
-        Transient: the server's process runs but does not answer, or another command is starting a
-            server.
+        Transient: the server died or does not answer yet, or another command is starting a server.
         Refused, Broken: the server cannot be started.
     """
     if settings.spark != "server":
@@ -33,6 +33,7 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
         return
     with hold_lock(folder(settings) / "users.lock", shared=True) as users:
         if status(settings).condition != "stopped":
+            # Uses the running server; raises an error if the server died or is still starting.
             prepare(settings)
             yield
             return
@@ -61,7 +62,7 @@ def driver_on_demand(settings: Settings) -> Iterator[None]:
 
 
 def wait_for_other_users(users: IO[str], *, seconds: float = _OTHERS_SECONDS) -> None:
-    """Waits until no other command uses the server, at most `seconds`."""
+    """Waits until no other command uses the server, at most `seconds`. Prints how long it waits."""
     minutes = round(seconds / 60)
     try:
         take_lock(users, seconds=0)

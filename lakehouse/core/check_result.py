@@ -1,4 +1,4 @@
-"""The result of a check of a table or of an inventory."""
+"""The result of a check: of a table, of an inventory, or of the budgets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +9,8 @@ from typing import Any
 class CheckResult:
     """The result of one check.
 
-    With `is_error`, a failure means lost or unreadable data. Otherwise, it is a warning. `details`
-    are shown unchanged, next to the `numbers`.
+    With `is_error`, a failure means lost or unreadable data. Otherwise, it is a warning. `numbers`
+    and `details` become metadata of the check's evaluation in Dagster.
     """
 
     name: str

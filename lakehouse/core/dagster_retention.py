@@ -21,8 +21,8 @@ _SETTLED_MS = 60 * MINUTE_MS
 # People look up past runs in these records.
 _KEPT_MS = 15 * DAY_MS
 _KEPT_RUNS = 60_000
-# One plan deletes at most this many. A lake that ran for months without retention has tens of
-# thousands of old runs; later plans delete the rest.
+# One plan deletes the events of at most this many runs, and at most this many runs. A lake that ran
+# for months without retention has tens of thousands of old runs; later plans delete the rest.
 _MOST_AT_ONCE = 2_000
 
 
@@ -30,7 +30,7 @@ _MOST_AT_ONCE = 2_000
 class RecordedRun:
     """A run in Dagster's records. `ended_ms` is `None` if it has not ended.
 
-    `holds_newest`: for some asset, the newest event of some kind belongs to this run.
+    `holds_newest`: whether one of the newest events of an asset or a check belongs to this run.
     """
 
     run_id: str
@@ -62,8 +62,7 @@ def plan_retention(runs: Sequence[RecordedRun], *, days: int, now_ms: int) -> Re
     - The events of a run are deleted if it ended more than `days` ago, or 250 runs ended after it.
     - The run itself is deleted if an earlier plan deleted its events, 60,000 runs ended after it,
       and it ended more than 15 days (and more than `days`) ago.
-    - Both are kept if the run has not ended, ended within the last hour, or has the newest event
-      of an asset.
+    - Both are kept if the run has not ended, ended within the last hour, or `holds_newest`.
     - One plan deletes the events of at most 2,000 runs, and at most 2,000 runs entirely. The oldest
       runs come first.
     """

@@ -12,12 +12,12 @@ from lakehouse.core.errors import Refused
 State = Literal["ok", "warning", "failed", "skipped"]
 
 _GIB = 1024**3
-# With less free space, the check warns or fails. Spark spills shuffles to this disk, and the server
-# writes its log there.
+# With less free space than the first limit, the check warns; with less than the second, it fails.
+# Spark spills shuffles to this disk, and the Spark server writes its log there.
 _ENOUGH_BYTES = 5 * _GIB
 _LEAST_BYTES = _GIB // 2
-# With a larger difference between the clocks, the check warns or fails. Source of the second:
-# `engine.clock`, which refuses to delete files.
+# If the clocks differ by more than the first limit, the check warns; by more than the second, it
+# fails. The second is the limit of `engine.clock`, above which no file is deleted.
 _CLOCK_WARNED_MS = 30_000
 _CLOCK_FAILED_MS = 300_000
 
@@ -67,7 +67,7 @@ def clock_verdict(off_ms: int) -> Verdict:
 
 
 def region_verdict(bucket: str, actual: str | None, named: str | None) -> Verdict:
-    """Compares the actual region of a bucket with the region `named` in the environment."""
+    """Compares the actual region of a bucket with `named`, the configured region, if any."""
     if not actual:
         return Doubt(sentence=f"the server does not report the region of {bucket}")
     if actual == (named or "us-east-1"):

@@ -45,15 +45,16 @@ class VacuumRecord:
     - `horizon_ms`: the vacuum's plan covers files that were removed before this time.
     - `predicted_…`: the plan's figures.
     - `spared`: the number of planned files that were not deleted, because Delta or the last check
-      did not confirm them.
+      before the deletion did not confirm that they may be.
     - `failed`: the reason by file name, for at most `FAILED_NAMED` files.
     - `lists_saved`: the number of LIST requests that a FULL vacuum would have needed in addition.
     - `is_complete`: the vacuum ended without an error, it considered every file past the retention,
       and `failed` and `kept` name all their files. It is false, for example, if there were more
       files than one vacuum deletes.
-    - `kept`: unneeded files that this vacuum did not delete. A later vacuum considers them even if
-      it does not list storage. In mode LITE: files that only a kept version needs. If only the log
-      decides (`orphans="keep"`): also files that another table reads, and all spared files.
+    - `kept`: unneeded files that this vacuum did not delete, so that a later vacuum that does not
+      list storage considers them. In mode LITE, these are files that only a kept version needs. If
+      only the log decides (`orphans="keep"`), also files that another table reads, and all spared
+      files.
     - `is_at_most`: `deleted_files` is an upper bound, because S3 also reports success for a key
       that does not exist.
     - `table_id`: the table's id, which changes if the table is created again.
@@ -91,8 +92,8 @@ class VacuumRecord:
 class Pause:
     """A pause of a table's upkeep that a person requested.
 
-    The pause ends at `until_ms`, or, if that is `None`, when a person resumes the table. `since_ms`
-    is 0 if the record is damaged.
+    The pause ends at `until_ms` or, if `until_ms` is `None`, when a person resumes the table.
+    `since_ms` is 0 if the record is damaged.
     """
 
     table: str

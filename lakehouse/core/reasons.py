@@ -16,8 +16,8 @@ from lakehouse.core.text import count_of, size_text, utc_text
 class Reason(Enum):
     """Why something is done or not done. The value is a sentence with fields for its numbers.
 
-    The format of a field is `{x:size}` for a number of bytes, `{x:time}` for a time in ms, or a
-    noun for a count, such as `{x:file}`.
+    `{x:size}` is a number of bytes, `{x:time}` a time in ms, and a field with a noun, such as
+    `{x:file}`, a count ("3 files"). `{x}` is any other value.
     """
 
     # Reasons of a compaction plan.
@@ -168,7 +168,7 @@ class Reason(Enum):
         "again, unchanged"
     )
     TRIED_BEFORE = "{tries:attempt} did not load batch {batch}; the next attempt is in {seconds} s"
-    NOTHING_LANDED = "nothing new has landed; the table holds {seen:file}"
+    NOTHING_LANDED = "nothing new has landed; {seen:file} known"
 
     # Reasons about the inputs of a derived table.
     INPUTS_UNCHANGED = "no input has changed since {versions}"
@@ -229,6 +229,7 @@ class Explanation:
         Raises:
             KeyError: a number is missing, which is a defect of this program.
         """
+        # "No two of its 1 small file" would be no sentence.
         if self.reason is Reason.NOTHING_SHARES_A_BIN and self.numbers["candidates"] == 1:
             size = "" if self.numbers["files"] == 1 else "small "
             return f"one {size}file, nothing to merge{self.more}"
@@ -243,7 +244,7 @@ class Explained:
 
     @property
     def reason(self) -> Reason:
-        """The member of the closed list."""
+        """The explanation's `Reason`."""
         return self.explanation.reason
 
     @property

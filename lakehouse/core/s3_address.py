@@ -8,8 +8,9 @@ from lakehouse.core.errors import Refused
 # Source: Amazon S3 user guide, "General purpose bucket naming rules"
 _BUCKET = re.compile(r"(?=.{3,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _IP_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
-# Matches a user before an @, as in http://user:password@host, or a signed query. An @ after a
-# semicolon does not match, because it belongs to a parameter of an sc:// address.
+# Matches a user before an @, as in http://user:password@host, or a query with a =, which may be a
+# signature. An @ in the path matches, too. An @ after a semicolon does not match: it belongs to a
+# parameter of an sc:// address.
 _CREDENTIALS = re.compile(r"://[^;?]*@|://\S*\?\S*=")
 # The variables for the S3 server, in the order in which boto3 reads them.
 S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -27,7 +28,7 @@ _ADDRESSES = {
 
 
 def holds_credentials(address: str) -> bool:
-    """Whether an address contains a user, a password or a signed query."""
+    """Whether an address may contain a user, a password or a signed query."""
     return _CREDENTIALS.search(address) is not None
 
 
@@ -59,8 +60,8 @@ def is_bucket(name: str) -> bool:
 def nearest_root(rest: str) -> str:
     """The root that a misspelled S3 address probably means, or an empty string.
 
-    `rest` is the address without its scheme. In an http address of S3, the bucket's name comes
-    before `.s3`.
+    `rest` is the address without its scheme. In an http address such as
+    `bucket.s3.eu-west-1.amazonaws.com`, the bucket's name comes before `.s3`.
     """
     host, _, path = rest.strip("/").partition("/")
     bucket = re.sub(r"[^a-z0-9.-]+", "-", host.split(".s3")[0].lower()).strip("-.")

@@ -29,12 +29,12 @@ _NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
 NO_TABLES = "none"
 _DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
 
-# Converts a text to the setting's value. Relative paths start at the second argument.
+# Converts a text to the setting's value. The second argument is the folder of relative paths.
 ReadSetting = Callable[[str, Path], Any]
 
 
 class _NotAccepted(Exception):
-    """A value is not valid. The message is a similar valid value, or empty."""
+    """A value is not valid. The message is a value to suggest instead, or empty."""
 
 
 def _setting(default: str, accepted: str, read: ReadSetting, *, is_secret: bool = False) -> Any:
@@ -59,9 +59,9 @@ def _whole(least: int, most: int) -> ReadSetting:
 
 
 def _spark(value: str, _base: Path) -> str:
-    """The value unchanged. A value with a token or a session id is refused.
+    """The value unchanged. A value that is not valid, or has a token or a session id, is refused.
 
-    The message does not repeat such a value, since it may be secret.
+    The message does not repeat a token, a session id or other parameters, since they may be secret.
     """
     if match := _NOT_IN_SPARK.search(value):
         raise Refused(
@@ -70,7 +70,7 @@ def _spark(value: str, _base: Path) -> str:
             " creates its own session."
         )
     if not _SPARK.fullmatch(value):
-        # Do not show parameters, which follow a semicolon: one of them may be a key.
+        # Parameters follow a semicolon. They are not shown.
         raise _refused("LAKEHOUSE_SPARK", value.partition(";")[0])
     return value
 
@@ -128,7 +128,7 @@ _WEBHOOK = _matching(r"(https?://[^\s/?#@\\]+([/?][^\s#]*)?)?")
 class Settings:
     """The settings in force.
 
-    `root` is an absolute folder, or `s3://bucket/prefix` without a slash at the end.
+    `root` is an absolute folder, or `s3://bucket` or `s3://bucket/prefix` without a final slash.
     """
 
     root: str = _setting("<LAKEHOUSE_HOME>/lake", "a folder, or s3://bucket/prefix", _root)
@@ -209,7 +209,7 @@ class Settings:
         return f"{self.spark_root}/{key}"
 
     def as_environ(self) -> dict[str, str]:
-        """The environment variables that give another process these settings, in any folder."""
+        """The variables that give a process these settings, whatever its working directory."""
         return {
             f"LAKEHOUSE_{each.name.upper()}": _variable_text(getattr(self, each.name))
             for each in fields(self)
@@ -230,7 +230,7 @@ SECRET_SETTINGS = frozenset(
 
 
 def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
-    """The settings from environment variables. Relative folders start at `base`, an absolute path.
+    """The settings from environment variables. Relative paths start at `base`, an absolute path.
 
     Raises:
         Refused: a value is not valid, a LAKEHOUSE_ variable is unknown, or an address holds

@@ -1,6 +1,6 @@
 """Text for people: sizes, counts, times, lists of names, and suggestions for misspelled words.
 
-Names and errors from outside are escaped, so that they cannot control a terminal or a page.
+`printable` escapes names and errors from outside, so that they cannot control a terminal or a page.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,18 +24,18 @@ def size_text(count: int) -> str:
 
 
 def count_of(count: int, noun: str) -> str:
-    """`1 file`, `6 files`."""
+    """A count with its noun: `1 file`, `6 files`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def first_names(names: Sequence[str], *, most: int = 3) -> str:
-    """`a.txt, b.txt, c.txt and 80 more`, with unprintable characters escaped."""
+    """The first names, for example `a.txt, b.txt, c.txt and 80 more`, each made `printable`."""
     named = ", ".join(printable(name) for name in names[:most])
     return f"{named} and {len(names) - most} more" if len(names) > most else named
 
 
 def either(words: Sequence[str]) -> str:
-    """`a, b or c`."""
+    """A choice between words, at least one: `a, b or c`."""
     *others, last = words
     return f"{', '.join(others)} or {last}" if others else last
 
@@ -46,7 +46,7 @@ def names_in_parentheses(names: Sequence[str]) -> str:
 
 
 def utc_text(ms: int) -> str:
-    """`2013-01-08 05:00 UTC`."""
+    """A time as text: `2013-01-08 05:00 UTC`."""
     return f"{datetime.fromtimestamp(ms / 1000, tz=UTC):%Y-%m-%d %H:%M} UTC"
 
 

@@ -21,8 +21,8 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.metrics.alerts import read_alerts, send, write_alerts
 from lakehouse.engine.store import TimeBudget
 
-# Seconds between two ticks. On S3, a tick costs two requests, one more per paused table, and one
-# more if an alert has changed.
+# Seconds between two ticks. On S3, a tick costs two requests, one more per paused table, and up to
+# two more if an alert has changed or is sent.
 _SECONDS_ON_DISK = 30
 _SECONDS_ON_S3 = 120
 _DONE = (AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED)
@@ -36,7 +36,7 @@ def alert_sensors(
     daily: Collection[dg.AssetKey] = (),
     checked: Collection[dg.AssetKey] | None = None,
 ) -> list[dg.SensorDefinition]:
-    """A list with the sensor; empty if no webhook is set, or if there is no table.
+    """A list with the sensor as its only item; empty if no webhook is set, or without tables.
 
     `daily` are the upkeep assets that are materialized once a day. With `checked`, only the checks
     of these assets are watched, and the checks of the project's other assets are ignored.
@@ -95,7 +95,7 @@ def _facts(
     daily: Collection[dg.AssetKey],
     checked: Collection[dg.AssetKey] | None,
 ) -> AlertFacts:
-    """The results of checks, the scores, and the times of daily upkeep."""
+    """The results of the checks, the health scores, and the times of daily upkeep."""
     scores = _scores(context.instance, tables)
     done_ms = _done_ms(context.instance, daily, _paused(lake))
     existing = [table for table in tables if scores[table.key] is not None]
@@ -108,7 +108,7 @@ def _facts(
 
 
 def _paused(lake: Lake) -> set[str]:
-    """The vacuum assets of the tables that a person has paused."""
+    """The names of the vacuum assets of the tables that a person has paused."""
     now = now_ms()
     return {
         f"vacuum/{key}" for key, pause in Journal(lake.store).pauses().items() if pause.holds(now)
@@ -156,7 +156,7 @@ def _scores(
 def _done_ms(
     instance: dg.DagsterInstance, daily: Collection[dg.AssetKey], paused: Collection[str]
 ) -> dict[str, int | None]:
-    """When each daily upkeep last succeeded. Paused upkeep is omitted."""
+    """When each `daily` asset was last materialized (`None`: never). Paused ones are omitted."""
     times = last_materializations(instance, list(daily))
     times_ms = dict[str, int | None]()
     for key in daily:
@@ -170,9 +170,9 @@ def _done_ms(
 def _waits_ms(
     instance: dg.DagsterInstance, tables: Sequence[Table], done_ms: Mapping[str, int | None]
 ) -> dict[str, int]:
-    """For upkeep that never succeeded: when Dagster first recorded its table.
+    """For each daily asset that was never materialized: when Dagster first recorded its table.
 
-    For upkeep of the whole lake, the table that was recorded first counts.
+    For an asset of the whole lake, such as the inventory, the table that was recorded first counts.
     """
     never_done = [asset for asset, ms in done_ms.items() if ms is None]
     if not never_done:

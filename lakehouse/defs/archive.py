@@ -28,7 +28,8 @@ from lakehouse.engine.lake import Lake, TableSession
 class ArchiveConfig(dg.Config):
     """Options of one run.
 
-    `anyway`: run even if the table is paused. `only`: run only this step; empty runs both.
+    `anyway`: run even if the table is paused. `only`: run only this step; empty runs both steps:
+    moving old partitions to the archive, and deleting expired ones from it.
     """
 
     anyway: bool = False
@@ -40,7 +41,7 @@ def archive_asset(
 ) -> dg.AssetsDefinition:
     """The asset that moves a table's old partitions to its archive, and deletes expired ones.
 
-    `tables` are all tables of the lake.
+    `tables` are all tables of the lake, or of one call of `maintain`.
     """
     condition = dg.AutomationCondition
 

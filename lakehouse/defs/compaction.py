@@ -146,11 +146,11 @@ def compact_after_write(
 
     1. The rows are committed before this function begins, and stay committed if it fails.
     2. The table's lock is taken again while the run still holds the table's pool, so no other run
-       can write in between.
+       can write between the write and the compaction.
     3. The compaction is recorded under its own asset, as if it were a separate run.
 
-    If the table cannot be compacted now, a warning is logged. The compaction after the next write
-    includes the same files.
+    If the table is not compacted now (a hold, `Transient` or `Refused`), the reason is logged. The
+    compaction after the next write includes the same files.
     """
     from lakehouse.engine.compaction.run import compact
 
@@ -174,7 +174,8 @@ def compact_after_write(
         )
         return write.facts, None
     except Exception as error:
-        return lake.facts(table.key), error  # the compaction may have been undone
+        # The facts are read again, because the compaction may have committed, or have been undone.
+        return lake.facts(table.key), error
     context.log.info(f"{table.key} after its write: {outcome.plan.sentence}")
     if outcome.version_after is not None:
         outcome = _with_measurements(context, lake, table, outcome)
@@ -187,9 +188,9 @@ def compact_after_write(
 def report_table(
     context: dg.AssetExecutionContext, table: Table, lake: Lake, facts: TableFacts
 ) -> None:
-    """Reports the table after a compaction: an observation and the checks.
+    """Reports the table after a compaction or an archive run: an observation and the checks.
 
-    A failed report is only logged. If it failed the run, Dagster would retry the run. The second
+    A `LakehouseError` is only logged. If it failed the run, Dagster would retry the run. The second
     compaction would find nothing to do, and its account would replace the account of the first.
     """
     try:

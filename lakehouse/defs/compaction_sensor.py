@@ -39,8 +39,9 @@ from lakehouse.engine.journal.journal import Journal, JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget
 
-# On S3, a tick lists the journal's records if the change marker is new, or if the last listing is
-# this old, because a marker may be missing. On disk, each tick lists all records.
+# On S3, a tick lists the journal's records only if the journal's change marker (`JournalCache`) is
+# new, or if the last listing is this old, because a process may die before it writes the marker. On
+# disk, each tick lists all records.
 SWEEP_MS = 600_000
 # The ranking of a busy lake changes with every write, so it is reported at most this often.
 _REPORT_INTERVAL_MS = 60_000
@@ -58,11 +59,11 @@ def compaction_sensor(
 
     The sensor reads the newest event of each table, the runs, and new journal entries. It reads no
     log and needs no Spark. After a change of the ranking, the sensor reports the new ranking to the
-    asset `maintenance/plan`; with `report`, it reports the state of all tables to that asset
-    instead. The cursor contains the waiting times and the ranking reported last.
+    asset `maintenance/plan`; with `report`, it reports the state of all tables to the asset
+    `report` instead. The cursor contains the waiting times and the ranking reported last.
 
     Each tick first closes compactions whose process died, and frees pool slots that ended runs
-    still hold. Otherwise, both would block their tables forever.
+    still hold. Otherwise, these runs and slots would block their tables forever.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -143,8 +144,8 @@ def _unblock_tables(
 def _next_cursor(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, bool]:
     """The cursor of the next tick, and whether this tick must report the ranking.
 
-    The ranking is reported if the order, a reason or a rounded score has changed, at most once a
-    minute.
+    The ranking is reported if the order, a reason or a rounded health score has changed, at most
+    once a minute. A table for which a run is requested no longer waits.
     """
     order = "\n".join(
         f"{each.table} {each.reason.name} {fleet.states[each.table].health_score or 0:.0f}"
@@ -176,7 +177,7 @@ def _ranking_event(
 
 
 def _requests(fleet: Fleet) -> list[dg.RunRequest]:
-    """One run for all tables that share a run, and one run for each other table."""
+    """One run for all tables that share a run (if two or more), and one for each other table."""
     requested = [each for each in fleet.decisions if each.request]
     shared = [each for each in requested if each.shares_run]
     if len(shared) < 2:

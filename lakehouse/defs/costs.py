@@ -22,7 +22,8 @@ from lakehouse.engine.lake import Lake
 if TYPE_CHECKING:
     from lakehouse.engine.costs.operations_table import CostsSession, CostsWritten
 
-# The metadata key of the month's forecast in USD, by budget scope. The compaction sensor reads it.
+# The metadata key of the month's forecasts in USD, by budget scope (a table's key, a layer, or
+# `lake`). The compaction sensor reads them.
 FORECAST_USD = "lakehouse/forecast_usd"
 
 
@@ -34,9 +35,10 @@ def costs_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetsDefinitio
 def published_left_usd(
     instance: dg.DagsterInstance, budgets: Mapping[str, Decimal], *, now_ms: int
 ) -> Mapping[str, float]:
-    """Each budget minus the forecast in the month's newest chargeback, by budget scope.
+    """Each budget minus its forecast in the newest materialization of `costs/chargeback`, by scope.
 
-    A scope without a forecast for this month is omitted.
+    Scopes without a forecast are omitted: all of them, if that materialization is from an earlier
+    month.
     """
     event = instance.get_latest_materialization_event(costs_key("chargeback"))
     if event is None or event.asset_materialization is None:

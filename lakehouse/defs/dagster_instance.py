@@ -1,8 +1,8 @@
 """Dagster's instance in the lake's home, used by `dagster dev` without DAGSTER_HOME.
 
 Without DAGSTER_HOME, `dagster dev` reads the dagster.yaml of its folder, but keeps its records in a
-temporary folder that it deletes at the end. The `instance_class` in that dagster.yaml is the class
-below, which keeps the records in the lake's home instead. Source: dagster 1.13,
+temporary folder that it deletes at the end. The `instance_class` in the project's dagster.yaml is
+the class below, which keeps the records in LAKEHOUSE_DAGSTER_HOME instead. Source: dagster 1.13,
 dagster/_core/instance/ref.py, InstanceRef.from_dir.
 """
 
@@ -19,7 +19,7 @@ from lakehouse.runtime.dagster_home import dagster_home, runs_at_once
 
 
 class HomeInstance(dg.DagsterInstance):
-    """An instance whose records are in `<LAKEHOUSE_HOME>/dagster`."""
+    """An instance that stores its records as the dagster.yaml in LAKEHOUSE_DAGSTER_HOME says."""
 
     @classmethod
     def config_schema(cls) -> Mapping[str, Any]:
@@ -28,7 +28,7 @@ class HomeInstance(dg.DagsterInstance):
 
     @staticmethod
     def config_defaults(base_dir: str) -> Mapping[str, Any]:
-        """Dagster's defaults, with storage as in the dagster.yaml of the lake's home."""
+        """Dagster's defaults, with the storage of that dagster.yaml."""
         home = InstanceRef.from_dir(str(dagster_home(_settings())))
         return {
             **InstanceRef.config_defaults(base_dir),
@@ -38,7 +38,7 @@ class HomeInstance(dg.DagsterInstance):
         }
 
     def get_settings(self, settings_key: str) -> Any:
-        """The settings of dagster.yaml, with the run limit from the lake's settings."""
+        """The project's settings in dagster.yaml, with the run limit from the lake's settings."""
         settings = super().get_settings(settings_key)
         if settings_key == "concurrency":
             return {**settings, "runs": {"max_concurrent_runs": runs_at_once(_settings())}}

@@ -51,7 +51,7 @@ class NewestFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentRuns:
-    """The newest runs in any state, including all that were created since `since_ms`.
+    """The runs in any state that were created since `since_ms`, newest first.
 
     With `day_is_known`, a run older than a day exists, so Dagster's records cover a full day.
     """
@@ -88,7 +88,7 @@ def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -
     """The commit time of each table's newest compaction.
 
     A table is omitted if it was never compacted, or if its last compaction had nothing to do. The
-    time of the event would be too late, because a probe may run between the commit and the event.
+    time of the materialization event would be too late: a probe may run after the commit.
     """
     events = last_materializations(instance, [compaction_key(table) for table in tables])
     times_ms = dict[str, int]()
@@ -103,7 +103,7 @@ def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -
 def runs_in_flight(
     instance: dg.DagsterInstance, tables: Sequence[Table]
 ) -> tuple[RunInFlight, ...]:
-    """The queued and running runs that write a table, one entry per run and table.
+    """The queued and running runs that write or compact a table, one entry per run and asset.
 
     The runs are found by their assets, because a run that Dagster's UI started lacks our tags.
     """
@@ -222,7 +222,7 @@ def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
 def reader_runs(
     instance: dg.DagsterInstance, runs: RecentRuns, tables: Sequence[Table]
 ) -> tuple[ReaderRun, ...]:
-    """The successful runs, each with its duration and the tables whose inputs it read."""
+    """The successful runs, each with its duration and the written tables whose inputs it read."""
     keys = {table_key(table): table.key for table in tables}
     readers: list[ReaderRun] = []
     for record in runs.records:
@@ -263,7 +263,7 @@ def last_materializations(
 
 
 def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.EventLogRecord]:
-    """The table's newest observation that this program reported, recognized by its metadata."""
+    """The table's newest observation; of an adopted table, the newest by this program, if found."""
     if not isinstance(table.write, Adopted):
         return instance.fetch_observations(table_key(table), limit=1).records
     for limit in _OBSERVATIONS_LOOKED_AT:

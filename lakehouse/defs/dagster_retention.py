@@ -96,7 +96,7 @@ def records_schedule() -> dg.ScheduleDefinition:
 def prune(
     instance: dg.DagsterInstance, *, days: int, now_ms: int, dry_run: bool = False
 ) -> tuple[RetentionPlan, dict[str, Any]]:
-    """Deletes expired records. Returns the plan for the runs, and metadata on all deletions.
+    """Deletes expired records, unless `dry_run`. Returns the plan for the runs, and metadata.
 
     Raises:
         Refused: Dagster's records are neither in SQLite files nor in Postgres.
@@ -131,8 +131,8 @@ def prune(
 def _delete_runs(instance: dg.DagsterInstance, records: SqlRecords, plan: RetentionPlan) -> None:
     """Deletes the events and runs of a plan.
 
-    As long as a run has events, the next retention plans that run again. So a run's events are
-    deleted after its output and checks: in Postgres their rows, in SQLite also the run's file.
+    As long as a run has events, the next retention plans that run again. So a run's output and
+    checks are deleted before its events, which are rows and, in SQLite, also a file.
     """
     for run_id in plan.events:
         instance.compute_log_manager.delete_logs(prefix=[run_id])

@@ -10,9 +10,9 @@ from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.run_ownership import machine_tag
 from lakehouse.engine.spark.errors import causes_named
 
-# A failed run is retried three times, after 5, 15 and 35 s, because a Spark Connect server that
-# died is back after 5 to 15 s. Each delay is extended at random by up to a half, so that runs that
-# failed together do not retry together.
+# A step that failed with `Transient` is retried up to three times, after another 5, 15 and 35 s,
+# because a Spark Connect server that died is back after 5 to 15 s. Each delay is extended at random
+# by up to a half, so that runs that failed together do not retry together.
 MAX_RETRIES = 3
 _FIRST_DELAY_SECONDS = 5
 # The tag of a run that is not retried. Commands set it, because their exit code shows the caller

@@ -1,4 +1,4 @@
-"""The fleet as the compaction sensor sees it: facts from Dagster's records, and the ranking.
+"""All tables as the compaction sensor sees them: facts from Dagster's records, and the ranking.
 
 The ranking is an asset that no run materializes, because such a run would take a slot from a
 compaction. Instead, the sensor reports a materialization without a run when the ranking changes.
@@ -134,13 +134,13 @@ def maintenance_plan() -> dg.AssetSpec:
         group_name="maintenance",
         kinds={"table"},
         description="All tables in the order in which they would be compacted, each with its "
-        "benefit, cost and reason. Reported by the compaction sensor when the order or a reason "
-        "changes, at most once a minute.",
+        "benefit, cost and reason. Reported by the compaction sensor when the order, a reason or a "
+        "health score changes, at most once a minute.",
     )
 
 
 def ranking_metadata(fleet: Fleet) -> Metadata:
-    """The ranking as a table, in the order of service, and sums over the due tables."""
+    """The ranking as a table, the first to serve first, and sums over the due tables."""
     due_decisions = [each for each in fleet.decisions if each.due_since_ms is not None]
     due_states = [fleet.states[each.table] for each in due_decisions]
     benefits = [each.net_benefit for each in due_decisions if each.net_benefit is not None]

@@ -1,7 +1,6 @@
-"""The checks of a table, from its log and a listing of its folder.
+"""The checks of a table. They run after a write, after upkeep that changed it, and on request.
 
-The same checks run after a write, after a compaction, and on request. The result of the check
-`health` is made in `defs.metadata.table`, next to the metadata that shows the same facts.
+The result of `health` is made in `defs.metadata.table`, next to the metadata with the same facts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,12 +35,11 @@ _DESCRIPTIONS = {
     "small_files": "Compaction keeps up with the small files.",
     "log_debt": "The log is checkpointed often enough.",
     "breaker": "The table's circuit breaker is closed, so that another compaction may run.",
-    "declaration": "The table matches its declaration, so that the next write is not refused.",
-    "quarantine": "No landed line was refused.",
+    "declaration": "The next write is not refused, and the present code computed all rows.",
+    "quarantine": "The quarantine holds no refused lines.",
     "lifecycle": "No lifecycle rule of the bucket deletes or archives files that the table needs.",
 }
-# At most this many archived files are checked for a restore, with one request each. If these files
-# were restored, the table's other archived files usually were, too.
+# At most this many archived files are checked for a restore, with one request each.
 _RESTORES_CHECKED = 10
 # The assessments that writes pass to the checks of the same run, by run id and table.
 _write_assessments: dict[tuple[str, str], Assessment] = {}
@@ -93,7 +91,8 @@ def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
 def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
     """The results for a table, one per name in `check_names`.
 
-    Without `assessed`, this reads the log. If it cannot be read, all checks fail with that error.
+    Without `assessed`, the table's log is read now. All checks fail with the same error if the log
+    cannot be read or names files elsewhere (a shallow clone). All pass if there is no table yet.
 
     Raises:
         Transient: storage did not answer.
@@ -112,8 +111,8 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
             for name in check_names(table, lake)
         )
     quarantine = () if table.source is None else (_quarantine(table, lake),)
-    is_ours = not isinstance(table.write, Adopted)
-    declaration = (_declaration(table, lake, assessed.facts),) if is_ours else ()
+    has_declaration = not isinstance(table.write, Adopted)
+    declaration = (_declaration(table, lake, assessed.facts),) if has_declaration else ()
     lifecycle = ()
     if lake.on_s3(table.key):
         from lakehouse.engine.tiers.lifecycle_check import check_lifecycle
@@ -145,7 +144,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
 
 
 def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
-    """Hands a write's assessment to the checks of the same run, so they need not read the log."""
+    """Keeps a write's assessment for the checks of the same run; drops those of other runs."""
     for key in [key for key in _write_assessments if key[0] != run_id]:
         del _write_assessments[key]
     _write_assessments[run_id, table.key] = assessed
@@ -163,8 +162,8 @@ def report_checks(
 
     With `fails`, this run is about to fail and would lose its events, so the results are reported
     to the instance instead. While another run that writes the table is queued or running, nothing
-    is reported: that run checks the table itself. Its checks were planned when it was created, and
-    Dagster takes the results planned last for the newest. Results from here would hide its results.
+    is reported, because that run checks the table itself. Its checks were planned when the run was
+    created. Dagster shows what was planned last, so results from here would hide its results.
     """
     results = judge(table, lake, assessed)
     writers = [
@@ -234,6 +233,7 @@ def _readable(lake: Lake, snapshot: Snapshot, unreadable: UnreadableFiles) -> Ch
         name="readable",
         ok=not missing and not archived,
         sentence="; ".join(sentences),
+        # A warning if the only problem is archived files, and these are restored for now.
         is_error=bool(missing or not_restored) or not archived,
         numbers={"missing_files": len(missing), "archived_files": len(archived)},
     )
@@ -287,7 +287,7 @@ def _quarantine(table: Table, lake: Lake) -> CheckResult:
             ok=False,
             sentence=f"{key} contains refused lines, but its log does not record how many",
         )
-    sentence = "no line was refused"
+    sentence = "no refused lines"
     if rows:
         sentence = (
             f"{count_of(rows, 'refused line')} in {key}, each with its file, line number, reason "

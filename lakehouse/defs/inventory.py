@@ -36,7 +36,7 @@ _REPORTS_LOOKED_AT = 10
 class InventoryConfig(dg.Config):
     """Options of one run.
 
-    `configuration`: load only reports of this configuration, if a bucket has several.
+    `configuration`: load only a report of this configuration; empty loads the newest of any.
     """
 
     configuration: str = ""
@@ -45,7 +45,8 @@ class InventoryConfig(dg.Config):
 def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     """The inventory asset: loads a report into its table, and compares it with the tables' logs.
 
-    The report is the newest complete report from AWS or, without one, a scan of the bucket.
+    The report is the newest complete report from AWS. If AWS delivers no reports, it is a scan of
+    the bucket, which is made again if the last one is over an hour old.
     """
     key = inventory_key(lake)
 
@@ -106,8 +107,8 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
 def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
     """Requests a run once a day, and the first run as soon as a final table exists.
 
-    A final table has inputs, and no other table reads it. Before such a table exists, an inventory
-    has little to show.
+    A final table has inputs, and no other table reads it; without such declarations, every table
+    counts as final. Before a final table exists, an inventory has little to show.
     """
     inputs = {source.key for table in tables for source in table.inputs}
     final = [table for table in tables if table.inputs and table.key not in inputs] or tables
@@ -130,9 +131,9 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
     """Requests a load when an AWS report is complete, and otherwise reports what it waits for.
 
     The sensor ignores scans of the bucket, because the asset makes them itself. A tick lists the
-    names of the configurations, and the names of each configuration's reports after the last report
-    seen. It then reads a few checksums. It reads no report and needs no Spark. If a load fails, the
-    daily run tries again.
+    names of the configurations, and the names of each configuration's reports after the one in the
+    cursor. It then reads a few `manifest.checksum` files, which AWS writes last. It reads no report
+    and needs no Spark. A report is requested once: if its load fails, the daily run tries again.
     """
     key = inventory_key(lake)
     budget = budget or TimeBudget()
@@ -174,9 +175,9 @@ def inventory_sensor(lake: Lake, *, budget: TimeBudget | None = None) -> dg.Sens
 
 
 def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:
-    """The newest complete report after the reports in `seen`, and a sentence.
+    """The newest complete report after the reports in `seen`, or `None`; and a sentence.
 
-    A report is a configuration and a stamp.
+    A report is given as its configuration and its stamp: its time, which is the folder's name.
     """
     from lakehouse.engine.inventory.stored_reports import SCAN, checksum_of, stamps_of
 
@@ -198,7 +199,7 @@ def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None
 
 
 def _seen(cursor: str | None) -> dict[str, str]:
-    """The newest report stamp that the sensor has seen, by configuration.
+    """The stamp of the last report that was requested or already loaded, by configuration.
 
     If the cursor is unreadable, the sensor checks all reports again.
     """

@@ -36,7 +36,7 @@ def ttl_key(table: Table) -> dg.AssetKey:
 
 
 def landing_key(landing: Landing) -> dg.AssetKey:
-    """The asset key of the files below a landing prefix: landing, then the parts of the prefix."""
+    """The asset key of the files below a landing prefix: landing, then the prefix's folders."""
     parts = landing.prefix.removeprefix("landing/").split("/")
     return dg.AssetKey(["landing", *(part for part in parts if part)])
 

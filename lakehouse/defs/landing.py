@@ -33,7 +33,7 @@ _SECONDS_ON_DISK = 10
 _SECONDS_ON_S3 = 30
 _FIRST_PAUSE_SECONDS = 30
 _LONGEST_PAUSE_SECONDS = 3600
-# At most this many of a batch's newest tries are read. By then, the pause is the longest.
+# At most this many of a batch's newest tries are read. The pause is the longest after 8 failures.
 _TRIES_LOOKED_AT = 100
 
 
@@ -60,10 +60,11 @@ def landing_sensor(
     """Requests one run for all tables with files to load, and gives a reason for every table.
 
     The sensor and the run choose the batch with the same function, from the listing and the table's
-    ledger. The sensor reads a table's log only if no Dagster event records the last loaded batch. A
-    failed batch is requested again, with growing pauses. A table that requires manual action, or
-    whose storage is slow (`TimeBudget`), is reported and does not delay other tables. Under a plain
-    `dagster dev`, the sensor starts the Spark server.
+    ledger (the record of its planned batches). The sensor reads a table's log only if no Dagster
+    event records the last loaded batch. A failed batch is requested again, after a pause that grows
+    with each failure. A table that requires manual action, or whose storage is slow (`TimeBudget`),
+    is reported and does not delay other tables. Under a plain `dagster dev`, a tick that requests a
+    run also starts the Spark server, unless it is running.
     """
     landed = [table for table in tables if table.source is not None]
     budget = budget or TimeBudget()
@@ -100,7 +101,7 @@ class _TableState:
     """The state of a table in one tick.
 
     `batch` is the number of the batch for which a run is requested, or `None`. `tries` are the
-    ended runs that were requested for this batch, newest first.
+    newest ended runs that were requested for this batch, newest first.
     """
 
     table: Table
@@ -121,6 +122,8 @@ class _Watch:
         self._budget = budget
         self._discovery = Discovery(lake, tables, budget)
         self._turns = FairOrder(table.key for table in tables)
+        # By table: the id of the newest event at the time of reading, the ledger, and the
+        # unfinished batch, if there is one.
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
         # A person may evaluate a tick in the UI while the daemon evaluates another tick.
         self._one_tick = threading.Lock()
@@ -128,7 +131,7 @@ class _Watch:
     def table_states(
         self, instance: dg.DagsterInstance, *, now: float
     ) -> tuple[list[_TableState], Sequence[str]]:
-        """The state of each table, and a sentence per queue."""
+        """The state of each table, and a sentence per SQS queue that announces landed files."""
         with self._one_tick:
             self._budget.begin()
             self._discovery.receive()
@@ -217,7 +220,7 @@ class _Watch:
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
-    """The remaining seconds of the pause after the last try; 0 or less if the pause is over."""
+    """The rest of the pause after these failed tries, newest first; 0 or less if it is over."""
     if not tries:
         return 0.0
     pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (len(tries) - 1))
@@ -234,7 +237,7 @@ def _request(due: Sequence[_TableState]) -> dg.RunRequest:
 
 
 def _run_key(state: _TableState) -> str:
-    """The run key of a batch. It includes the last try, because Dagster never repeats a run key."""
+    """The run key of a batch, with its last try: Dagster starts at most one run per run key."""
     last_try = state.tries[0].dagster_run.run_id if state.tries else "first"
     return f"{state.table.key}:{state.batch}:{last_try}"
 

@@ -40,7 +40,7 @@ class PoolSlots:
     records: Mapping[str, RunRecord]
 
     def wait_of(self, run_id: str, pool: str) -> str:
-        """Why a run waits for a pool; empty if the run has one of its slots, or a slot is free."""
+        """Why a run waits for a pool; empty if it has or can get a slot, or no limit is known."""
         info = self.pools.get(pool)
         if info is None or info.limit is None:
             return ""
@@ -75,7 +75,7 @@ def read_pool_slots(instance: dg.DagsterInstance, pools: Iterable[str]) -> PoolS
 def free_ended_slots(
     instance: dg.DagsterInstance, tables: Sequence[Table], *, now_ms: int
 ) -> list[str]:
-    """Frees slots that ended runs still hold; returns a sentence for each slot, freed or kept."""
+    """Frees slots that ended runs still hold, if that is safe; a sentence per run and pool."""
     guard_pools = {pool_of(table) for table in tables if _relies_on_pool(table)}
     slots = read_pool_slots(instance, map(pool_of, tables))
     sentences: list[str] = []
@@ -129,6 +129,7 @@ def _has_ended(record: RunRecord | None, *, now_ms: int) -> bool:
 
 
 def _may_be_freed(record: RunRecord | None, *, process_must_be_gone: bool) -> bool:
+    """Whether the run's process is gone; if that is unknown, whether the pool allows freeing."""
     process = None if record is None else recorded_process(record.dagster_run)
     if record is None or process is None or not was_here(record.dagster_run):
         return not process_must_be_gone

@@ -17,7 +17,7 @@ _DATA_VERSION = "dagster/data_version"
 def rebuild_event(
     table: Table, lake: Lake, outcome: RebuildOutcome
 ) -> dg.AssetMaterialization | dg.AssetObservation:
-    """A materialization, which updates downstream tables or, if no row changed, an observation."""
+    """A materialization, which updates downstream tables; if no row changed, an observation."""
     metadata = {
         **table_metadata(table, assess(lake, table, outcome.facts)),
         "lakehouse/outcome": outcome.sentence,

@@ -1,4 +1,4 @@
-"""The morning page as an asset: `report/daily`, every morning after the inventory and the vacuums.
+"""The morning page as an asset: `report/daily`, usually after the inventory and its vacuums.
 
 The page is stored below the lake's root, and the asset's metadata contains its address.
 """
@@ -75,7 +75,7 @@ def report_asset(
 
 
 def _records(instance: dg.DagsterInstance) -> DagsterRecords | None:
-    """Dagster's own records. If they cannot be read, the page is written without them."""
+    """The size and checks of Dagster's records; `None` if they cannot be read."""
     with suppress(Exception):
         return measured_records(instance)
     return None

@@ -30,7 +30,7 @@ else:
 
         @property
         def spark_session(self) -> Any:
-            """Refuses to open a session; the message names the extra to install."""
+            """Raises `Refused` (in `LakeSpark`); the message names the extra to install."""
             self._init_session()
             return self._spark_session
 
@@ -73,7 +73,7 @@ def lake_resources(settings: Settings) -> dict[str, Any]:
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:
-    """A lazy Spark session that waits for a starting server and replaces a dead session.
+    """A lazy Spark session: waits for a starting server, and replaces a session that is lost.
 
     Dagster's UI shows the resource's configuration, so the configuration contains only Spark's
     address and no token. It contains no session id either, because each process gets its own
@@ -87,7 +87,7 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
             token = os.environ.get(TOKEN_VARIABLE)
             if settings.spark == "server":
                 wait_for_server(settings, dg.get_dagster_logger().info)
-            prepare(settings)
+            prepare(settings)  # sets the variable to the token of the running server
             if self._spark_session is not None and os.environ.get(TOKEN_VARIABLE) != token:
                 # Each start of the server has a new token, so this session's server is gone.
                 self._spark_session.stop()

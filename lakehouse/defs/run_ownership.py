@@ -46,7 +46,7 @@ def read_tag(tags: Mapping[str, str], name: str) -> str | None:
 
 
 def process_tag(run_id: str) -> dict[str, str]:
-    """The tags that record that this process executes the run.
+    """The tags that record that this process executes the run, as far as the system identifies it.
 
     Their values include the run's id, because Dagster copies tags to re-executed runs.
     """
@@ -100,7 +100,7 @@ def close_launched_runs(instance: dg.DagsterInstance) -> list[str]:
     """Ends the runs that Dagster launched, frees their pool slots, and returns their ids.
 
     Call this function before the only code location that executes these runs starts, when none of
-    their processes can be alive. Runs of commands execute elsewhere and are kept.
+    their processes can be alive. Runs that a command of this program executes itself are kept.
     """
     return _close(instance, lambda run, _: read_tag(run.tags, "once") is None)
 
@@ -131,7 +131,7 @@ def close_lost_runs(
 
 
 def was_here(run: dg.DagsterRun) -> bool:
-    """Whether the run's process ran on this machine since its last boot, so it can be checked."""
+    """Whether the pid of the run's process is valid here: same boot, pid namespace and user."""
     space = process_space()
     return space is not None and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
 

@@ -31,8 +31,8 @@ _BUSY_SECONDS = 30  # as long as Dagster itself waits for a writer
 # The runs of this many newest observations of each asset are kept, because the sensors may read 20
 # observations of a table that other programs write (`dagster_records.py`).
 _OBSERVATIONS = 20
-# How many events without a run are kept per asset and kind: about 3 hours of the ranking, which is
-# reported at most once a minute.
+# How many events without a run are kept per asset, type and partition: about 3 hours of the
+# compaction sensor's ranking of the tables, which is reported at most once a minute.
 _EVENTS_WITHOUT_RUN = 200
 # A SQLite file is rewritten if more than this and more than half of its pages are free.
 _FREE_BYTES = 32 * 2**20
@@ -41,8 +41,8 @@ _CHUNK = 500
 
 OpenConnection = Callable[[], Any]  # opens a `Connection` for a `with` block
 
-# The runs that hold the newest event of a kind, the newest check, or one of the newest
-# observations of an asset or partition.
+# The runs with the newest event of each type of an asset and partition, one of an asset's newest
+# `kept` observations, the newest result of a check with each status, or an asset's last run.
 _HOLDERS = text("""
     SELECT run_id FROM event_logs WHERE id IN (
         SELECT max(id) FROM event_logs WHERE asset_key IS NOT NULL
@@ -109,16 +109,16 @@ class SqlRecords:
         ]
 
     def evaluations_before(self, kept: int) -> float | None:
-        """The time (epoch seconds) before which evaluations can be deleted to keep `kept` of them.
+        """The time (epoch seconds) before which evaluations of conditions can be deleted.
 
-        `None` if there are at most `kept` evaluations.
+        At least the newest `kept` evaluations stay. `None` if there are at most `kept`.
         """
         with self.schedules.connect() as schedules:
             created = schedules.scalar(_EVALUATIONS, {"kept": kept})
         return None if created is None else _seconds(created)
 
     def events_without_run(self) -> int:
-        """Counts the events without a run that are too old to keep."""
+        """Counts the events without a run that `delete_events_without_run` would delete."""
         with self.events.index_connection() as index:
             return len(_old_without_run(index))
 
@@ -128,7 +128,7 @@ class SqlRecords:
             self.events.delete_events_for_run(index, run_id)
 
     def delete_events_without_run(self) -> None:
-        """Deletes old events without a run; in SQLite, also from their separate file."""
+        """Deletes all but the newest events without a run; in SQLite, also from their own file."""
         databases: list[OpenConnection] = [self.events.index_connection]
         if self.in_files and (self._run_files / ".db").exists():
             databases.append(lambda: self.events.run_connection(""))
@@ -232,7 +232,10 @@ def one_connection(instance: dg.DagsterInstance) -> Iterator[None]:
 
 
 def measured_records(instance: dg.DagsterInstance) -> DagsterRecords | None:
-    """The size of the records, the number of runs, and the newest result of each check."""
+    """The size of the records, the number of runs, and the newest result of each check.
+
+    `None` if the records are neither in SQLite files nor in Postgres.
+    """
     records = open_records(instance)
     if records is None:
         return None

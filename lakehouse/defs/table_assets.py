@@ -39,7 +39,7 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
     After the write, the run compacts the table if the table's strategy requires it. A run that
     changes no row is recorded with the previous data version, so nothing downstream is updated. If
     no table exists yet because nothing has landed, a run records nothing. Dagster shows that a
-    transform has changed, but the change starts no run.
+    transform's code has changed, but the change starts no run.
     """
     deps = [table_key(source) for source in table.inputs]
     if table.source:
@@ -84,6 +84,7 @@ def table_asset(table: Table, lake: Lake, tables: Sequence[Table] = ()) -> dg.As
                 data_version=dg.DataVersion(data_version(facts)),
                 tags=code_tags(outcome),
             )
+        # The run fails only now, after the write was recorded.
         if compaction_error is not None:
             with errors_for_dagster(context):
                 raise compaction_error
@@ -139,6 +140,7 @@ def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
         & ~condition.executed_with_root_target()
     )
     any_rows_changed = condition.any_deps_match(changed | condition.will_be_requested())
+    # `(~any_rows_changed).newly_true()` requests the second run, one tick after a change.
     failed = condition.cron_tick_passed(_RETRY_CRON) & condition.execution_failed()
     trigger = (
         condition.newly_missing() | any_rows_changed | (~any_rows_changed).newly_true() | failed

@@ -1,9 +1,10 @@
 """One vacuum asset per table, downstream of the inventory.
 
-A new inventory requests the vacuums of all tables in one run. With `Vacuum(after_compaction=True)`,
-a compaction also requests the vacuum of its table. A vacuum asset depends only on the inventory
-and, with `after_compaction`, on the compaction. A dependency on the table would make Dagster show
-"Unsynced" after each write (see `compaction.py`).
+A new inventory requests the vacuums of all tables in one run, except those that opt out. With
+`Vacuum(after_compaction=True)`, a compaction also requests the vacuum of its table. A vacuum asset
+depends only on the inventory (`maintain` has none, and uses a cron) and, with `after_compaction`,
+on the compaction. A dependency on the table would make Dagster show "Unsynced" after each write
+(see `compaction.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -142,7 +143,7 @@ def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, com
     A table is skipped if it is paused or, for a vacuum, if its declaration opts out.
 
     Raises:
-        Refused: the same, if a person requested the run.
+        Refused: the same, if a person (no automation condition) requested the run.
     """
     try:
         refuse_upkeep(lake, table, command)
@@ -180,12 +181,12 @@ def _check_spec(table: Table) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(
         DELETED,
         asset=vacuum_key(table),
-        description="The last vacuum deleted every file of its plan.",
+        description="No deletion of the last vacuum failed.",
     )
 
 
 def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:
-    """The result of the check: whether the last vacuum deleted all files of its plan."""
+    """The result of the check: it passes if no deletion of the last vacuum failed."""
     errors = {} if record is None else record.failed
     description = "no deletion failed"
     if errors:

@@ -8,20 +8,20 @@ of drivers may write to a lake. Otherwise, only one driver may write:
    driver's commits are conditional.
 2. Each writing process compares its own driver with this record once, before its first statement.
    Reading a table needs no record.
-3. If an exclusive owner has moved or stopped for good, `lakehouse server take-over` replaces the
-   record.
+3. If an owner without conditional commits is gone for good, `lakehouse server take-over` replaces
+   the record.
 4. A table that other programs write is checked before each operation: the table must not be inside
    another lake, and our commits must not be able to overwrite commits of the other programs.
 
 **Safety properties** (tests in `test_commit_safety.py`, `test_foreign_tables.py`)
-- If several drivers claim a new lake at the same time, only one becomes the owner, because the
-  record is written only if it does not exist.
-- A driver without conditional commits is refused if another driver may write. A driver with
-  conditional commits is refused if the owner is another driver without conditional commits.
+- If several drivers claim a new lake, only one becomes the owner: the record is created only once.
+- A driver without conditional commits is refused unless it is the owner, and the record does not
+  say that the owner's commits are conditional. A driver with conditional commits is refused if the
+  owner is another driver without conditional commits.
 - A copy of a home on another machine counts as a different home, even at the same path, because
   both homes could start a server.
 - While the record cannot be read, no driver may begin to write.
-- A table inside a lake is maintained by this lake only.
+- A table inside a lake is maintained by that lake only.
 - Nothing is committed to a table if the commit could overwrite a commit of another writer.
 
 Source: Delta's log stores for disk and S3A are safe within one JVM. Two JVMs can lose acknowledged
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 RECORD = "_lakehouse/owner.json"
 _IDENTITY = "identity"
-# In many containers, this file is absent or empty. There, only their random ids tell homes apart.
+# In many containers, this file is absent or empty. There, homes differ only by their random ids.
 # The content is confidential, so only a hash of it is shown. Source: machine-id(5)
 _MACHINE_ID = Path("/etc/machine-id")
 _LOOPBACK = ("localhost", "::1", "0.0.0.0")  # noqa: S104  # nothing is bound here
@@ -145,10 +145,10 @@ def owner_of(lake: Lake) -> Owner | None:
 def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
     """Makes the settings' driver the owner; returns the new and the previous owner.
 
-    The previous owner is `None` if there was no record, or if it could not be read.
+    The previous owner is `None` if there was no readable record.
 
     Raises:
-        Refused: the Spark Connect server of the previous owner runs on this machine.
+        Refused: the server of the previous owner, another home, runs here; commits could be lost.
     """
     try:
         previous = owner_of(lake)
@@ -178,7 +178,7 @@ def spark_commits_conditionally(lake: Lake, table_key: str | None = None) -> boo
     """Whether Spark's commits to a table (or to the lake's root) never overwrite other commits.
 
     True if the driver's log store writes conditionally, and the storage honours conditions. False
-    if not, or if unknown. Neither starts nor calls Spark, so a sensor may call this function.
+    if not, or if unknown. Spark is neither started nor called, so a sensor may call this function.
     """
     address = lake.settings.root if table_key is None else lake.table_uri(table_key)
     scheme = "s3a" if address.startswith("s3") else "file"
@@ -217,7 +217,7 @@ def refuse_table_of_another_lake(lake: Lake, address: str, *, asked: str) -> Non
 
 
 def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table: Table, *, asked: str) -> None:
-    """Refuses an adopted table if our commits could overwrite commits of its other writers."""
+    """Refuses an adopted table in another lake, or whose writers' commits could be overwritten."""
     if not isinstance(table.write, Adopted):
         return
     refuse_table_of_another_lake(lake, table.write.uri, asked=asked)

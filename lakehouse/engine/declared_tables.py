@@ -1,4 +1,7 @@
-"""The tables of a lake: from the tables package, the file of adopted tables, and `maintain`."""
+"""The tables of a lake: from the tables package, the file of adopted tables, and `maintain`.
+
+`maintain` adds upkeep to tables that another Dagster project writes.
+"""
 
 import importlib
 import pkgutil
@@ -21,8 +24,9 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
 
     Raises:
         Refused: a module or the file of adopted tables cannot be read or is invalid, a key is both
-            declared and adopted, or two tables share files (see `checked`).
+            declared and adopted, or a check of adopted tables fails (`checked`).
     """
+    # The demo's tables import PySpark. Without it, only adopted tables can be maintained.
     is_demo_without_spark = settings.tables == "lakehouse.tables" and not is_installed("pyspark")
     has_package = settings.tables != NO_TABLES and not is_demo_without_spark
     declared = module_tables(table_modules(settings.tables)) if has_package else {}
@@ -48,12 +52,13 @@ def address_of(table: Table, settings: Settings) -> str:
 
 
 def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
-    """Returns `tables` after checking that no two tables share files and that rows stay on S3.
+    """Returns `tables` after checking that adopted tables share no files with other tables.
 
     Raises:
-        Refused: archived rows would leave S3 for this machine's disk; a table is in another table's
-            folder, so that a vacuum of the outer table would delete files of the inner table; or an
-            adopted table is inside the lake, but not in the folder that its key names.
+        Refused: archived rows would leave S3 for this machine's disk; two adopted tables have the
+            same address; one is in the folder of another, so that a vacuum of the outer table would
+            delete files of the inner table; or an adopted table overlaps with the lake, but is not
+            in the folder that its key names.
     """
     addresses = {
         key: real_address(table.write.uri)
@@ -140,7 +145,7 @@ def with_maintained(
 ) -> dict[str, Table]:
     """The declared tables and the tables of `maintain`.
 
-    If a declared table is at the address of a table of `maintain`, it is omitted.
+    A declared table at the address of a table of `maintain` is omitted.
 
     Raises:
         Refused: both use the same key for different tables, or two tables share files.

@@ -79,9 +79,9 @@ def protocol_and_metadata(lake: Lake, snapshot: Snapshot) -> list[dict[str, Any]
 def with_due_checkpoint(lake: Lake, facts: TableFacts) -> TableFacts:
     """Writes a checkpoint if Delta's interval requires one; returns the table's current facts.
 
-    Call it after a commit of this program's own. Spark and deltalake write checkpoints after their
-    commits themselves. If the checkpoint fails, the facts are returned unchanged, and the table's
-    health shows the length of the log.
+    Call it after a commit that this program wrote without Spark and deltalake, which write
+    checkpoints after their commits themselves. If the checkpoint fails, the facts are returned
+    unchanged, and the table's health shows the length of the log.
     """
     snapshot = facts.snapshot
     if snapshot.log.commit_count < checkpoint_interval(snapshot.properties):
@@ -96,8 +96,8 @@ def with_due_checkpoint(lake: Lake, facts: TableFacts) -> TableFacts:
 def panics_translated(asked: str) -> Iterator[None]:
     """Raises `Broken` for a panic in deltalake; `asked` names the operation.
 
-    A panic is not an `Exception`, so error handlers would not catch it, and a compaction that has
-    committed would be reported as failed.
+    A panic is not an `Exception`, so error handlers would not catch it. A compaction whose panic
+    comes after its commit would then be reported as failed.
     """
     try:
         yield

@@ -1,8 +1,8 @@
 """Reads the fleet for the terminal and the metrics: only from Delta logs and the journal.
 
-Loading Dagster would take longer than all other work. Therefore each commit of a downstream table
-counts as a read, and facts that only Dagster has are omitted: running compactions, earlier attempts
-at a version, waiting times and money spent.
+Loading Dagster would take longer than all other work, so facts that only Dagster has are omitted:
+running compactions, earlier attempts at a version, waiting times and money spent. Instead of the
+runs of readers, each commit of a downstream table counts as a read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ class TableReading:
     """One table, according to its log and the journal.
 
     `known` contains the facts on which the sensor's decision is based. `written_ms` contains the
-    times at which rows changed, as far back as the log goes.
+    times at which rows changed, as far back as the history in `TableFacts` goes.
     """
 
     health: Health
@@ -110,7 +110,10 @@ def read_fleet(
 
 
 def _unspent_usd(lake: Lake, declared: Mapping[str, Table], now: int) -> Mapping[str, float]:
-    """What is left of each monthly budget after its forecast; empty if the ledger is unreadable."""
+    """What is left of each monthly budget after its forecast.
+
+    Empty if there are no budgets, or if the ledger cannot be read.
+    """
     if not has_budgets(declared.values(), lake.settings.budgets):
         return {}
     from lakehouse.engine.costs.read_ledger import read_budgets
@@ -150,7 +153,7 @@ def _readers(
 
 
 def _write_times(facts: TableFacts) -> tuple[int, ...]:
-    """The times (ms) at which a run wrote rows of a table, as far back as the log goes."""
+    """The times (ms) at which commits in the table's history changed rows, other than by upkeep."""
     commits = facts.history.commits
     writes = [each for each in commits if each.changed_data and not moves_rows(each)]
     return tuple(commit.committed_ms for commit in writes)

@@ -53,7 +53,7 @@ class Lake:
     def clock_ms(self, key: str) -> int | None:
         """The current time of the bucket of a table outside the lake.
 
-        `None` for tables in the lake and on a disk: for them, the modification time of a new file
+        `None` for a table in the lake or on a disk. For these, the modification time of a new file
         in the lake shows the storage's time (`check_clock`).
         """
         mount = self.store.mounts.get(key) if isinstance(self.store, MountedStore) else None
@@ -143,7 +143,7 @@ def open_lake(
     """The lake that the settings name. Creates nothing, and sends no request to S3 yet.
 
     `make_client` is passed on to `store_at`. Adopted tables in `tables` are mounted into the lake's
-    store from their own addresses.
+    store from their own addresses, except those in the folder of their key below the lake's root.
     """
     store = store_at(settings.root, make_client)
     adopted = {table.key: table.write.uri for table in tables if isinstance(table.write, Adopted)}

@@ -16,7 +16,10 @@ FoundValue = TypeVar("FoundValue")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found(Generic[FoundValue]):
-    """The result or the error for one table. Both are `None` if the table does not exist yet."""
+    """The result or the error for one table.
+
+    Both are `None` if the operation returned `None`, usually because the table does not exist yet.
+    """
 
     table: Table
     value: FoundValue | None = None
@@ -36,7 +39,10 @@ class Found(Generic[FoundValue]):
 def for_each_table(
     tables: Sequence[Table], operation: Callable[[Table], FoundValue | None]
 ) -> list[Found[FoundValue]]:
-    """Calls `operation` for each table; returns the results or errors in the order of `tables`."""
+    """Calls `operation` for each table, for several at once.
+
+    Returns the results, or the errors of this program (`LakehouseError`), in the order of `tables`.
+    """
 
     def call(table: Table) -> Found[FoundValue]:
         try:

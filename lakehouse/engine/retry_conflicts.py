@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def retry_conflicts(work: Callable[[], T], *, tries: int = 4) -> T:
-    """The result of `work`, which is called again after each conflict, at most `tries` times.
+    """The result of `work`, which is called again after a conflict, up to `tries` times in all.
 
-    Each call must read its facts again. The last conflict is raised unchanged. The caller turns it
-    into one of our errors with `spark.errors.translated`.
+    `tries` is at most 4. Each call must read its facts again. The last conflict is raised
+    unchanged. The caller turns it into one of our errors with `spark.errors.translated`.
     """
     for seconds in _BACKOFF_SECONDS[: tries - 1]:
         try:

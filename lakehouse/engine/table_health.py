@@ -43,7 +43,7 @@ def health_of(lake: Lake, table: Table, facts: TableFacts) -> Health:
 
 
 def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | None) -> int | None:
-    """The time of our newest compaction that was not undone, or `None`.
+    """The time of our newest successful compaction (see `tries_of`).
 
     `None` if the log has no such compaction, or if the `failures` are unknown (`None`).
     """
@@ -52,7 +52,7 @@ def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | Non
 
 
 def assess(lake: Lake, table: Table, facts: TableFacts) -> Assessment:
-    """Assesses a table, based on these facts and the journal."""
+    """Assesses a table, based on these facts, the journal, and the current time."""
     failures = None
     # An unreadable journal must not hide what the log shows.
     with contextlib.suppress(LakehouseError):
@@ -73,7 +73,7 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
 
 
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
-    """The outcome with the cost account up to its commit; unchanged without a commit."""
+    """The outcome with the cost account up to its commit; unchanged without a commit or facts."""
     newest = outcome.version_after
     facts = outcome.facts
     if newest is None or facts is None:

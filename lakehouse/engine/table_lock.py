@@ -1,21 +1,21 @@
 """Locks a table, so that only one process maintains it at a time.
 
-0. This driver must be allowed to write to the lake (`commit_safety.py`). Each process checks this
-   once.
+0. The Spark driver in the settings must be allowed to write to the lake (`commit_safety.py`). Each
+   process checks this once.
 1. A lock on this machine is taken. If the process dies, for any reason, the kernel frees the lock.
 2. If an earlier holder died, its session may still run a statement on the server. We interrupt this
    session, record the interrupted operations, and wait until the operations have ended. If we die,
    too, the next holder finds the record and waits for the same operations. A driver in this process
-   cannot interrupt a server's sessions. So such a driver is refused while the server runs, unless
-   commits are conditional.
+   cannot interrupt a server's sessions. While the server runs, such a driver is refused, unless
+   commits are conditional, so that the dead process's statement cannot overwrite our commits.
 3. Our own session, if there is one, is recorded for the next holder.
 4. The operation runs. Most operations are repeated after a conflict (`retry_conflicts`).
 5. The record is removed. After a failure, our own session is interrupted first. If a statement may
    still be running after that, the record is kept.
 
 **Safety properties** (tests in `test_races.py`, `test_kills.py`)
-- Between steps 2 and 5, only our process has statements that write to the table. No other process
-  that ever took this lock on this driver, dead or alive, has such a statement.
+- Between steps 2 and 5, no other process that ever took this lock, dead or alive, has a statement
+  on this Spark driver that writes to the table.
 - A statement of another driver cannot overwrite our commit. The other driver's commit conflicts
   with ours, or finds its own transaction id in the log.
 """
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAIT_SECONDS = 60.0
-# Each table has one session record, `<layer>/<name>.json`, which each holder of the lock replaces.
+# A table has at most one session record, `<layer>/<name>.json`. Each holder that has a session
+# replaces it.
 _SESSIONS = "_lakehouse/sessions"
 
 
@@ -72,6 +73,7 @@ def hold(
             running that this driver cannot end.
         Transient: another process holds the lock longer than `wait_seconds`, or the session of a
             dead process cannot be ended now.
+        Broken: the session record of an earlier holder is damaged.
     """
     with hold_without_session(lake, table_key, owner=owner, wait_seconds=wait_seconds):
         if spark is None:
@@ -95,7 +97,7 @@ def hold_without_session(
 ) -> Iterator[None]:
     """Holds the table's lock, for writes without Spark.
 
-    In the block, no statement of a dead process is still running. Raises as `hold`.
+    In the block, no statement of a dead process is still running on this driver. Raises as `hold`.
     """
     with hold_alone(lake, table_key, owner=owner, wait_seconds=wait_seconds):
         previous = session_of(lake.store, table_key)
@@ -104,6 +106,7 @@ def hold_without_session(
             if _may_run(previous, lake.settings):
                 if not spark_commits_conditionally(lake):
                     _refuse_driver_beside_server(lake.settings, asked=owner)
+                # Records the interrupted operations, in case this process dies, too.
                 note = partial(record_session, lake.store, table_key, previous_id, previous.owner)
                 interrupt_session(lake.settings, previous_id, previous.operations, note=note)
             forget_session(lake.store, table_key, previous_id)
@@ -156,7 +159,10 @@ class SessionRecord:
 def record_session(
     store: Store, table_key: str, session_id: str, owner: str, operations: Sequence[str] = ()
 ) -> None:
-    """Records the session that is about to write to a table. Replaces an earlier record."""
+    """Records the session that is about to write to a table, or wrote to it until its process died.
+
+    Replaces an earlier record.
+    """
     record = SessionRecord(
         session_id=session_id, owner=owner, started_ms=now_ms(), operations=tuple(operations)
     )
@@ -164,7 +170,7 @@ def record_session(
 
 
 def session_of(store: Store, table_key: str) -> SessionRecord | None:
-    """The recorded session of a table; `None` if the last session ended normally.
+    """The recorded session of a table; `None` if the last session, if any, ended normally.
 
     Raises:
         Broken: the record is damaged.

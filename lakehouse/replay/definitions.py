@@ -12,7 +12,7 @@ from lakehouse.engine.store import TimeBudget, bounded, store_at
 from lakehouse.replay.files import hour_text
 from lakehouse.replay.play import play
 
-# The replay waits while more runs than this are unfinished.
+# The replay waits while more Dagster runs than this are unfinished.
 _MOST_RUNS = 8
 _UNFINISHED = [
     dg.DagsterRunStatus[name] for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED")
@@ -20,7 +20,7 @@ _UNFINISHED = [
 
 
 def replay_sensor(settings: Settings) -> dg.SensorDefinition:
-    """A sensor that lands `replay_hours` of the year per tick, every `replay_seconds`."""
+    """A sensor that lands `replay_hours` of the year per tick, at most every `replay_seconds`."""
     budget = TimeBudget()
     store = bounded(store_at(settings.root), budget)
 

@@ -23,7 +23,7 @@ by_file = itemgetter("hour", "origin")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingFile:
-    """A file that lands as `name` when `hour` (UTC, without tzinfo) is over."""
+    """A file that the replay lands as `name` when it plays `hour` (UTC, without tzinfo)."""
 
     hour: datetime
     name: str
@@ -52,7 +52,7 @@ def weather_files(rows: Iterable[Mapping[str, Any]]) -> Iterator[LandingFile]:
 
 
 def reference_files(hour: datetime) -> Iterator[LandingFile]:
-    """The files that land once, when a replay starts at `hour`."""
+    """The reference files, which land once, in the first hour of a replay."""
     for name in REFERENCES:
         yield LandingFile(
             hour=hour,
@@ -67,7 +67,7 @@ def hour_text(hour: datetime) -> str:
 
 
 def utc_text(time: datetime) -> str:
-    """The text of a time in the files."""
+    """The text, in the files, of a time in UTC without tzinfo."""
     return f"{time.isoformat()}Z"
 
 

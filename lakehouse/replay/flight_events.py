@@ -1,6 +1,6 @@
 """The events of each flight, and when they are delivered.
 
-A flight is announced; then it is cancelled, or it departs and arrives.
+A flight is announced. Then it is cancelled, or it departs and usually arrives.
 
 When events happen, in UTC:
 - A flight is announced 3 to 9 hours before its scheduled departure. A hash of the flight's id
@@ -13,7 +13,7 @@ When events happen, in UTC:
   known. A taxi time of 5 to 64 minutes is chosen to match that minute. A flight with an arrival
   time but no air time was diverted and flew on. Its air time is set to two hours more than its
   distance takes at 7 miles a minute.
-- A flight without an arrival time never arrives: its departure is its last event.
+- A flight that departed but has no arrival time never arrives: its departure is its last event.
 
 An event is delivered in the file of its hour. One in fifty events is one to six hours late. One in
 two hundred is delivered twice: the second copy is in the same file, or in the file of one of the
@@ -50,7 +50,10 @@ _SECOND_FACTOR = numpy.uint64(0x94D049BB133111EB)
 
 
 def flights_of_the_year() -> pandas.DataFrame:
-    """One row per flight with the columns of its events, and `announced_at`; times are UTC."""
+    """One row per flight: the columns of its events in their final state, and `announced_at`.
+
+    Times are UTC without tzinfo.
+    """
     raw = read_flights()
     date = _digits(raw.year, 4) + "-" + _digits(raw.month, 2) + "-" + _digits(raw.day, 2)
     clock = _digits(raw.hour * 100 + raw.minute, 4)
@@ -107,7 +110,10 @@ def events_of(flights: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
-    """One row per delivery: the columns of its event, and the hour `delivered`."""
+    """One row per delivery: the columns of its event, and the hour `delivered`.
+
+    An event that is delivered twice has two rows.
+    """
     ids = _as_bytes(events.event_id)
     is_late = draw(ids, "late") % 1000 < _LATE_PER_MILLE
     is_twice = draw(ids, "twice") % 1000 < _TWICE_PER_MILLE

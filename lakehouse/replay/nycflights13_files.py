@@ -42,7 +42,7 @@ def data_folder() -> Path:
 
 
 def read_flights() -> "pandas.DataFrame":
-    """All flights in the package's order. `NA` is NaN, so columns that contain it are floats."""
+    """All flights in the package's order. `NA` is NaN, so number columns with `NA` are floats."""
     import pandas
 
     return pandas.read_csv(data_folder() / "flights.csv.zip")
@@ -56,5 +56,5 @@ def read_weather() -> "pandas.DataFrame":
 
 
 def read_reference(name: str) -> bytes:
-    """The bytes of a reference file."""
+    """The bytes of a file in `REFERENCES`."""
     return (data_folder() / f"{name}.csv").read_bytes()

@@ -1,6 +1,6 @@
 """Lands the files of 2013 hour by hour, and continues where the last call stopped.
 
-1. Take the lock in the state folder, so that only one replay at a time runs for a lake. If the
+1. Take the lock in the home folder, so that only one replay at a time runs in a home. If the
    process dies, the kernel releases the lock.
 2. Read the state, `_lakehouse/replay.json` in the store: where this lake's replay started, and the
    next hour.
@@ -9,12 +9,12 @@
 4. When all files of the hour exist, advance the state by an hour.
 
 **Safety properties** (tests in `test_play.py`)
-- Past hours are never written again, so a deleted file does not reappear.
+- Past hours are not written again while the state exists, so a deleted file does not reappear.
 - After a kill between steps 3 and 4, the same hour lands again with the same names and bytes;
   existing files are not overwritten.
-- The start and the hour determine which files land. Events delivered before the start never land.
-  Events delivered after the start land, even if an earlier event of their flight did not. The
-  replay ends an hour after the last delivery, early on 1 January 2014.
+- The start, the hour and `changes` determine which files land. Events delivered before the start
+  never land. Events delivered later land, even if an earlier event of their flight did not. The
+  replay ends with the hour of the last delivery, early on 1 January 2014.
 """
 
 import json
@@ -41,7 +41,8 @@ _FILES_WRITTEN_AT_ONCE = 8
 class Played:
     """The hours from `since` to before `until` (UTC, without tzinfo), files and events of one call.
 
-    `share` is the fraction of the replay that has landed, from 0 to 1.
+    `files` counts the files that were written, without files that already existed. `share` is the
+    fraction of the replay that has landed, from 0 to 1.
     """
 
     since: datetime
@@ -93,7 +94,8 @@ def play(
 
     Raises:
         Refused: this lake's replay started at another hour than `start`.
-        Transient: another replay is running for this lake.
+        Transient: another replay is running in this home.
+        Broken: the state cannot be read, or the year cannot be prepared.
     """
     lock = home / "replay" / "lock"
     refusal = Transient(

@@ -1,4 +1,4 @@
-"""The prepared year: all landing files of 2013, computed once and kept in the state folder.
+"""The prepared year: the rows of all landing files of 2013, computed once and kept in the home.
 
 The year is written to a folder with a temporary name and then renamed, so an incomplete year is
 never read. The final name contains the release of the data and `_EDITION`, so a year that was
@@ -38,7 +38,7 @@ class PreparedYear:
         """The files of the hours from `start` to before `end`, sorted by hour and name.
 
         `changes` is `off`, or the shape of the flights' change data (`dms` or `debezium`). `first`
-        is the hour at which their full load begins.
+        is the replay's first hour, in which their full load begins.
         """
         events = self._rows("events", start, end)
         weather = self._rows("weather", start, end)
@@ -53,6 +53,7 @@ class PreparedYear:
         """The hour after the last file. Late events of 31 December land on 1 January 2014."""
         from pyarrow import parquet
 
+        # Rows are sorted by `hour`, the first column, so the last row group has the last hour.
         metadata: Any = parquet.read_metadata(self.folder / "events.parquet")
         return metadata.row_group(metadata.num_row_groups - 1).column(0).statistics.max + HOUR
 

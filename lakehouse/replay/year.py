@@ -1,4 +1,7 @@
-"""The year's deliveries in landing order. Run as a program, this module writes them to a folder."""
+"""The year's deliveries and weather observations, sorted by the hour in which they land.
+
+Run as a program, this module writes them to a folder.
+"""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -24,7 +27,8 @@ _FLIGHT = (
 )
 _KNOWN_FROM_DEPARTURE = ("departed_at", "dep_delay")
 _KNOWN_FROM_ARRIVAL = ("arrived_at", "arr_delay", "air_time")
-# Columns that are dropped: local time repeats an hour when summer time ends. time_hour is in UTC.
+# Columns in local time, which are dropped, because local time repeats an hour when summer time
+# ends. The column `time_hour`, which stays, is in UTC.
 _STATION_CLOCK = ["year", "month", "day", "hour"]
 _SLICE_ROWS = 1 << 16
 # A day or two of events: few enough that an hour is read in milliseconds.
@@ -51,7 +55,7 @@ def delivered_events() -> Iterator[pandas.DataFrame]:
 
 
 def observations() -> pandas.DataFrame:
-    """All observations with their `hour`, by hour and station."""
+    """All observations with their `hour`, sorted by hour and station."""
     weather = read_weather()
     hour = pandas.to_datetime(weather.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
     rows = weather.drop(columns=_STATION_CLOCK)

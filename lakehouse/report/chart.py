@@ -22,11 +22,12 @@ _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#
 _INK, _GRID = "#404040", "#d8d8d8"
 # Readable on a light and on a dark page.
 _BAR, _SMALL_BAR, _PAGE_INK = "#4f7cd6", "#e0913a", "#808080"
-# A PNG has this many colours. So it takes a quarter of the bytes in Dagster's database.
+# A PNG is reduced to this many colours, so that it takes a quarter of the bytes in Dagster's
+# database.
 _PNG_COLOURS = 32
-# The characters of the series in a text chart.
+# The characters of the series in a text chart, which therefore shows at most four series.
 _SIGNS = "*o+x"
-# matplotlib's font cache is next to the jars, because the user's home may be read-only.
+# matplotlib's font cache is next to the package, because the user's home may be read-only.
 _FONT_CACHE = Path(lakehouse.__file__).resolve().parents[1] / ".lakehouse" / "matplotlib"
 
 
@@ -114,7 +115,7 @@ def line_chart(
 
 
 def bar_chart(bars: Sequence[Bar]) -> bytes:
-    """A small PNG with one labelled bar per count."""
+    """A small PNG with one vertical bar per `Bar`, labelled with its count."""
     figure, axes = _canvas(max(1.0, 0.55 * len(bars)), 1.2)
     colours = [_SMALL_BAR if bar.is_small else _BAR for bar in bars]
     drawn = axes.bar(range(len(bars)), [bar.count for bar in bars], color=colours)
@@ -207,9 +208,10 @@ def text_chart(
     width: int = 72,
     height: int = 12,
 ) -> list[str]:
-    """Draws the series as text, one character per series. Each column shows the mean of its points.
+    """Draws up to four series as text, each with its own character; empty if there are no points.
 
-    A `^` below the x axis shows each x value in `marks`. `marked` is their name in the legend.
+    Each column shows the mean of its points. A `^` below the x axis shows each x value in `marks`.
+    `marked` is the name of the marks in the legend.
     """
     points = [point for each in series for point in each.points]
     if not points:
@@ -223,6 +225,7 @@ def text_chart(
     def column(x: float) -> int:
         return min(width - 1, int((x - low) / (high - low) * width) if high > low else 0)
 
+    # The first series is drawn last, over the others.
     for each, sign in reversed(list(zip(series, _SIGNS, strict=False))):
         columns: list[list[float]] = [[] for _ in range(width)]
         for x, y in each.points:
@@ -254,9 +257,9 @@ def text_chart(
 
 
 def sparkline(points: Sequence[tuple[float, float]], *, width: int = 120, height: int = 24) -> str:
-    """A small line from 0 upwards as SVG text; empty if there are fewer than two points.
+    """A small line chart from 0 upwards as SVG text; empty if there are fewer than two points.
 
-    The page's style gives it a colour, so that it suits a light and a dark page.
+    The page's style sheet sets the colour of the line, to suit a light and a dark page.
     """
     if len(points) < 2:
         return ""

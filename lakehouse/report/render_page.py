@@ -1,4 +1,4 @@
-"""Renders the morning page as one HTML file that needs no network, no script and no other file.
+"""Renders the morning page of `lakehouse report` as one HTML file, without scripts or other files.
 
 **Safety properties** (`report/test_render_page.py`)
 - Every text is escaped: a table named `<script>` shows as text.
@@ -22,7 +22,7 @@ from lakehouse.report.chart import share_bar, sparkline
 _UNKNOWN = Markup('<span class="unknown">unknown</span>')
 # The template shows these concerns in a less alarming colour.
 _MILD = frozenset({Concern.PAUSED, Concern.UNDECLARED, Concern.INVENTORY_LATE, Concern.QUARANTINE})
-# The page shows at most this many operations. Otherwise, the page of 1,000 tables would be large.
+# The page shows at most this many operations, so that it stays small for a lake of 1,000 tables.
 _MOST_RUNS = 200
 # Ages are shown in hours from two hours on, and in days from two days on.
 _HOURS_FROM_MINUTES = 120
@@ -79,7 +79,7 @@ def usd_text(usd: float) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Escapes control characters and direction marks. Jinja escapes HTML afterwards."""
+    """Escapes control characters and direction marks in a text. Jinja escapes HTML afterwards."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return printable(value)
     return value

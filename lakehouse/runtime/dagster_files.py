@@ -20,7 +20,7 @@ NEWEST_CHECKS = """
         SELECT max(id) FROM asset_check_executions
         WHERE execution_status IN ('SUCCEEDED', 'FAILED') GROUP BY asset_key, check_name)
 """
-# A queued run does not count as open, because the next daemon will start it.
+# A queued run does not count as open: it has not begun, and Dagster's next daemon will start it.
 _OPEN_RUNS = """
     SELECT EXISTS (SELECT 1 FROM runs
         WHERE status NOT IN ('QUEUED', 'SUCCESS', 'FAILURE', 'CANCELED'))
@@ -28,7 +28,7 @@ _OPEN_RUNS = """
 
 
 def read_dagster_records(home: Path) -> DagsterRecords | None:
-    """Dagster's records below a DAGSTER_HOME; `None` if there are no SQLite files.
+    """Dagster's records below a DAGSTER_HOME; `None` if it has no SQLite file of runs.
 
     Raises:
         OSError, sqlite3.Error: a file cannot be read.
@@ -37,7 +37,7 @@ def read_dagster_records(home: Path) -> DagsterRecords | None:
     index = home / "history" / "runs" / "index.db"
     if not runs.exists():
         return None
-    # Measured first, because opening the files creates further files.
+    # Measured first, because opening a SQLite file may create further files.
     size_bytes = folder_bytes(home)
     checks = dict[tuple[str, str], bool]()
     with _connection(runs) as connection:
@@ -50,7 +50,7 @@ def read_dagster_records(home: Path) -> DagsterRecords | None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The total size of all files in a folder."""
+    """The total size of all files in a folder and below it."""
     return sum(_size(file) for file in folder.rglob("*"))
 
 

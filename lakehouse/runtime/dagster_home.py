@@ -18,7 +18,8 @@ _TEMPLATE = Path(__file__).with_name("dagster.yaml")
 def dagster_home(settings: Settings) -> Path:
     """The lake's DAGSTER_HOME. Writes its dagster.yaml from the project's and from the settings.
 
-    If `LAKEHOUSE_DAGSTER_HOME` is set, that folder is returned unchanged.
+    If `LAKEHOUSE_DAGSTER_HOME` names another folder, that folder is returned, and nothing is
+    written.
 
     Raises:
         Refused: the folder in `LAKEHOUSE_DAGSTER_HOME` has no dagster.yaml.
@@ -70,5 +71,5 @@ def dagster_home(settings: Settings) -> Path:
 
 
 def runs_at_once(settings: Settings) -> int:
-    """The number of concurrent runs: the compaction slots, and one for writers."""
+    """The most runs that Dagster executes at a time: the compaction slots, and one for writers."""
     return settings.compaction_slots + 1

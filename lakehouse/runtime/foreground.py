@@ -6,8 +6,8 @@ the server.
 **Safety properties** (tests in `test_foreground.py`)
 - Every started process ends with this process, even if this process is killed: each child's guard
   has a pipe that the kernel then closes (`bound_process.py`).
-- Dagster ends first, so its runs are interrupted and recorded while the server still answers. The
-  server ends last.
+- Dagster ends before the server, so its runs are interrupted and recorded while the server still
+  answers.
 """
 
 import contextlib
@@ -48,16 +48,19 @@ def run_all(
     check: Callable[[], None] = lambda: None,
     prepare: Callable[[Path], None] = lambda _home: None,
 ) -> int:
-    """Runs everything until a signal (returns 0), or until Dagster or the server ends (returns 1).
+    """Runs everything until a signal (returns 0), or until Dagster ends by itself (returns 1).
+
+    Also returns 1 if the thread that restarts the Spark Connect server has ended.
 
     `say` is called with events and with the error lines of Dagster's log. `check` is called first
     and may refuse. `prepare` is called with Dagster's folder right before Dagster starts.
 
     Raises:
-        Refused: a port is in use, this lake is already running, or `check` refuses. Nothing was
-            started.
-        Broken, Transient: the server or Dagster's UI did not start. All started processes have
-            ended.
+        Refused: a port is in use, this lake is already running, `check` refuses, or a package is
+            missing.
+        Broken, Transient: the server or Dagster's UI did not start.
+
+    After an error, no started process is left.
     """
     is_up = Refused(
         f"this lake is already running: lakehouse up runs with the home {settings.home}. For "
@@ -95,10 +98,10 @@ def run_all(
 
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[Callable[[], None]]:
-    """Ends the block at the first signal, and ignores later signals.
+    """Ends the block at the first signal by `_Stopped`. Later signals are ignored in the block.
 
-    The signal's exception may be lost if it is raised inside a destructor or an import. Therefore,
-    the block has to call the yielded function regularly. It raises the exception again.
+    `_Stopped` may be lost if it is raised inside a destructor or an import. Therefore, the block
+    has to call the yielded function regularly, which raises it again.
     """
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     has_signal = threading.Event()
@@ -218,7 +221,7 @@ def _watch(
     say: Callable[[str], None],
     check_stop: Callable[[], None],
 ) -> None:
-    """Shows Dagster's errors, one line each, until Dagster or the server ends by itself."""
+    """Shows Dagster's errors, one line each, until Dagster or the thread `spark` has ended."""
     with log.open(errors="replace") as lines:
         while True:
             check_stop()
@@ -226,7 +229,7 @@ def _watch(
                 text = _COLOUR.sub("", line)
                 if _ALARM.search(text):
                     say(text.strip()[:_SHOWN_CHARACTERS])
-            if bound_log(log):
+            if bound_log(log):  # the log was emptied
                 lines.seek(0)
             if not dagster.is_alive:
                 say(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")

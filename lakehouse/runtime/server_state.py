@@ -19,7 +19,8 @@ Condition = Literal["running", "starting", "died", "stopped"]
 class ServerState:
     """The state of the lake's server.
 
-    - `condition`: `died` if the server ended unexpectedly, `stopped` if no process needs it.
+    - `condition`: `running` if its port answers, `starting` if only its process is alive, `died` if
+      it ended unexpectedly, `stopped` if it was stopped, or ended together with its supervisor.
     - `storage`: the storage that the server was started for (see `storage_of`).
     - `supervisor`: the running process, if any, that restarts the server when it dies.
     - `log_stores`: the settings for Delta's log stores that the server was started with.
@@ -94,7 +95,7 @@ def driver_log_stores(settings: Settings) -> Mapping[str, str]:
 
 
 def check_serves(settings: Settings, state: ServerState) -> None:
-    """Refuses a running server with another port or another storage than the settings."""
+    """Refuses a running server with another port or, for a lake on S3, another storage."""
     if state.port != settings.spark_port:
         raise Refused(
             f"the Spark Connect server of this lake runs at port {state.port}, but "
@@ -128,14 +129,17 @@ def remember(
 
 
 def note_compaction(settings: Settings) -> None:
-    """Records that the lake's own server has compacted a table, for `is_cold`."""
+    """Records that the home's Spark Connect server, if used, has compacted a table (`is_cold`)."""
     process = _process_of(settings)
     if process is not None:
         write_private(folder(settings) / "compacted", json.dumps(process))
 
 
 def is_cold(settings: Settings) -> bool:
-    """Whether the next compaction is the first on the lake's server, and takes seconds longer."""
+    """Whether the next compaction is the first on the home's server, and takes seconds longer.
+
+    False if the settings name other Spark than the home's server.
+    """
     if settings.spark != "server":
         return False
     process = _process_of(settings)

@@ -31,7 +31,7 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 
 
 def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
-    """The Connect server's configuration. It listens on loopback only, and contains no secrets."""
+    """The Connect server's configuration, without secrets. The server listens on loopback only."""
     scratch = scratch_folder(settings)
     return {
         "spark.master": f"local[{_cores()}]",
@@ -99,7 +99,7 @@ def storage_of(settings: Settings) -> str:
 
 
 def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
-    """Writes a SPARK_CONF_DIR. Only its owner can read the configuration. Spark logs warnings."""
+    """Writes a SPARK_CONF_DIR: `conf`, which only its owner can read, and the levels of logging."""
     folder.mkdir(exist_ok=True)
     write_private(
         folder / "spark-defaults.conf",
@@ -123,7 +123,7 @@ def scratch_folder(settings: Settings) -> Path:
 
 
 def cores_of(settings: Settings) -> int | None:
-    """Spark's cores on this machine; `None` for a cluster (see `prepare_session.task_slots`)."""
+    """Spark's cores on this machine; `None` for a cluster or another server (`task_slots`)."""
     if settings.spark in ("server", "local[*]"):
         return _cores()
     if settings.spark.startswith("local["):

@@ -21,8 +21,8 @@ flight_events = Table(
     ),
     write=Append(partition_by=("event_date", "event_hour")),
     compaction=Compaction(min_small_files=40),
-    # Rows stay in the table for a month, then in the archive for half a year. The age of a row
-    # counts up to the newest row, so rows stay where they are while no events arrive.
+    # Rows stay in the table for a month, counted back from the newest row, so none are archived
+    # while no events arrive. Then they stay in the archive for half a year.
     archive=Archive(older_than_days=31, keep_days=183, clock="newest_row"),
     ttl=Ttl(column="event_time", days=365, clock="newest_row"),
     fresh_within_hours=24,

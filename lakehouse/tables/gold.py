@@ -71,6 +71,7 @@ def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
     or snow. Delays are in minutes, early ones negative; wind is in miles per hour, visibility in
     miles.
     """
+    # The join has only one column `departure_hour`, so `observed_at` shows whether a row was found.
     observations = weather.select(
         "origin",
         F.col("observed_at").alias("departure_hour"),
@@ -101,7 +102,11 @@ def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
 
 
 def _average(name: str) -> Column:
-    """The average of a column, or null. Decimals make it independent of the order of addition."""
+    """The average of an INT or DECIMAL column; null without values.
+
+    Sums of these types are exact, so the order of addition has no effect. The casts keep the
+    division decimal.
+    """
     total = F.sum(name).cast("DECIMAL(18,5)")
     count = F.nullif(F.count(name), F.lit(0)).cast("DECIMAL(10,0)")
     return (total / count).cast("DECIMAL(10,2)")

@@ -80,7 +80,7 @@ def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -
 
 def test_an_empty_landing_area_is_waited_for_in_words(tick: type_of_tick) -> None:
     assert skip_text(tick()) == (
-        "bronze/orders: nothing new has landed; the table holds 0 files;\nbronze/shops: nothing new has landed; the table holds 0 files"
+        "bronze/orders: nothing new has landed; 0 files known;\nbronze/shops: nothing new has landed; 0 files known"
     )
 
 
@@ -135,7 +135,7 @@ def test_files_that_are_in_the_table_are_not_asked_for(
 ) -> None:
     land(lake, "orders/1.json")
     loaded(lake, instance, 1, "1.json")
-    assert "bronze/orders: nothing new has landed; the table holds 1 file" in skip_text(tick())
+    assert "bronze/orders: nothing new has landed; 1 file known" in skip_text(tick())
     land(lake, "orders/0.json")
     assert tick().run_requests
 

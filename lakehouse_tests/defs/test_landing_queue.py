@@ -71,11 +71,11 @@ def test_a_tick_at_rest_lists_nothing_and_says_what_the_queue_gave(
     loaded(lake, instance, 1, "1.json")
     assert (
         skip_text(tick())
-        == "bronze/orders: nothing new has landed; the table holds 1 file;\nqueue landing: 0 messages, 1 deleted"
+        == "bronze/orders: nothing new has landed; 1 file known;\nqueue landing: 0 messages, 1 deleted"
     )
     lake.store.requests.clear()
     assert (
         skip_text(tick())
-        == "bronze/orders: nothing new has landed; the table holds 1 file;\nqueue landing: 0 messages"
+        == "bronze/orders: nothing new has landed; 1 file known;\nqueue landing: 0 messages"
     )
     assert not lake.store.requests

@@ -65,13 +65,13 @@ FoundTable = Found[TableFinding]
     type=click.Choice(get_args(Writers)),
     default="unknown",
     show_default=True,
-    help="Which other programs commit to the table (docs/adopt.md).",
+    help="How other programs commit: none during a compaction, all conditionally, or unknown.",
 )
 @click.option(
     "--top",
     type=click.IntRange(1),
     metavar="N",
-    help="With --prefix: show only the N worst tables. All are adopted.",
+    help="With --prefix: show only the N tables with the lowest scores. All are adopted.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the tables, and write nothing.")
 @json_option
@@ -86,11 +86,11 @@ def adopt_command(
 ) -> int:
     """Adopt a Delta table that other programs write. Does not start a JVM.
 
-    Describes the table at ADDRESS (a folder, or s3://bucket/folder), and adds three lines to
-    adopted.toml. From then on, the lake observes, checks, compacts and vacuums the table like its
-    own tables, but writes no rows to it. While the writers of a table are unknown, no compaction
-    runs that could overwrite one of their commits. This command itself reads logs and lists
-    storage, but writes nothing to the tables.
+    Describes the table at ADDRESS (a folder, or s3://bucket/folder), and adds an entry to
+    adopted.toml. After that, the lake observes, checks, compacts and vacuums the table like its own
+    tables, but writes no rows to it. With --writers unknown, no compaction runs that could
+    overwrite a commit of another program. This command itself reads logs and lists storage, but
+    writes nothing to the tables.
     """
     _check_options(address, key, prefix, top)
     context = open_declared()
@@ -163,7 +163,7 @@ def _addresses_below(prefix: str) -> Sequence[str]:
 def _inspected(
     context: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str
 ) -> list[FoundTable]:
-    """The finding at each address, in order. Tables that are already declared keep their keys."""
+    """The finding or the error at each address, in order. Declared tables keep their keys."""
     settings = context.lake.settings
     tables = dict(context.tables)
     keys = keys_by_address(tables, settings)
@@ -179,7 +179,7 @@ def _inspected(
             refuse_adoption(context.lake, address, tables.values())
             tables[table.key] = table
         except LakehouseError as error:
-            # A placeholder key for the table, which is not adopted.
+            # The table is not adopted. Its finding needs a key, so it gets a placeholder.
             table = adopted_table(f"silver/refused_{len(refused)}", quoted_address(address))
             refused[table.key] = error
         chosen.append(table)
@@ -193,7 +193,7 @@ def _inspected(
         raise no_table(address_of(table, settings))
 
     logs = {each.table.key: each for each in for_each_table(chosen, read)}
-    # A table whose log cannot be read is not adopted, because it would block all other vacuums.
+    # A new table with an unreadable log is not adopted: it could block vacuums of other tables.
     unread = {key for key, each in logs.items() if each.error and key not in context.tables}
     readable = [table for key, table in tables.items() if key not in unread]
     run = LakeFacts(lake, readable, wanted=logs.keys())
@@ -222,6 +222,7 @@ def _document(finding: FoundTable) -> dict[str, Any]:
 
 
 def _print_fleet(findings: Sequence[FoundTable], *, top: int | None) -> None:
+    # The highest score is 100, so tables without a score come last.
     ordered = sorted(findings, key=lambda each: each.value.health.score if each.value else 101)
     shown = ordered[:top]
     heads = ("score", "table", "files", "small", "into", "bytes", "past retention", "USD", "")
@@ -239,7 +240,7 @@ def _print_fleet(findings: Sequence[FoundTable], *, top: int | None) -> None:
 def _print_next(
     context: LakeContext, findings: Sequence[TableFinding], prefix: str, *, dry_run: bool
 ) -> None:
-    """Prints the command that allows compactions of these tables, if any table needs it."""
+    """Prints the command that allows the compactions that unknown writers hold back, if any."""
     held_back = [each for each in findings if each.risk]
     if not held_back:
         show(

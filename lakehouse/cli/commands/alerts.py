@@ -20,8 +20,8 @@ def alerts_command(context: click.Context) -> None:
     """List the firing alerts. Does not start a JVM.
 
     While LAKEHOUSE_ALERT_URL is set, a sensor of `lakehouse up` looks for failing checks, health
-    below 50, quarantined records, late vacuums and late inventories. It sends each alert to the
-    webhook once, and once more when the alert is over.
+    scores below 50, quarantined records, late vacuums and late inventories. It sends a message to
+    the webhook when an alert begins, and another one when the alert is over.
     """
     if context.invoked_subcommand is not None:
         return
@@ -40,7 +40,7 @@ def alerts_command(context: click.Context) -> None:
     ]
     print_grid(("since", "sent", "alert", ""), rows)
     if not settings.alert_url:
-        tell(f"{_NO_WEBHOOK}. Until then, nothing updates this list")
+        tell(f"{_NO_WEBHOOK}. Without a webhook, nothing updates this list")
 
 
 @alerts_command.command("test", epilog="Example: lakehouse alerts test")

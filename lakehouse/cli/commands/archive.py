@@ -1,4 +1,7 @@
-"""`lakehouse archive`: moves old partitions to an archive, shows them, and brings them back."""
+"""`lakehouse archive`: moves old partitions to an archive, lists and expires archived partitions.
+
+`archive_restore` has the command that brings them back.
+"""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -68,8 +71,8 @@ def plan_command(table: str, as_json: bool) -> None:
 def run_command(table: str, anyway: bool, as_json: bool) -> None:
     """Move the old partitions of TABLE to its archive, through Dagster.
 
-    Downstream tables keep their rows. A later vacuum deletes the moved files from the table's
-    folder.
+    Downstream tables keep their rows, except tables that read all rows of TABLE in each run. A
+    later vacuum deletes the moved files from the table's folder.
     """
     context, declared_table = open_table(table)
     table = declared_table.key
@@ -120,7 +123,7 @@ def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> in
             for name in plan.files:
                 show(name)
         show(f"{table}: {document['sentence']}")
-    if document.get("failed"):  # files that could not be deleted; all others are deleted
+    if document.get("failed"):  # the files that could not be deleted; the other files were deleted
         tell(f"{Broken.__name__}: archive expire of {table}: {document['sentence']}")
         return Broken.exit_code
     return 0
@@ -197,9 +200,9 @@ def list_document(table: Table, version: int, contents: ArchiveContents) -> dict
 def _through_dagster(
     context: LakeContext, table: Table, *, only: str, anyway: bool
 ) -> Mapping[str, Any]:
-    """Runs one step of the table's archive asset in this process, and returns its document.
+    """Runs one step of the table's archive asset in this process.
 
-    `only` is the step: `archive` or `expire`.
+    `only` is the step: `archive` or `expire`. Returns the step's JSON document.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
@@ -240,7 +243,7 @@ def _print_archive(document: Mapping[str, Any]) -> None:
 def _predicted_text(document: Mapping[str, Any]) -> str:
     saved = document["usd_per_month_saved"]
     text = f"{document['seconds']:.1f} s, {document['usd']:.6f} USD"
-    if not saved:
+    if not saved:  # on a disk, or nothing moves
         return text
     text += f", and {document['usd_of_both_copies']:.6f} USD while both copies exist; "
     if saved > 0:

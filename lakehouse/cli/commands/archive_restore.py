@@ -40,18 +40,23 @@ _DAY = click.DateTime(["%Y-%m-%d"])
     "partitions",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Only partitions with this value. For several columns: COLUMN=VALUE,COLUMN=VALUE. May be"
-    " given several times.",
+    help="Only partitions with this value. For several columns: COLUMN=VALUE,COLUMN=VALUE. If given"
+    " several times, partitions that match any of them.",
 )
-@click.option("--since", type=_DAY, metavar="DATE", help="Only partitions of this day and later.")
-@click.option("--until", type=_DAY, metavar="DATE", help="Only partitions before this day.")
+@click.option(
+    "--since", type=_DAY, metavar="DATE", help="Only partitions that begin on this day or later."
+)
+@click.option(
+    "--until", type=_DAY, metavar="DATE", help="Only partitions that end before this day begins."
+)
 @click.option("--dry-run", is_flag=True, help="Show only the plan. Does not start a JVM.")
 @json_option
 def restore_command(table: str, dry_run: bool, as_json: bool, **chosen: Any) -> None:
     """Restore archived partitions of TABLE. Default: all partitions.
 
-    With --to, they become a new table, and the archive keeps them. With --into-source, they return
-    to TABLE in one commit, and leave the archive. Downstream tables do not read them again.
+    With --to, a new table gets the rows, and the archive keeps them. With --into-source, the rows
+    return to TABLE in one commit, and leave the archive. Downstream tables do not read these rows
+    again. Days are in UTC.
     """
     context, declared_table = open_table(table)
     request = restore_request(context, chosen)
@@ -94,7 +99,8 @@ def restore_request(context: LakeContext, chosen: Mapping[str, Any]) -> RestoreR
     """The request that the options `chosen` describe.
 
     Raises:
-        Refused: not exactly one of --to and --into-source is given, or --to is not a new table.
+        Refused: not exactly one of --to and --into-source is given, --to names a declared table or
+            an address in the lake, or --partition cannot be parsed.
     """
     place = chosen["place"]
     into_source = chosen["into_source"]
@@ -109,7 +115,7 @@ def restore_request(context: LakeContext, chosen: Mapping[str, Any]) -> RestoreR
 
 
 def _target(context: LakeContext, place: str) -> str:
-    """The address of the new table."""
+    """The address of the new table that `place` names: a key in the lake, or an address."""
     root = context.lake.settings.root
     if not is_address(place):
         check_key("--to", place)
@@ -139,7 +145,7 @@ def partition_text(values: Mapping[str, str | None]) -> str:
 
 
 def _report(context: LakeContext, table: Table, sentence: str) -> None:
-    """Reports the table's new state to Dagster."""
+    """Reports the restore to Dagster, on the table's page."""
     from lakehouse.cli.dagster_runs import report_change
 
     report_change(

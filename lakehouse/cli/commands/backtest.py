@@ -75,12 +75,13 @@ _STRATEGIES = {
 @click.option(
     "--strategies",
     is_flag=True,
-    help="Also replay each strategy that can be simulated, and no compaction.",
+    help="Also replay each strategy that can be simulated, and the log without any compaction.",
 )
 @click.option(
     "--reads-per-day",
     type=click.FloatRange(min=0),
-    help="Full reads of the table per day, which decide when a compaction is due.",
+    help="Full reads of the table per day, instead of the declared number, also for the policy in"
+    " force. The sensor's rules use it to decide when a compaction is due.",
 )
 @click.option(
     "--plot",
@@ -134,14 +135,14 @@ def backtests_of(
     - `given`, with `words`: the declared policy with these knobs changed.
     - `in_force`, without `words` or with `compare`: the declared policy.
     - `really`, with `compare`: the real history.
-    - With `strategies`, each strategy by its name: the first of the policies above with this
-      strategy, unless the result equals another policy.
+    - With `strategies`, each strategy by its name: the first policy above, with its strategy
+      replaced. It is left out if it equals a policy that is already listed.
 
-    A policy that cannot be simulated is left out, with a message. For `given`, this is an error.
+    A policy that cannot be simulated is left out, with a message; `given` raises an error instead.
 
     Raises:
-        Refused: there is no table, a knob cannot be parsed, or `given` or all policies cannot be
-            simulated.
+        Refused: there is no table, a knob cannot be parsed, `given` cannot be simulated, or no
+            policy can be simulated.
     """
     lake = subject.lake
     key = subject.key
@@ -165,6 +166,7 @@ def backtests_of(
     policies = dict[str, Compaction]()
     for name, compaction in requested.items():
         policy = policy_for(subject.layer, compaction)
+        # `Chosen` becomes the strategy that it selects now.
         policy = replace(
             policy, strategy=strategy_of(policy, facts.snapshot, facts.history).strategy
         )
@@ -172,6 +174,8 @@ def backtests_of(
             policies[name] = policy
     backtests = _simulate(file_history, policies, rates)
     if compare:
+        # Small files are counted as in the first replay, and the cost of the real compactions is
+        # estimated with the declared verification.
         first = next(iter(policies.values()))
         compared_as = replace(first, verify=policy_for(subject.layer, declared).verify)
         backtests["really"] = real_result(file_history, compared_as, rates=rates)
@@ -203,7 +207,7 @@ def _simulate(
 
 
 def _subject(context: LakeContext, table: str) -> Subject:
-    """A declared table by its key, or any other table by its address or folder."""
+    """A declared table by its key or address, or any other table by its address or folder."""
     is_path = is_address(table) or Path(table, "_delta_log").is_dir()
     is_declared_address = is_address(table) and resolve_address(table) in keys_by_address(
         context.tables, context.lake.settings
@@ -218,10 +222,11 @@ def _subject(context: LakeContext, table: str) -> Subject:
             prices=declared_table.prices,
         )
     root, _, key = resolve_address(table).rpartition("/")
-    if root == "s3:/":
+    if root == "s3:/":  # a bucket, and no folder in it
         raise Refused(
             f"backtest of {table}: not a table. "
             "Use s3://bucket/path/of/table, a folder, or a declared table"
         )
+    # The root is empty if the table's folder lies directly below `/`.
     settings = replace(context.lake.settings, root=root or "/.")
     return Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())

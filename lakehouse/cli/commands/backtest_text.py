@@ -20,7 +20,7 @@ from lakehouse.core.text import count_of
 from lakehouse.report.chart import Labels, Series, line_chart, text_chart
 from lakehouse.runtime.extras import require
 
-# The back-tests that are printed version by version. Of strategies, only the sums are printed.
+# The back-tests that are printed version by version. Of the others, only the sums are printed.
 _DETAILED = ("given", "in_force", "really")
 
 
@@ -37,7 +37,7 @@ def backtest_document(backtests: Mapping[str, Backtest]) -> dict[str, Any]:
 def print_backtests(backtests: Mapping[str, Backtest], *, verbose: bool) -> None:
     """Prints the sums, the versions, a chart of the file count, and which figures are estimates.
 
-    With `verbose`, all versions are printed. Otherwise, only versions with a compaction.
+    Without `verbose`, only versions with a compaction are printed.
     """
     detailed = {name: backtest for name, backtest in backtests.items() if name in _DETAILED}
     if len(detailed) < len(backtests):
@@ -66,7 +66,7 @@ def title_of(name: str) -> str:
 
 
 def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
-    """Sentences about the estimates in a replay; empty if the replay is exact."""
+    """Sentences about what a replay estimates, and about a log without its oldest versions."""
     uncertainty = backtest.uncertainty
     if backtest.history.start:
         first_version = backtest.history.first_version
@@ -90,8 +90,8 @@ def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
         )
     if count := uncertainty.unclear_compactions:
         yield (
-            f"for {count_of(count, 'real compaction')}, the log does not show which rows went into "
-            "which file: rows are assigned by size"
+            f"for {count_of(count, 'partition')} of real compactions, the log does not show which "
+            "rows went into which file: rows are assigned by size"
         )
 
 
@@ -129,7 +129,7 @@ def draw_files(plot: Path, title: str, series: Sequence[Series], marks: Sequence
 
 
 def _print_lines(backtests: Mapping[str, Backtest]) -> None:
-    """Prints one line with the sums of each policy."""
+    """Prints one line per back-test, with its sums."""
     rows = [
         (
             title_of(name),
@@ -191,7 +191,7 @@ def _print_steps(backtest: Backtest, *, verbose: bool) -> None:
         heads,
         [_row(step) for step in shown],
         numbers=("version", *heads[3:9]),
-        style=lambda row: "cyan" if row[6] else "",
+        style=lambda row: "cyan" if row[6] else "",  # `files -`: empty without a compaction
     )
 
 

@@ -26,7 +26,8 @@ from lakehouse.engine.read_each_table import Found
 @click.option(
     "--probe",
     is_flag=True,
-    help="Then time scans of the versions before and after it, for up to 30 s, and record them.",
+    help="After the compaction, time scans of the versions before and after it, for up to 30 s, and"
+    " record the times.",
 )
 @json_option
 def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_json: bool) -> None:
@@ -66,10 +67,11 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
 
 
 def _refuse_unserialized_commit(lake: Lake, table: Table) -> None:
-    """Refuses a Spark commit to a table whose writers only another Dagster instance serializes.
+    """Refuses Spark's compaction of a table that a `maintain` call declares with `writers="none"`.
 
-    That instance's pool makes the writers of a table wait for each other, and `writers = "none"`
-    relies on it. This process cannot take the pool. deltalake's commits are safe without it.
+    `writers="none"` relies on a pool of the project's Dagster instance, which makes the asset that
+    writes the table and a compaction wait for each other. This process cannot take a slot of that
+    pool. A compaction by deltalake needs none, because its commits are conditional.
     """
     write = table.write
     if not (is_maintained(table) and isinstance(write, Adopted) and write.writers == "none"):
@@ -86,6 +88,7 @@ def _refuse_unserialized_commit(lake: Lake, table: Table) -> None:
 
 def _print(document: Mapping[str, Any]) -> None:
     if document["version_after"] is None:
+        # No commit was made, even if files were planned, for example after another writer's commit.
         result = "the plan" if document["files_removed"] else "nothing to do"
         version = document["version"]
         show(f"{document['table']}: {result} at version {version}: {document['sentence']}")

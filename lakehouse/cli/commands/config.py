@@ -14,9 +14,10 @@ from lakehouse.core.settings import ACCEPTED, SECRET_SETTINGS
 from lakehouse.engine.commit_safety import commits_sentence
 from lakehouse.engine.lake import open_lake
 
-# A header in the address of a Spark Connect server. All parameters are headers, except these three.
-# The values of headers are hidden, because they may be secrets.
-_HEADER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
+# A parameter in the address of a Spark Connect server, except the three that are never secret. The
+# values of all others are hidden: `token` is a secret, and a parameter that PySpark does not know
+# becomes a header, which may be a secret.
+_PARAMETER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
 # The variables of libraries whose values are shown. All others are shown as set or not set.
 _SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
 _SECRETS = (
@@ -32,7 +33,8 @@ _SECRETS = (
 def config_command(as_json: bool) -> None:
     """Show the settings in force, where each comes from, and whether Spark's commits are safe.
 
-    The values of secrets are hidden. An address with credentials is refused.
+    The values of secrets are hidden. An address with a user, a password or a signed query is
+    refused.
     """
     settings = settings_in_force()
     values = settings.as_environ()
@@ -70,7 +72,7 @@ def _masked(name: str, value: str) -> str:
     """The value of a setting, with secrets replaced by `***`."""
     if value and name in SECRET_SETTINGS:
         return "***"
-    return _HEADER.sub(r";\1=***", value)
+    return _PARAMETER.sub(r";\1=***", value)
 
 
 def _value_text(variable: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ from lakehouse.engine.clock import now_ms
     "--since",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DATE",
-    help="Group only the costs since this day (default: the first of the month).",
+    help="Group only the costs of this day and later (default: the first of this month).",
 )
 @click.option(
     "--bill",
@@ -50,7 +50,7 @@ from lakehouse.engine.clock import now_ms
 @click.option(
     "--resource",
     metavar="NAME",
-    help="With --bill: split the rows with this ResourceId (default: the bucket).",
+    help="With --bill: split the rows whose ResourceId names this resource (default: the bucket).",
 )
 @json_option
 def costs_command(
@@ -63,9 +63,9 @@ def costs_command(
 ) -> None:
     """Show what the lake, or TABLE, costs: stored bytes, compute and requests.
 
-    The costs of past days are read from the table costs/chargeback, without starting a JVM. With
-    --bill, the rows of a bill are split by the bytes that each table stored. The parts add up to
-    the bill.
+    The costs of past days are read from the table costs/chargeback. Today, and days that this table
+    lacks, are estimated. With --bill, the rows of a bill are split by the bytes that each table
+    stored, and the parts of a row add up to the row. Only --bill starts a JVM.
     """
     context = open_declared()
     if bill is not None:

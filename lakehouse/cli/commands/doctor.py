@@ -28,7 +28,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"
     "--spark/--no-spark",
     "with_spark",
     default=True,
-    help="Also check Spark. If the lake's own server is not running, it is started for the checks.",
+    help="Also check Spark. With LAKEHOUSE_SPARK=server, a stopped server is started for this.",
 )
 @json_option
 def doctor_command(with_spark: bool, as_json: bool) -> int:
@@ -66,10 +66,11 @@ def show_finding(finding: Finding) -> None:
 
 
 def show_nothing(_: Finding) -> None:
-    """Prints nothing, because all findings are printed at the end with `--json`."""
+    """Prints nothing: with `--json`, one document at the end holds all findings."""
 
 
 def _settings(examination: Examination) -> Settings | None:
+    """The settings in force; `None` if they cannot be parsed, which is then a failed check."""
     parsed = list[Settings]()
 
     def parse() -> Verdict:

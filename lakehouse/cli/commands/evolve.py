@@ -36,9 +36,10 @@ def evolve_command() -> None:
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @json_option
 def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
-    """Show the changes that make each TABLE (default: all) match its declaration.
+    """Show the changes that make each TABLE match its declaration.
 
-    For each change: how and when it is applied, and what it costs. Nothing is changed.
+    Without TABLE: all tables except adopted ones. For each change: how and when it is applied, and
+    what it costs. Nothing is changed.
     """
     context = open_declared()
     chosen = [table for table in context.choose(tables) if tables or not _is_adopted(table)]
@@ -72,7 +73,7 @@ def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
 @click.option(
     "--keep-old",
     is_flag=True,
-    help="If TABLE declares formerly=…, keep the folder of the earlier key.",
+    help="If TABLE declares formerly=…, keep the folder of the earlier key after the move.",
 )
 @json_option
 def apply_command(
@@ -80,8 +81,9 @@ def apply_command(
 ) -> None:
     """Apply the changes of TABLE that `lakehouse evolve plan` shows.
 
-    A rebuild is one commit. Each change that needs only metadata is a commit of its own. If the
-    command is killed, run it again: it continues where it stopped.
+    Columns that are no longer declared are dropped only with --drop. A rebuild is one commit. Each
+    change that needs only metadata is a commit of its own. If the command is killed, run it again:
+    it continues where it stopped.
     """
     context, declared_table = open_table(table)
     table = declared_table.key
@@ -106,7 +108,7 @@ def _is_adopted(table: Table) -> bool:
 
 
 def _propose(context: LakeContext, table: Table) -> Found[Proposal]:
-    """The proposal for one table. Its error does not stop the other tables."""
+    """The proposal for one table, or the error, so that the other tables are still shown."""
     session = TableSession(lake=context.lake, spark=connect(context.lake.settings), table=table)
     try:
         return Found(table=table, value=propose(session, tuple(context.tables.values())))

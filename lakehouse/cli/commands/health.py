@@ -37,9 +37,9 @@ _BAR_WIDTH = 30
 def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show file counts and health scores. Does not start a JVM.
 
-    The worst table comes first, except with --json. The score of each TABLE (default: all) is a
-    number from 0 to 100. Small files are smaller than three quarters of the target size. Mergeable
-    files are the files that compactions would merge.
+    The table with the lowest score comes first, except with --json. The score of each TABLE
+    (default: all) is a number from 0 to 100, and 100 is the best. Small files are smaller than
+    three quarters of the target size. Mergeable files are the files that a compaction would merge.
     TABLE may also be the ADDRESS of a Delta table that is not declared: a folder (/data/orders,
     ./orders) or s3://bucket/orders.
     """
@@ -78,7 +78,8 @@ def _quarantine_rows(
 ) -> dict[str, int | None]:
     """The number of lines in quarantine, by table; `None` if unknown.
 
-    Tables that are not loaded from landed files have no quarantine, so their number is 0.
+    It is unknown if the table's health cannot be read, or if the quarantine cannot be read. Other
+    tables that are not loaded from landed files have 0.
     """
     rows = dict[str, int | None]()
     for reading in readings:
@@ -91,8 +92,8 @@ def _quarantine_rows(
 def _document(reading: Found[Health]) -> dict[str, Any]:
     """The JSON document of a table's health.
 
-    Without a value, counts and bytes are 0, `parts` and `histogram` are empty, and the version, the
-    time, the row count and the score are null.
+    If the health could not be read, counts and bytes are 0, `parts` and `histogram` are empty, and
+    the version, the time, the row count and the score are null.
     """
     if reading.value:
         return {**reading.value.as_json(), **address_field(reading.table)}
@@ -128,6 +129,7 @@ def _undeclared_document(table: Table) -> dict[str, Any]:
 
 
 def _print(readings: Sequence[Found[Health]], *, verbose: bool) -> None:
+    # The highest score is 100, so tables without a score come last.
     ordered = sorted(readings, key=lambda each: each.value.score if each.value else 101)
     heads = ("score", "table", "files", "small", "mergeable", "bytes", "average", "rows", "")
     print_grid(

@@ -34,7 +34,8 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import account_of
 from lakehouse.report.chart import Series, text_chart
 
-_IN_TERMINAL = "-"
+_IN_TERMINAL = "-"  # the value of --plot without a file
+# The figures whose prediction counts as wrong if it is not exact.
 _COUNTED = ("files_removed", "files_added", "bytes_removed")
 
 
@@ -61,9 +62,10 @@ def history_command(
 ) -> None:
     """Show the commits of TABLE, newest first, and the cost account of its compactions.
 
-    Shows when and why each compaction ran, and its predicted and actual figures. The account at the
-    end covers all commits in the log: the mean error of the predictions, bytes rewritten per byte
-    ingested, and wasted work. Does not start a JVM.
+    Shows the newest 500 commits at most: when and why each compaction ran, and its predicted and
+    actual figures. The account at the end covers the same commits, also those that the options
+    hide: the mean error of the predictions, bytes rewritten per byte ingested, and wasted work.
+    Does not start a JVM.
     """
     if plot is not None and plot != _IN_TERMINAL:
         check_plot(Path(plot))
@@ -134,7 +136,7 @@ def _compaction(entry: Entry) -> dict[str, Any]:
 
 def _print(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
     if not commits:
-        tell("the log contains no commit that the options select")
+        tell("the options select none of the newest commits")
         return
     heads = ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", "")
     rows = list[tuple[str, ...]]()
@@ -161,7 +163,10 @@ def _print(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
 
 
 def _why(commit: Commit, entry: Entry | None) -> str:
-    """Why upkeep or a rebuild ran, and which figures of a compaction were predicted wrongly."""
+    """Why a commit of upkeep or of a rebuild was made; for a compaction, also how well predicted.
+
+    Empty for a writer's commit that changed rows.
+    """
     if moves_rows(commit):
         metadata = written_in(commit)
         plan = metadata.get("plan")

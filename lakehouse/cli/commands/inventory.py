@@ -1,6 +1,7 @@
-"""`lakehouse inventory`: lists the storage, and shows its contents by table and part.
+"""`lakehouse inventory`: lists the storage, and shows its contents by table and use.
 
-Only `lakehouse inventory load` starts a JVM.
+A part is one use of a table's bytes (`Part`), for example live files. Only
+`lakehouse inventory load` starts a JVM.
 """
 
 import time
@@ -42,7 +43,7 @@ _configuration_option = click.option(
 
 @click.group("inventory", epilog="Example: lakehouse inventory scan")
 def inventory_command() -> None:
-    """Show the contents of the lake's storage, by table and part.
+    """Show the contents of the lake's storage, by table and use.
 
     No file of a table is deleted. A scan deletes old reports of earlier scans.
     """
@@ -82,9 +83,10 @@ def scan_command(as_json: bool) -> None:
 def load_command(configuration: str | None, as_json: bool) -> int:
     """Load the newest report into the table inventory/<bucket>.
 
-    Dagster loads the report, and compares it with the tables' logs. If AWS delivers no reports, the
-    lake is scanned first, at most once an hour. A report that the table already contains is not
-    loaded again. The exit code is 1 if a file that a table's newest version reads is missing.
+    Dagster loads the report, and compares it with the tables' logs. If AWS delivers no reports, or
+    with --configuration lakehouse-scan, the lake is scanned first, unless its last scan is less
+    than an hour old. The report that was loaded last is not loaded again. The exit code is 1 if a
+    file that a table's newest version reads is missing.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
@@ -129,17 +131,17 @@ def load_command(configuration: str | None, as_json: bool) -> int:
     "max_age_hours",
     type=float,
     metavar="HOURS",
-    help="Refuse a report that is older than this.",
+    help="Refuse the newest report if it is older than this.",
 )
 @json_option
 def report_command(
     table: str | None, configuration: str | None, max_age_hours: float | None, as_json: bool
 ) -> int:
-    """Show where the bytes are, by table and part.
+    """Show where the bytes are, by table and use (part): live files, removed files, the log, ….
 
-    Compares the newest complete report with the log of TABLE. Without TABLE, the logs of all tables
-    are compared, and files that belong to no table are also shown. The exit code is 1 if a file
-    that a table's newest version reads is missing, or if the log of a table cannot be read.
+    Compares the newest complete report with the tables' logs, and shows TABLE (default: all tables,
+    and the files that belong to no table). The exit code is 1 if a file that the newest version of
+    a shown table reads is missing, or if the log of a shown table cannot be read.
     """
     context = open_declared()
     now = now_ms()

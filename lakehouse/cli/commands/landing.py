@@ -1,4 +1,4 @@
-"""`lakehouse landing`: shows which files have landed for a table, and which it has loaded."""
+"""`lakehouse landing`: shows a table's batches of landed files, and what the next load does."""
 
 from typing import Any
 
@@ -23,8 +23,9 @@ from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.open_session import connect
 
 # Shown if Spark runs on a cluster: part of the work is still done by the process that loads.
-_READ_HERE = (
-    "; this process reads the files and stages them in parts of 16 MiB, Spark does the rest"
+_READ_BY_LOADER = (
+    "; the process that loads reads the files and stages them in parts of about 16 MiB; Spark does "
+    "the rest"
 )
 
 
@@ -42,11 +43,11 @@ _READ_HERE = (
 )
 @json_option
 def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
-    """Show which files have landed for TABLE, and which of them it has loaded.
+    """Show TABLE's batches of landed files, the files set aside, and what the next load does.
 
-    If a table was re-created from a copy of its rows, its log does not record the loaded batches,
-    and loading stops. Then use --arrived N if the table holds the rows of batches 1 to N, and no
-    rows of later batches. This adds a commit without rows.
+    Nothing is loaded. If a table was re-created from a copy of its rows, its log does not record
+    the loaded batches, and a load stops with an error. Use --arrived N if the table holds the rows
+    of batches 1 to N, and no rows of later batches. --arrived adds a commit without rows.
     """
     context, declared_table = open_landed(table, command="landing")
     if arrived is not None:
@@ -70,7 +71,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     for sentence in sentences:
         if not sentence:
             continue
-        names_table = sentence.startswith(("load of ", "landing of "))
+        names_table = sentence.startswith(("load of ", "landing of "))  # as errors do
         show(sentence if names_table else f"{table}: {sentence}")
 
 
@@ -85,7 +86,7 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
         loaded = "the table does not exist yet"
     else:
         last_batch = facts.snapshot.transactions.get(ingest_app_id(table.key))
-        loaded = "the table's log does not record which of them are loaded"
+        loaded = "the table's log does not record which batches are loaded"
         if last_batch is not None:
             loaded = f"the table's log records batch {last_batch} as the last one loaded"
     try:
@@ -99,15 +100,16 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
             plan = repeat_batch(unfinished)
         next_load = plan.sentence
         if plan.batch and context.lake.settings.spark.startswith(("sc://", "spark://")):
-            next_load += _READ_HERE
+            next_load += _READ_BY_LOADER
     except (Broken, Refused) as error:
         next_load = str(error)  # the error that will stop the next load
     after_load = None
     if landing.after_load != "keep":
         after_load = _retirement_sentence(context.lake, table, batches, facts)
+    # Forgotten files were loaded, but are no longer in `seen`.
     taken_in_ledger = sum(each.is_taken for each in ledger.seen.values())
     taken_count = taken_in_ledger + len(ledger.forgotten)
-    batches_text = f"{planned_count} batch{'' if planned_count == 1 else 'es'}"
+    batches_text = f"{planned_count} planned batch{'' if planned_count == 1 else 'es'}"
     files_text = count_of(taken_count, "file")
     return {
         "table": table.key,
@@ -120,14 +122,14 @@ def _document(context: LakeContext, table: Table) -> dict[str, Any]:
         "set_aside": describe_set_aside(ledger, landing),
         "next": next_load,
         "after_load": after_load,
-        "sentence": f"{batches_text} of {files_text} below {landing.prefix} planned; {loaded}",
+        "sentence": f"{files_text} below {landing.prefix} in {batches_text}; {loaded}",
     }
 
 
 def _retirement_sentence(
     lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> str:
-    """Which files the next load removes from the landing area, and why it keeps others."""
+    """How many loaded files the next load deletes, and why others stay; or the plan's error."""
     try:
         return f"with the next load {plan_landed(lake, table, batches, facts).sentence}"
     except Refused as error:

@@ -37,7 +37,7 @@ _FIGURES = ("rows_written", "rows_quarantined", "files_read", "files_set_aside",
 @click.option(
     "--full-refresh",
     is_flag=True,
-    help="Compute all rows again, like `lakehouse rebuild --from inputs`.",
+    help="Compute all rows of the named tables again, like `lakehouse rebuild --from inputs`.",
 )
 @json_option
 def materialize_command(selections: tuple[str, ...], full_refresh: bool, as_json: bool) -> int:
@@ -68,7 +68,7 @@ def materialize_command(selections: tuple[str, ...], full_refresh: bool, as_json
 
 
 def _rebuild(context: LakeContext, tables: Sequence[Table], *, as_json: bool) -> int:
-    """Rebuilds tables from their inputs, inputs first."""
+    """Rebuilds tables from their inputs, in the order of `tables`."""
     from lakehouse.cli.commands.rebuild import print_outcome, rebuild_tables
 
     if not tables:
@@ -150,10 +150,10 @@ def run_document(key: str, run: "AssetRun", *, sentence: str) -> dict[str, Any]:
 
 
 def _why_skipped(table: Table, runs: Mapping[str, "AssetRun"], context: LakeContext) -> str:
-    """Why the run recorded nothing for the table.
+    """Why the run recorded nothing for the table, which did not fail.
 
-    A derived table is skipped only if an input in the same run is not done. If an input outside the
-    run does not exist, the table's own step fails instead.
+    A derived table is skipped if an input in the same run failed or was skipped. If an input
+    outside the run does not exist, the derived table is not skipped: its own step fails.
     """
     if table.source is not None:
         batches = PlannedBatches(context.lake.store, table.key, prefix=table.source.prefix)

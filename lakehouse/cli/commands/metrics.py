@@ -14,7 +14,8 @@ from lakehouse.core.errors import Refused
 if TYPE_CHECKING:
     from lakehouse.core.metrics.families import Sample
 
-# How old served metrics may be. On S3, a reading costs a few requests per table.
+# With --serve, metrics are read again if they are older than this. On S3, each reading costs a few
+# requests per table.
 _MAX_AGE_SECONDS = 30
 _MAX_AGE_SECONDS_ON_S3 = 300
 
@@ -45,7 +46,8 @@ def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> N
     if serve:
         _serve(selection)
     elif out is None:
-        # Printing writes nothing to the lake. Only --out and --serve advance the stored totals.
+        # Printing writes nothing to the lake. Only --out and --serve update the stored totals of
+        # Prometheus' counters.
         text = metrics_text(_read(selection, keeps_totals=False)).decode()
         for line in text.rstrip("\n").split("\n"):
             show(line)

@@ -15,7 +15,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 
 _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SPAN = re.compile(r"(\d{1,5})([mhd])")
+_DURATION = re.compile(r"(\d{1,5})([mhd])")
 
 
 @click.command(
@@ -26,7 +26,7 @@ _SPAN = re.compile(r"(\d{1,5})([mhd])")
 @click.option(
     "--until",
     metavar="TIME",
-    help="End of the pause: 2026-12-01T06:00Z, or a span like 90m, 6h, 3d. Default: no end.",
+    help="End of the pause: 2026-12-01T06:00Z, or a duration like 90m, 6h, 3d. Default: no end.",
 )
 @click.option(
     "--why", default="", metavar="TEXT", help="Reason, shown wherever the pause is reported."
@@ -35,9 +35,9 @@ _SPAN = re.compile(r"(\d{1,5})([mhd])")
 def pause_command(table: str, until: str | None, why: str, as_json: bool) -> None:
     """Pause the upkeep of TABLE until a time, or until it is resumed.
 
-    Compactions, vacuums, archive runs and TTL runs of TABLE no longer start automatically. To start
-    one by hand, add --anyway to its command. A run in progress is not stopped. Writes continue. A
-    second pause replaces the first.
+    During the pause, compactions, vacuums, archive runs and TTL runs of TABLE do not start
+    automatically. To start one by hand, add --anyway to its command. A run in progress is not
+    stopped. Writes continue. A second pause replaces the first.
     """
     context, declared_table = open_table(table)
     now = now_ms()
@@ -58,7 +58,7 @@ def pause_command(table: str, until: str | None, why: str, as_json: bool) -> Non
 @click.argument("table", shell_complete=complete_table)
 @json_option
 def resume_command(table: str, as_json: bool) -> None:
-    """End the pause of TABLE. Does nothing if TABLE is not paused."""
+    """End the pause of TABLE now. Does nothing if TABLE is not paused."""
     context, declared_table = open_table(table)
     table = declared_table.key
     journal = Journal(context.lake.store)
@@ -91,13 +91,13 @@ def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
 
 
 def until_ms_of(text: str, now: int) -> int:
-    """The end of a pause or pin in ms.
+    """The end of a pause or pin, in ms since 1970.
 
-    `text` is a span from `now`, or an ISO 8601 time, which is in UTC if it has no time zone.
+    `text` is a duration from `now`, or an ISO 8601 time, which is in UTC if it has no time zone.
     """
-    hint = "Use a future time like 2026-12-01T06:00Z, or a span like 90m, 6h, 3d"
-    if span := _SPAN.fullmatch(text.strip()):
-        until = now + int(span[1]) * _UNIT_MS[span[2]]
+    hint = "Use a future time like 2026-12-01T06:00Z, or a duration like 90m, 6h, 3d"
+    if duration := _DURATION.fullmatch(text.strip()):
+        until = now + int(duration[1]) * _UNIT_MS[duration[2]]
     else:
         try:
             instant = datetime.fromisoformat(text.strip())

@@ -1,4 +1,4 @@
-"""`lakehouse pin`: keeps a version of a table for a reader, and lists such pins."""
+"""`lakehouse pin`: keeps a version of a table for a reader, or lists the kept versions (pins)."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -28,16 +28,17 @@ _SPARK_SETTING = (
 )
 @click.argument("table", required=False, shell_complete=complete_table)
 @click.option("--version", type=click.IntRange(min=0), help="The version to keep.")
-@click.option("--reader", help="The reader that needs it: one of the table's Vacuum.readers.")
+@click.option("--reader", help="The reader of this version, one of the table's Vacuum.readers.")
 @click.option("--until", metavar="TIME", help="End of the pin: 2026-12-01T06:00Z, or 6h, 30d.")
 @click.option("--remove", "until", flag_value="", help="Instead of --until: remove the pin.")
 @json_option
 def pin_command(
     table: str | None, version: int | None, reader: str | None, until: str | None, as_json: bool
 ) -> None:
-    """Keep a version of TABLE for a reader: no vacuum deletes its files until the pin ends.
+    """Keep a version of TABLE for a reader: no vacuum of this lake deletes its files.
 
-    Without --version, list the pins of TABLE, or of all tables.
+    The pin ends at --until, or if TABLE is created again or no longer declares the reader. Without
+    --version, list the pins of TABLE, or of all tables.
     """
     context = open_declared()
     sentences = list[str]()
@@ -63,7 +64,7 @@ def pin_command(
 def _change(
     context: LakeContext, key: str | None, version: int, reader: str | None, until: str | None
 ) -> list[str]:
-    """Sets the pin, or removes it if `until` is empty. Returns the sentences to print."""
+    """Sets the pin, or removes it if `until` is empty (--remove). Returns sentences to print."""
     if key is None or not reader or until is None:
         raise Refused(
             "pin: a value is missing. Use lakehouse pin TABLE --version N --reader NAME --until "
@@ -80,6 +81,7 @@ def _change(
         f"{key}: version {version} ({count_of(len(kept.files), 'file')}) is {kept.why}",
         f"once its retention has passed, Spark reads the version only with {_SPARK_SETTING}",
     ]
+    # Delta may delete log files that the version needs before the pin ends.
     if kept.log_until_ms is not None and kept.log_until_ms < until_ms:
         sentences.append(kept.log_sentence)
     return sentences

@@ -52,17 +52,18 @@ _OTHER_FIELDS = (
     "-v",
     "--verbose",
     is_flag=True,
-    help="Also show the sensor's decisions, the estimates, and the files of every bin.",
+    help="Also show the sensor's sentences, the estimates, and the files of every bin.",
 )
 @json_option
 def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show what each compaction would do, and why. Does not start a JVM.
 
-    Nothing is changed. Tables (default: all) are shown in the order in which the sensor would
-    compact them: due tables first, then by the daily benefit for readers, divided by the cost. Each
-    commit of a downstream table counts as one read. This command does not know which runs are in
-    progress, nor how long tables have waited. TABLE may also be the ADDRESS of a Delta table that
-    is not declared: a folder (/data/orders, ./orders) or s3://bucket/orders.
+    Nothing is changed. Tables (default: all) are in the order in which the compaction sensor would
+    compact them: due tables first, then by the daily benefit for readers, divided by the cost. A
+    table's reads are estimated: one for each commit of a downstream table, plus the declared
+    reads_per_day. This command does not know which runs are in progress, nor how long tables have
+    waited. TABLE may also be the ADDRESS of a Delta table that is not declared: a folder
+    (/data/orders, ./orders) or s3://bucket/orders.
     """
     context, chosen = open_tables(tables)
     reading = read_fleet(context.lake, context.tables, chosen)
@@ -90,7 +91,7 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
 
 
 def plan_document(reading: Found[CompactionPlan]) -> dict[str, Any]:
-    """The JSON document of a plan. Without a plan, counts are 0 and other fields are null."""
+    """The JSON document of a plan. Without a plan, counts are 0, and most other fields are null."""
     if reading.value:
         return {**reading.value.as_json(), **address_field(reading.table)}
     return {
@@ -104,7 +105,7 @@ def plan_document(reading: Found[CompactionPlan]) -> dict[str, Any]:
 
 
 def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
-    """The JSON document of a table's rank in the fleet (docs/reference/json.md)."""
+    """The JSON document of the sensor's decision about a table, which is `rank`-th in its order."""
     benefit = decision.net_benefit
     return {
         "rank": rank,
@@ -132,7 +133,7 @@ def _undeclared_document(table: Table) -> dict[str, Any]:
 def print_plans(
     readings: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()
 ) -> None:
-    """Prints the plans. With `decisions`, adds the sensor's figures, and uses its order.
+    """Prints the plans. With `decisions`, adds the sensor's figures, and sorts by its order.
 
     `verbose` adds the sensor's sentences, the estimates, and the files of each bin.
     """

@@ -29,7 +29,7 @@ _files_option = click.option(
     "files",
     multiple=True,
     metavar="PATH",
-    help="Only entries of this landed file. Repeatable.",
+    help="Only entries of this landed file. May be given several times.",
 )
 
 
@@ -37,7 +37,7 @@ _files_option = click.option(
 def quarantine_command() -> None:
     """Show, retry and settle landed lines and files that could not be loaded.
 
-    Landed files stay where they are.
+    These commands do not move or delete landed files.
     """
 
 
@@ -45,7 +45,10 @@ def quarantine_command() -> None:
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @json_option
 def list_command(tables: tuple[str, ...], as_json: bool) -> None:
-    """Show how much of each TABLE (default: all) is in quarantine, was retried, or was settled."""
+    """Show how many entries of each TABLE (default: all) are in quarantine, retried or settled.
+
+    An entry is a line, or a whole file. Retried and settled entries have left the quarantine.
+    """
     context = open_declared()
     counts = ("rows", "retried", "settled")
     documents = list[dict[str, Any]]()
@@ -116,16 +119,16 @@ def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) 
 def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Load quarantined lines and files again, as TABLE is declared now.
 
-    Lines are written into a new landed file, and whole files are marked as unread. Both leave the
-    quarantine. Then Dagster materializes TABLE. Lines and files that still cannot be loaded are
-    quarantined again, with their new reason.
+    Lines are written into a new file in the landing area, and whole files are marked as not loaded.
+    Both leave the quarantine. Then Dagster materializes TABLE. Lines and files that still cannot be
+    loaded are quarantined again, with their new reason.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 
     context, declared_table = open_landed(table, command="quarantine")
     with driver_for_command(context.lake.settings):
         outcome = retry(_session(context.lake, declared_table), files, dry_run=dry_run)
-        # Materialize even if nothing was retried: an earlier retry's load may have been killed.
+        # Even if nothing was retried: an earlier retry may have been killed before its load.
         if not dry_run:
             with open_recorder(context.lake.settings) as recorder:
                 [run] = recorder.materialize([declared_table.key])
@@ -153,9 +156,9 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
 def settle_command(
     table: str, files: tuple[str, ...], why: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Record that quarantined lines and files of TABLE were handled.
+    """Record that quarantined lines and files of TABLE were handled in another way.
 
-    The entries leave the quarantine. Landed files stay where they are.
+    The entries leave the quarantine, and are not loaded. Landed files stay where they are.
     """
     context, declared_table = open_landed(table, command="quarantine")
     with driver_for_command(context.lake.settings):

@@ -23,17 +23,17 @@ from lakehouse.engine.spark.open_session import connect
     "--from",
     "source",
     type=click.Choice(("rows", "inputs")),
-    help="Read the table's own rows (default for tables that are loaded from landed files), or its"
-    " inputs (default for other tables).",
+    help="rows: read TABLE's own rows; the default, and the only choice, for a table loaded from"
+    " landed files. inputs: read the inputs of TABLE; the default for any other table.",
 )
 @json_option
 def rebuild_command(table: str, dry_run: bool, source: str | None, as_json: bool) -> None:
     """Write all rows of TABLE again, in one commit, after the new rows are verified.
 
-    With --from rows, TABLE gets its declared columns and partitions, and downstream tables have
-    nothing new to read. With --from inputs, all rows are computed again. Use --from inputs if the
-    keys, the write mode or the code have changed. TABLE keeps its history and its record of loaded
-    batches.
+    Afterwards, TABLE has its declared columns and partitions. With --from rows, the rows stay the
+    same, so downstream tables have no new rows to read. With --from inputs, all rows are computed
+    again; use it if the keys, the write mode or the code have changed. TABLE keeps its history and
+    its record of loaded batches.
     """
     context, declared_table = open_table(table)
     table = declared_table.key
@@ -83,7 +83,7 @@ def _print_plan(plan: RebuildPlan) -> None:
 
 
 def report_to_dagster(context: LakeContext, table: Table, outcome: RebuildOutcome) -> None:
-    """Reports the table's new state to Dagster."""
+    """Reports the rebuild to Dagster, on the table's page."""
     from lakehouse.cli.dagster_runs import report_change
 
     report_change(

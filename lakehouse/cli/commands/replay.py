@@ -30,14 +30,14 @@ _LAST = datetime(2014, 1, 2)
     "--hours",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Land at most this many simulated hours.",
+    help="Land at most this many hours of the replayed year.",
 )
 @json_option
 def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> None:
     """Land the next hours of a real year of flights.
 
-    Flights and weather of 2013 land as files. By default, LAKEHOUSE_REPLAY_HOURS hours land, as in
-    each tick of `lakehouse up`. No hour lands twice.
+    Flights and weather of 2013 land as files. Without --until and --hours, LAKEHOUSE_REPLAY_HOURS
+    hours land, as in each tick of `lakehouse up`. No hour lands twice.
     """
     settings = settings_in_force()
     if not settings.replay:
@@ -62,7 +62,7 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
 
 
 def replay_document(played: "Played") -> dict[str, Any]:
-    """The document of `--json`."""
+    """The JSON document of a replay."""
     return {
         "since": played.since.isoformat(),
         "until": played.until.isoformat(),

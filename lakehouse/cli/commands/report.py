@@ -34,7 +34,7 @@ def report_command(out: Path, as_json: bool) -> None:
     from lakehouse.engine.report.read import read_page
 
     context = open_declared()
-    records = None  # without a Dagster instance, or if its databases cannot be read
+    records = None  # stays `None` without a Dagster instance, or if its databases are unreadable
     with suppress(OSError, sqlite3.Error):
         records = read_dagster_records(context.lake.settings.dagster_home)
     page = read_page(context.lake, context.tables, records=records)

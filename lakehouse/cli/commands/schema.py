@@ -19,17 +19,17 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches
 @click.argument("table", shell_complete=complete_table)
 @json_option
 def schema_command(table: str, as_json: bool) -> None:
-    """Show the columns of TABLE, and where each comes from.
+    """Show the columns of TABLE, which is loaded from landed files, and where each comes from.
 
     Lists the declared columns, and each column that was added for an undeclared field, with the
-    time, the file and the policy that added it. If no schema is declared, the columns that were
-    inferred from the first batch take the place of the declared columns. Does not start a JVM.
+    time, the file and the policy by which it was added. If no schema is declared, the columns that
+    were inferred from the first batch are listed first. Does not start a JVM.
     """
     context, declared_table = open_landed(table, command="schema")
     table = declared_table.key
     landing = declared_table.landing
     batches = PlannedBatches(context.lake.store, table, prefix=landing.prefix)
-    history = batches.ledger().columns
+    history = batches.ledger().columns  # with the names under which the columns were added
     new_names = declared_table.renamed
     renamed = [replace(column, name=new_names.get(column.name, column.name)) for column in history]
     in_force = columns_in_force(renamed, landing)
@@ -68,7 +68,10 @@ def schema_command(table: str, as_json: bool) -> None:
 
 
 def _declared(landing: Landing, history: Sequence[AddedColumn]) -> list[dict[str, Any]]:
-    """The declared columns, with time and file if a column was added before it was declared."""
+    """The declared columns; with time and file if a column was added before it was declared.
+
+    `history` has all added columns, with their present names.
+    """
     types = {**dict(field_types(landing.schema)), **landing.derived}
     added = {column.name: column for column in history}
     documents = list[dict[str, Any]]()

@@ -24,10 +24,10 @@ _MEANING = {
 
 @click.group("server", epilog="Example: lakehouse server start")
 def server_command() -> None:
-    """Start or stop the Spark server, show its state, or take over the lake.
+    """Start or stop the Spark Connect server, show its state, or take over the lake.
 
-    If no server is running, a command that needs Spark (for example materialize) starts a server
-    and stops it when the command ends.
+    With LAKEHOUSE_SPARK=server, a command that needs Spark (for example materialize) starts the
+    server if it is stopped, and stops it again when the command ends.
     """
 
 
@@ -48,7 +48,7 @@ def start_command(as_json: bool) -> None:
 @server_command.command("status", epilog="Example: lakehouse server status")
 @json_option
 def status_command(as_json: bool) -> None:
-    """Show the state of the server, its address and its log. The exit code is always 0."""
+    """Show the state of the server, its address and its log. The exit code is 0 for every state."""
     settings = settings_in_force()
     _show(settings, server.status(settings), as_json=as_json)
 
@@ -56,7 +56,11 @@ def status_command(as_json: bool) -> None:
 @server_command.command("stop", epilog="Example: lakehouse server stop")
 @json_option
 def stop_command(as_json: bool) -> None:
-    """Stop the server. If `make run` or `dagster dev` started it, use Ctrl-C there."""
+    """Stop the server.
+
+    Refused if another process supervises the server (make run, dagster dev or a command): use
+    Ctrl-C where that process runs.
+    """
     settings = settings_in_force()
     if not server.stop(settings):
         tell("there was no server to stop")
@@ -68,10 +72,12 @@ def stop_command(as_json: bool) -> None:
 )
 @json_option
 def take_over_command(as_json: bool) -> None:
-    """Make this home, or the Spark that LAKEHOUSE_SPARK names, the writer of the lake.
+    """Make this home (LAKEHOUSE_HOME) the writer of the lake.
 
-    First stop the previous writer for good: two Spark drivers on one table lose commits. While the
-    previous writer still runs on this machine, this command is refused.
+    If LAKEHOUSE_SPARK is an sc:// address, that Spark Connect server becomes the writer. Before you
+    use this command, stop the previous writer for good: if two Spark drivers write to one table,
+    commits can be lost. The command is refused while the previous writer's server, in another home,
+    runs on this machine, unless both writers commit conditionally.
     """
     owner, previous = take_over(open_lake(settings_in_force()))
     if as_json:
@@ -96,7 +102,7 @@ def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
                 **attributes(state, "condition", "pid", "port"),
                 "uptime_seconds": uptime_seconds,
                 "log": str(state.log),
-                "keeper_pid": supervisor_pid,
+                "keeper_pid": supervisor_pid,  # the documented key
             }
         )
         return

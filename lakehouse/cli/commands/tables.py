@@ -31,8 +31,8 @@ from lakehouse.engine.compaction.current_holds import hold_now
 from lakehouse.engine.journal.moves import why_unmoved
 from lakehouse.engine.read_each_table import Found, for_each_table
 
-# A table's snapshot (`None` if it does not exist yet), and the reason why the compaction sensor
-# skips it (`None` if it does not skip it).
+# A table's snapshot (`None` if the table does not exist yet), and the reason why the compaction
+# sensor skips the table (`None` if it does not).
 ListedTable = tuple[Snapshot | None, Explanation | None]
 
 
@@ -79,7 +79,7 @@ def tables_command(as_json: bool) -> int:
 
 
 def _skip_sentences(readings: Iterable[Found[ListedTable]]) -> Iterator[tuple[str, str]]:
-    """The key of each table that the compaction sensor skips, and why."""
+    """The key of each table that the compaction sensor skips, and a sentence that says why."""
     for each in readings:
         key = each.table.key
         _, hold = each.value or (None, None)

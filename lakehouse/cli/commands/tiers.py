@@ -30,16 +30,16 @@ _class_option = click.option(
     "--to",
     "storage_class",
     type=click.Choice(TIER_CLASSES, case_sensitive=False),
-    help="Use this class. Default: STANDARD_IA or GLACIER_IR, whichever saves more. Files in the "
-    "other two classes must be restored before an older version that needs them can be read.",
+    help="Use this class. Default: STANDARD_IA or GLACIER_IR, whichever saves more. Files in "
+    "GLACIER or DEEP_ARCHIVE must be restored before an older version that needs them can be read.",
 )
 
 
 @click.group("tiers", epilog=_EXAMPLE.format("plan"))
 def tiers_command() -> None:
-    """Move removed files into a cheaper storage class until the vacuum, where that saves money.
+    """Move removed files into a cheaper storage class until the vacuum, if that saves money.
 
-    Works only on S3. A file that the newest version needs is never moved.
+    Works only on S3. A file that a table's newest version needs is not moved.
     """
 
 
@@ -48,7 +48,10 @@ def tiers_command() -> None:
 @_class_option
 @json_option
 def plan_command(tables: tuple[str, ...], storage_class: str | None, as_json: bool) -> int:
-    """Show for each TABLE (default: all) what a move would cost and save. Nothing is changed."""
+    """Show for each TABLE (default: all in the lake's folder) what a move would cost and save.
+
+    Nothing is changed.
+    """
     readings, _ = _each(tables, plan, storage_class)
     documents = [_document(each) for each in readings]
     if as_json:
@@ -75,10 +78,11 @@ def apply_command(
     install_rule: bool,
     as_json: bool,
 ) -> int:
-    """Tag the planned files of each TABLE (default: all). A lifecycle rule then moves them.
+    """Tag the planned files of each TABLE (default: all in the lake's folder).
 
-    Each file is checked against the newest version right before it is tagged. If a tagged file is
-    needed again, because an older version was restored or cloned, its tag is removed.
+    A lifecycle rule of the bucket then moves the tagged files. Each file is checked against the
+    newest version right before it is tagged. If a tagged file is needed again, because an older
+    version was restored or cloned, its tag is removed.
     """
     readings, lake = _each(tables, plan if dry_run else apply, storage_class)
     documents = [_document(each) for each in readings]
@@ -107,7 +111,10 @@ def apply_command(
 def _each(
     tables: Sequence[str], act: Callable[..., TierPlan | TierOutcome | None], to: str | None
 ) -> tuple[list[Found[TierPlan | TierOutcome]], Any]:
-    """The plan or outcome of each table. An error does not stop the other tables."""
+    """What `act` returns for each table, or its error; and the lake.
+
+    An error of one table does not stop the other tables.
+    """
     context = open_declared()
     lake = context.lake
     if not lake.settings.on_s3:
@@ -139,6 +146,7 @@ def _document(reading: Found[TierPlan | TierOutcome]) -> dict[str, Any]:
 
 
 def _print(documents: Sequence[Mapping[str, Any]]) -> None:
+    # Only the document of a plan or an outcome has a version.
     rows = [
         (
             each["table"],
@@ -181,7 +189,7 @@ def _no_plan(document: Mapping[str, Any]) -> str:
 
 
 def _break_even_text(document: Mapping[str, Any]) -> str:
-    """The days after which the planned class has saved its costs, by file size."""
+    """A sentence: after how many days the planned class saves money, by file size."""
     storage_class = document["storage_class"]
     points = list[str]()
     for each in document["break_even"]:

@@ -54,7 +54,8 @@ def plan_command(table: str, as_json: bool) -> None:
 def run_command(table: str, anyway: bool, as_json: bool) -> None:
     """Delete the expired rows of TABLE, through Dagster.
 
-    Downstream tables keep their rows. A later vacuum deletes the files.
+    Downstream tables keep their rows, except tables that read all rows of TABLE in each run. A
+    later vacuum deletes the files that held the rows.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 

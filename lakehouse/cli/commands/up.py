@@ -19,7 +19,10 @@ from lakehouse.runtime.dagster_files import has_open_runs
 
 @click.command("up", epilog="Example: LAKEHOUSE_PORT=3001 lakehouse up")
 def up_command() -> int | None:
-    """Run Spark, Dagster's web page and the sensors in the foreground, until Ctrl-C."""
+    """Run Spark, Dagster's web page and the sensors in the foreground, until Ctrl-C.
+
+    Spark runs here only with LAKEHOUSE_SPARK=server.
+    """
     from lakehouse.runtime.foreground import run_all
 
     settings = settings_in_force()
@@ -31,7 +34,8 @@ def up_command() -> int | None:
 def check_owner(settings: Settings) -> None:
     """Refuses a lake that belongs to another Spark driver.
 
-    If storage does not answer, this check is left to each run.
+    If storage does not answer, the error is only printed: each run checks the owner again, when it
+    takes the lock of its table.
     """
     try:
         claim(open_lake(settings), asked="lakehouse up")
@@ -46,10 +50,10 @@ def _show_lines(text: str) -> None:
 
 
 def close_dead_runs(home: Path) -> None:
-    """Closes runs whose process has ended, in a separate process.
+    """Closes the Dagster runs whose process has ended, in a separate process.
 
-    This process runs for days, and would keep Dagster in memory if it imported it. The separate
-    process is started only if a run is open, because importing Dagster takes over a second.
+    `lakehouse up` runs for days, and would keep Dagster in memory if it imported Dagster. The
+    separate process is started only if a run is open, because the import takes over a second.
     """
     if not has_open_runs(home):
         return

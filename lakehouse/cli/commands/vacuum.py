@@ -43,7 +43,7 @@ from lakehouse.engine.vacuum.run import rehearse
 @click.option(
     "--mode",
     type=click.Choice(VACUUM_MODES, case_sensitive=False),
-    help="Use this mode. Default: the cheapest valid mode.",
+    help="Use this mode. Default: the cheapest mode that is valid for the table now.",
 )
 @click.option("--anyway", is_flag=True, help="Also vacuum a table that is paused or opts out.")
 @json_option
@@ -54,8 +54,8 @@ def vacuum_command(
 
     These are files of each TABLE (default: all) that no version within the table's retention needs.
     They are selected from the table's log, and in some modes from an inventory or a listing of the
-    storage. Delta selects files on its own, and a Dagster run deletes only files that both
-    selections contain.
+    storage. Delta (Spark or deltalake) selects files on its own, and a file is deleted only if it
+    is in both selections.
     """
     context = open_declared()
     chosen = context.choose(tables)
@@ -75,7 +75,7 @@ def vacuum_command(
     )
     codes = [each["error"]["exit_code"] for each in documents if "error" in each]
     for each in documents:
-        if failed := each.get("failed"):  # files that could not be deleted; all others are deleted
+        if failed := each.get("failed"):  # the files that could not be deleted
             name, why = next(iter(failed.items()))
             count = count_text(each["failed_files"])
             tell(

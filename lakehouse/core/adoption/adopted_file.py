@@ -1,4 +1,4 @@
-"""`adopted.toml`: the tables that other programs write, with one short entry each.
+"""`adopted.toml`: the tables that other programs write and this lake maintains, an entry for each.
 
 ["silver/orders"]
 uri = "s3://warehouse/sales/orders"
@@ -19,6 +19,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 
+# The options whose value is an inline table, and the class that it declares.
 _RETENTION: Mapping[str, type[Archive | Ttl]] = {"archive": Archive, "ttl": Ttl}
 _WORDS = ("uri", "writers", "orphans", "cluster_by", "engine", *_RETENTION)
 
@@ -27,7 +28,7 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
     """The tables in the file `name`, whose content is `text`, by key.
 
     Raises:
-        Refused: the file is not TOML, or an entry is not valid. The message names the entry.
+        Refused: the file is not TOML, an entry is not valid, or two entries have the same address.
     """
     try:
         entries = tomllib.loads(text)
@@ -47,7 +48,7 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
 
 
 def adopted_lines(table: Table) -> str:
-    """The entry of an adopted table, as TOML."""
+    """The entry of an adopted table, as lines of TOML. Options with default values are omitted."""
     assert isinstance(table.write, Adopted)
     layout = table.compaction.data_layout
     lines = [
@@ -77,7 +78,7 @@ def adopted_table(
     cluster_by: tuple[str, ...] = (),
     engine: Any = "auto",
 ) -> Table:
-    """Declares a table that other programs write, with the default upkeep of its layer."""
+    """Declares a table that other programs write, with its layer's defaults for the other knobs."""
     layout = LiquidClustering(columns=cluster_by) if cluster_by else BinPacking()
     adopted = Adopted(uri=uri, writers=writers, orphans=orphans)
     return Table(

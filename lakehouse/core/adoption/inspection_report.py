@@ -1,4 +1,4 @@
-"""The report about a table before its adoption. It is based only on the log and the storage."""
+"""The report of `lakehouse adopt` about a table, which is based only on the log and the storage."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,8 +22,10 @@ from lakehouse.core.vacuum.plan import VacuumPlan
 class TableFinding:
     """The findings about one inspected table.
 
+    - `table`: its declaration, or the declaration that it would get.
     - `vacuum`: the vacuum's plan, or the reason why no vacuum may run.
-    - `risk`: the reason why no compaction may run under this declaration, or `None`.
+    - `risk`: why a compaction could overwrite another program's commit, so that it may not run;
+      `None` if it could not.
     - `known_as`: the key of the table if it is already declared, or empty.
     """
 
@@ -43,7 +45,7 @@ class TableFinding:
 
     @property
     def writers(self) -> dict[str, int]:
-        """The programs that wrote the commits in the log, with commit counts, largest first."""
+        """The programs that wrote the newest commits, each with its commit count, largest first."""
         engines = [commit.engine or "unknown" for commit in self.facts.history.commits]
         return dict(Counter(engines).most_common())
 
@@ -131,7 +133,7 @@ class TableFinding:
 
 
 def totals_sentence(findings: Sequence[TableFinding]) -> str:
-    """What a compaction and a vacuum of all these tables would change, in one sentence."""
+    """What compactions and vacuums of all these tables would change, and at what cost."""
     healths = [each.health for each in findings]
     plans = [each.health.plan for each in findings if each.health.plan.bins]
     files = sum(each.file_count for each in healths)

@@ -1,7 +1,7 @@
 """The tables of a call of `maintain`, and the JSON record of these tables in their lake.
 
-The terminal does not load the Dagster project that calls `maintain`. It reads the declarations of
-these tables from the record.
+`maintain` adds the upkeep of existing tables to another Dagster project. The command line does not
+load that project. It reads the declarations of the tables from the record.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.settings import NO_TABLES
 
 # The default settings of a project that calls `maintain`. Each run opens its own Spark driver, so
-# that only `dagster dev` has to be started. The demo is off.
+# that only `dagster dev` has to be started. The demo is off, and no package declares tables.
 _PROJECT_DEFAULTS = {
     "LAKEHOUSE_SPARK": "local[2]",
     "LAKEHOUSE_REPLAY": "off",
@@ -68,7 +68,7 @@ def is_maintained(table: Table) -> bool:
 def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]:
     """The record of these tables. Knobs with default values are omitted.
 
-    `home` is the project's folder. It is recorded for people, not read.
+    `home` is the project's LAKEHOUSE_HOME. It is recorded for people; the program does not read it.
     """
     entries = dict[str, Any]()
     for table in tables:
@@ -89,7 +89,8 @@ def parse_maintained(document: Any, *, name: str) -> dict[str, Table]:
     """The tables in the record `name`, by key.
 
     Raises:
-        Refused: an entry has a knob or a value that this version does not accept.
+        Refused: the record lacks a field, or has a knob or a value that this version does not
+            accept.
     """
     tables = dict[str, Table]()
     key = "the record"

@@ -1,8 +1,8 @@
-"""Selects the files of partitions, decides whether they can be copied, and names their copies.
+"""Selects the files of partitions to archive, decides if they can be copied, and names the copies.
 
-The archive of a table is the folder `archive/<layer>/<table>/`. Inside it, each partition column
-adds a level of folders, named as Spark names them. The files are plain Parquet, without deletion
-vectors and with the table's column names.
+The archive of a table is the folder `archive/<layer>/<table>/` in the lake. Inside it, each
+partition column adds a level of folders, named as Spark names them. The archived files are plain
+Parquet: without deletion vectors, and with the column names of the table.
 """
 
 import posixpath
@@ -25,8 +25,8 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.text import first_names
 
 ARCHIVE = "archive"
-# One run moves at most this many files, or one partition. A record takes about 300 bytes per file,
-# and each reader of the archive reads all records.
+# One run moves at most this many files, or a single partition with more. The record of an operation
+# takes about 300 bytes per file, and each reader of the archive reads all records.
 MOST_FILES = 50_000
 # Tables with column mapping or widened types: their files contain other column names or types than
 # the table, and only the log maps them. Other Parquet readers could not use copies of such files.
@@ -44,14 +44,14 @@ _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 def typed_in(snapshot: Snapshot, partition: PartitionValues) -> TypedPartition:
-    """The values of one of the table's partitions, with their types, as a WHERE clause compares."""
+    """A partition's values with their types, so that two spellings of one value are equal."""
     return typed_partition(partition, by_name(snapshot.columns))
 
 
 def files_by_partition(
     snapshot: Snapshot, partitions: Iterable[PartitionValues] | None = None
 ) -> dict[TypedPartition, tuple[DataFile, ...]]:
-    """A table's files by typed partition; only the files of these `partitions`, if given.
+    """A table's files by typed partition, sorted by path; only those of `partitions`, if given.
 
     The log may spell the values of a partition in several ways. A DELETE of a partition removes the
     files of all spellings.
@@ -70,7 +70,7 @@ def files_by_partition(
 
 
 def count_of_one_run(file_counts: Iterable[int]) -> int:
-    """The number of partitions that one run moves, at least one, given their file counts."""
+    """How many partitions, from the first, one run moves: at least one. Takes their file counts."""
     totals = accumulate(file_counts)
     return max(1, sum(1 for total in totals if total <= MOST_FILES))
 
@@ -78,8 +78,8 @@ def count_of_one_run(file_counts: Iterable[int]) -> int:
 def refuse_table(snapshot: Snapshot) -> None:
     """Refuses a table that cannot be archived.
 
-    Old rows must leave the table as whole files, and the log must keep the transaction that records
-    the applied operations.
+    Old rows must leave the table as whole files, Delta must allow deletions, and the log must keep
+    the `txn` action that shows which operations on the archive are applied (`records.APP_ID`).
     """
     if snapshot.files and not snapshot.partition_columns:
         raise Refused(
@@ -130,8 +130,8 @@ def names_in_files(
 
     In copied files, a column has its physical name, which a rename does not change. In rewritten
     files, it has its logical name at the time of archiving; `recorded` maps physical names to
-    these logical names. `renamed` maps earlier column names to present names, as declared. A name
-    that belongs to another column is omitted.
+    these logical names. `renamed` maps earlier column names to present names, as declared. If a
+    less likely name belongs to another column, it is omitted.
     """
     physical = {
         each.name: snapshot.physical_names.get(each.name, each.name) for each in snapshot.columns
@@ -141,6 +141,7 @@ def names_in_files(
     names_in_use = {each.lower() for each in most_likely.values()}
     names = dict[str, tuple[str, ...]]()
     for name, first in most_likely.items():
+        # If a present column has an earlier name of this column, the name is that column's.
         others = [name]
         for old, new in renamed.items():
             if new.lower() == name.lower() and old.lower() not in column_names:
@@ -156,7 +157,7 @@ def field_names_in_files(
 
     `recorded` maps physical paths to the logical names at the time of archiving. `names` are the
     recorded column names. The result is empty without column mapping, and for records of older
-    releases, which contain column names only. Then fields are expected under their present names.
+    releases, which contain column names only. If it is empty, fields have their present names.
     """
     if names and not recorded:
         return {}
@@ -170,13 +171,14 @@ def partition_folder(values: Iterable[tuple[str, str | None]]) -> str:
     """The folders of a partition as Spark names them, for example `day=2026-01-31/hour=5`."""
     folders = list[str]()
     for name, value in values:
-        text = _escaped(value) if value else _NULL_FOLDER  # as Spark, also for an empty string
+        # Like Spark, uses the null folder also for an empty string.
+        text = _escaped(value) if value else _NULL_FOLDER
         folders.append(f"{_escaped(name)}={text}")
     return "/".join(folders)
 
 
 def values_in_folders(folders: Iterable[str]) -> PartitionValues:
-    """The pairs of column name and value in the names of partition folders."""
+    """The pairs of column name and value in the names of partition folders; null is `None`."""
     pairs = list[tuple[str, str | None]]()
     for folder in folders:
         name, _, value = folder.partition("=")

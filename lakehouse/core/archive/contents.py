@@ -1,4 +1,7 @@
-"""The contents of a table's archive at one version of the table, computed from the records."""
+"""The contents of a table's archive at one version of the table.
+
+They are computed from the records of all operations on the archive (`records.py`).
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,10 +22,10 @@ from lakehouse.core.text import count_of, first_names
 class ArchivedPartition:
     """The files of one partition that one operation archived.
 
-    If late rows of a partition were archived, too, the partition has several entries. `number` is
-    the number of the operation. `created_ms` is the time of the operation's record or of its
-    commit, whichever is later; only the record's if the log no longer has the commit. `names` and
-    `field_names` are copied from the operation.
+    If rows arrived after a partition was archived, and were archived later, the partition has
+    several entries. `number` is the number of the operation. `created_ms` is the time of the
+    operation's record or of its commit, whichever is later; if the log no longer has the commit, it
+    is the record's. `end_ms` is exclusive. `names` and `field_names` are copied from the operation.
     """
 
     number: int
@@ -94,9 +97,9 @@ def fold_archive(
 ) -> ArchiveContents:
     """The contents of the archive as of a snapshot.
 
-    `operations` are all operations that are recorded for the table's key. Operations of an earlier,
-    deleted table with the same key are ignored. `applied_ms` maps the number of each operation
-    whose commit is still in the log to the time of that commit.
+    `operations` are all operations that are recorded for the table's key, in any order. Operations
+    of an earlier, deleted table with the same key are ignored. `applied_ms` maps the number of each
+    operation whose commit is still in the log to the time of that commit.
 
     Raises:
         Broken: a record is missing, so the contents of the archive are unknown. Or the table again
@@ -117,7 +120,7 @@ def fold_archive(
             moved |= {each.values for each in operation.partitions}
             continue
         if operation.kind != "expire" and operation.number > last_applied:
-            unapplied = operation
+            unapplied = operation  # the only one: it is finished or withdrawn before the next
             continue
         if operation.kind == "archive":
             created_ms = max(operation.created_ms, (applied_ms or {}).get(operation.number, 0))
@@ -126,6 +129,7 @@ def fold_archive(
             moved |= {each.values for each in operation.partitions}
             moved_out_paths |= operation.sources
             continue
+        # A restore or an expire: its files are no longer part of the archive.
         in_archive = _without({file.archived for file in operation.files}, in_archive)
         if operation.kind == "restore":
             restored = {each.values for each in operation.partitions}
@@ -145,9 +149,9 @@ def fold_archive(
 def refuse_undone(history: Commits) -> None:
     """Raises an error if another program's RESTORE undid an operation on the table's archive.
 
-    A RESTORE restores files, but not the versions of transactions, so an undone operation still
-    counts as applied. A later commit settles the operation if its userMetadata has `rows_moved` and
-    the operation's number, like the operation's own commit.
+    Delta's RESTORE brings back files, but not the versions of `txn` actions, so an undone operation
+    still counts as applied. A person repairs the table in a later commit, which settles the
+    operation: its userMetadata has `rows_moved` and the number, like the operation's own commit.
 
     Raises:
         Broken: an operation was undone, so its rows are in two places or nowhere.
@@ -161,6 +165,7 @@ def refuse_undone(history: Commits) -> None:
         if commit.operation == "RESTORE":
             version = commit.parameters.get("version", "")
             restored_version = int(version) if version.isdigit() else -1
+            # If the version is unknown, or older than the log, no operation is in effect.
             in_effect = in_effect_at.get(restored_version, frozenset[int]())
         elif number is not None:
             applied = applied | {number}
@@ -206,7 +211,7 @@ def _archived(operation: ArchiveOperation, created_ms: int) -> Iterable[Archived
 def _without(
     names: set[str], partitions: Mapping[tuple[int, PartitionValues], ArchivedPartition]
 ) -> dict[tuple[int, PartitionValues], ArchivedPartition]:
-    """The partitions without the named files. Partitions without remaining files are omitted."""
+    """The partitions without the named files. A partition that keeps no file is omitted."""
     kept = dict[tuple[int, PartitionValues], ArchivedPartition]()
     for key, each in partitions.items():
         files = tuple(file for file in each.files if file.archived not in names)
@@ -220,6 +225,7 @@ def _without(
 def _refuse_gaps(in_order: list[ArchiveOperation], snapshot: Snapshot) -> None:
     """Refuses records whose numbers have gaps, or end before the last applied operation."""
     numbers = [each.number for each in in_order]
+    # A folded record replaces all earlier ones.
     first = numbers[0] if in_order and in_order[0].kind == "folded" else 1
     expected = max(numbers[-1] if numbers else 0, snapshot.transactions.get(APP_ID, 0))
     if numbers != [*range(first, expected + 1)]:

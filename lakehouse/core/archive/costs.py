@@ -15,7 +15,7 @@ _GIB = 1024**3
 _MONTH_DAYS = 30
 # The daily vacuum deletes files at most a day after their retention.
 _UNTIL_VACUUM_MS = DAY_MS
-# The rates of a run, measured with the tables of the tests.
+# The speed of a run, measured with the tables of the tests.
 _SECONDS_PER_FILE = 0.02  # to copy a file, and to compare the copy
 _COPIED_BYTES_PER_SECOND = 100 * 1024 * 1024
 _REWRITTEN_BYTES_PER_SECOND = 10 * 1024 * 1024  # by Spark
@@ -29,7 +29,8 @@ class ArchiveEstimate:
     - `usd`: the cost of the machine and of the requests.
     - `kept_ms`: how long the original files are still stored, until a vacuum deletes them. `None`
       if the table's retention is unknown.
-    - `usd_of_both_copies`: the cost of storing the original files for this time.
+    - `usd_of_both_copies`: the cost of storing the original files for `kept_ms`, while their copies
+      are stored, too; 0 if `kept_ms` is unknown.
     - `usd_per_month_saved`: the storage cost of the original files minus that of their copies.
     """
 
@@ -102,6 +103,7 @@ def _seconds_of_move(
         size_bytes = sum(file.size_bytes for file in files)
         file_count += len(files)
         total_bytes += size_bytes
+        # Spark writes rewritten rows to staged files, which are then copied like other files.
         rewritten_bytes += size_bytes if is_rewritten else 0
     copied_bytes = total_bytes if on_disk else 0
     return (
@@ -113,7 +115,7 @@ def _seconds_of_move(
 
 
 def _requests_of_move(file_count: int) -> dict[str, int]:
-    """Each file takes two HEADs of the original, two HEADs of the copy, a COPY, and a GET."""
+    """The requests of a run: per file, 2 HEADs each of original and copy, a COPY and a GET."""
     return {
         "HeadObject": 4 * file_count,
         "CopyObject": file_count,
@@ -126,6 +128,8 @@ def _requests_of_move(file_count: int) -> dict[str, int]:
 def _usd_of_requests(
     requests: Mapping[str, int], prices: Prices, archive_class: ClassPrices
 ) -> float:
+    # The PUT price of a storage class is not known. The price of a transition into the class stands
+    # for it, and is 0 for STANDARD.
     usd_per_1000_copies = max(archive_class.usd_per_1000_transitions, prices.usd_per_1000_puts)
     puts = requests["PutObject"] + requests["ListObjectsV2"]
     gets = requests["HeadObject"] + requests["GetObject"]
@@ -139,8 +143,8 @@ def _usd_of_requests(
 def _usd_of_archive(sizes: Sequence[int], archive: Archive, archive_class: ClassPrices) -> float:
     """USD per month for copies of these sizes, including the minimums of their storage class.
 
-    Small copies are billed for the minimum size. If copies are deleted before the minimum number of
-    days, the bill for these days is spread over the days for which they are kept.
+    Small copies are billed for the minimum size. Copies that are kept for fewer days than the
+    minimum are billed for the minimum. This bill is spread over `keep_days`.
     """
     billed_bytes = sum(max(size_bytes, archive_class.minimum_bytes) for size_bytes in sizes)
     billed_to_kept_days = max(1.0, archive_class.minimum_days / max(archive.keep_days, 1))

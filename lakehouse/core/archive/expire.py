@@ -1,7 +1,7 @@
-"""Plans which archived files are deleted: the files of expired partitions and of restored rows.
+"""Plans which archived files are deleted: those of expired partitions, and those of restored rows.
 
-Old records whose files were all deleted are folded into one record, so that the number of records
-stays small.
+Old records of operations whose files were all deleted are folded into one record, so that the
+number of records stays small.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class ExpireFacts:
     - `contents`: the contents of the archive as of the table's version.
     - `operations`: all operations on the archive, in ascending order of their numbers.
     - `stored`: the sizes of the files in the archive's folder, by name in the lake.
-    - `keep_days`: how long partitions are kept. It is `None` if the table declares no archive. Then
+    - `keep_days`: how long partitions are kept; `None` if the table declares no archive, so that
       no partition expires.
     """
 
@@ -47,7 +47,7 @@ class ExpirePlan:
     - `expired`: the expired partitions, which this run removes from the archive.
     - `unarchived`: the stored files of partitions that an earlier operation removed from the
       archive. Maps names in the lake to sizes.
-    - `next_ms`: when the next partition expires; `None` if no partition expires.
+    - `next_ms`: when the next partition expires; `None` if no partition expires later.
     - `waits`: nothing is deleted, because an interrupted operation must be finished first.
     """
 
@@ -155,7 +155,8 @@ class ExpireOutcome:
 def plan_expire(facts: ExpireFacts, *, now_ms: int) -> ExpirePlan:
     """Plans which archived files to delete at `now_ms`.
 
-    All files of a partition expire together: `keep_days` after its rows were last archived.
+    All files of a partition expire together, `keep_days` after rows of it were last archived. While
+    an operation is interrupted, nothing is deleted.
     """
     contents = facts.contents
     snapshot = facts.table.snapshot
@@ -178,7 +179,7 @@ def plan_expire(facts: ExpireFacts, *, now_ms: int) -> ExpirePlan:
 
 
 def expiry_times(contents: ArchiveContents, keep_days: int | None) -> dict[PartitionValues, int]:
-    """When each archived partition expires; empty if no partition expires."""
+    """When each archived partition expires; empty if `keep_days` is `None`."""
     times = dict[PartitionValues, int]()
     if keep_days is None:
         return times
@@ -191,9 +192,10 @@ def expiry_times(contents: ArchiveContents, keep_days: int | None) -> dict[Parti
 def unarchived_files(facts: ExpireFacts, *, now_ms: int) -> set[str]:
     """The stored files that are no longer part of the archive, and that no reader needs.
 
-    A file of an expired partition is included at once. A file of a restored partition is included
-    after the table's retention, because until then a reader of an older version may need it. It is
-    never included if the retention is unknown, or if the log no longer has the restore's commit.
+    The files of an `expire` operation are included at once. The files of a restore are included
+    after the table's retention, because a reader of a version before the restore may need them for
+    that long. They are not included if the retention is unknown, or if the restore's commit is not
+    in the history.
     """
     snapshot = facts.table.snapshot
     retention_ms = retention_ms_of(snapshot.properties)
@@ -202,8 +204,8 @@ def unarchived_files(facts: ExpireFacts, *, now_ms: int) -> set[str]:
         if operation.table_id != snapshot.table_id or operation.kind == "archive":
             continue
         is_old = retention_ms is not None and operation.created_ms + retention_ms <= now_ms
-        is_restored = is_old and _has_commit_of(operation, facts.table.history)
-        if operation.kind == "expire" or is_restored:
+        was_restored_long_ago = is_old and _has_commit_of(operation, facts.table.history)
+        if operation.kind == "expire" or was_restored_long_ago:
             unarchived |= {file.archived for file in operation.files}
     in_archive = {file.archived for each in facts.contents.partitions for file in each.files}
     unarchived = unarchived.intersection(facts.stored) - in_archive
@@ -214,7 +216,10 @@ def unarchived_files(facts: ExpireFacts, *, now_ms: int) -> set[str]:
 
 
 def _has_commit_of(restore: ArchiveOperation, history: Commits) -> bool:
-    """Whether the log still has a restore's commit. Then it also has any commit that undid it."""
+    """Whether the history still has the commit of this restore.
+
+    If so, it also has any later `RESTORE` that undid it, and `refuse_undone` has looked for one.
+    """
     return any(each.applications.get(APP_ID) == restore.number for each in history.commits)
 
 
@@ -223,7 +228,8 @@ def foldable_records(
 ) -> Sequence[ArchiveOperation]:
     """The oldest operations whose records are no longer needed; empty if fewer than two.
 
-    The record of an operation is no longer needed if
+    The newest record is always kept. While an operation is interrupted, the result is empty. Any
+    other record of an operation is no longer needed if
 
     - it is older than `_RECORD_DAYS`, and older than `older_than_days`, because restored partitions
       stay in the table for that long,
@@ -235,6 +241,7 @@ def foldable_records(
     numbers_in_archive = {each.number for each in contents.partitions}
     until_ms = now_ms - max(_RECORD_DAYS, older_than_days) * DAY_MS
     folded = list[ArchiveOperation]()
+    # Stops at the first record that is needed. The newest operation has no following one.
     for operation, following in zip(facts.operations, facts.operations[1:], strict=False):
         is_stored = any(file.archived in facts.stored for file in operation.files)
         is_old = operation.created_ms <= until_ms
@@ -256,6 +263,7 @@ def fold_records(operations: Sequence[ArchiveOperation], table_id: str) -> Archi
         for each in operation.partitions:
             if operation.kind == "restore":
                 moved.pop(each.values, None)
+            # As in `fold_archive`, an expired partition still counts as moved.
             elif operation.kind != "expire":
                 moved[each.values] = replace(each, files=(), rewritten=())
     cutoffs_ms = [each.cutoff_ms for each in of_table if each.kind in ("archive", "folded")]

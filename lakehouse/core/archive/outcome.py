@@ -11,7 +11,11 @@ from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOutcome:
-    """The result of an archive run. `operation` and `version_after` are `None` if nothing moved."""
+    """The result of an archive run.
+
+    `operation` is the record of the move, and `version_after` the version of the table's commit.
+    Both are `None` if nothing moved.
+    """
 
     plan: ArchivePlan
     operation: ArchiveOperation | None = None

@@ -3,13 +3,14 @@
 A partition gets its time from one of:
 
 - the columns `year`, `month`, `day`, `hour`, or only the first one, two or three of them;
-- one DATE column, or one STRING column with dates such as `2026-01-31`, optionally with a column
-  whose name ends in `hour`;
-- one TIMESTAMP column.
+- one DATE or TIMESTAMP column, optionally with a column whose name ends in `hour`;
+- one STRING column with dates such as `2026-01-31`, optionally with such an hour column.
 
-All times are UTC. A date or timestamp gives only the start of a partition. All partitions of the
-table get the same length: a year if each starts at the beginning of a year, or else a month, a day
-or an hour by the same rule. So no partition counts as old too early.
+All times are UTC. Calendar columns also give the length of a partition, and with an hour column it
+is an hour. Otherwise, a date or timestamp gives only the start, and all partitions of the table get
+the same length: a year if each starts at the beginning of a year, or else a month, a day or an hour
+by the same rule, or else a millisecond. Thus a partition that holds a month does not count as old
+after its first day.
 """
 
 import re
@@ -40,7 +41,7 @@ def partition_spans(
     """The span of each of a table's partitions; `None` if a value gives no time, for example null.
 
     Raises:
-        Refused: the partition columns give no time, or more than one time.
+        Refused: the partition columns give no time, or more than one time or hour.
     """
     values = {each: dict(_values(each, columns)) for each in partitions}
     if not values:
@@ -68,7 +69,7 @@ def _values(partition: PartitionValues, columns: Sequence[Column]) -> Iterable[t
 
 
 def _calendar_columns(names: Sequence[str]) -> list[str]:
-    """The columns year, month, day and hour, up to the first missing column."""
+    """The columns year, month, day and hour, in this order, up to the first missing column."""
     by_lower = {name.lower(): name for name in names}
     columns = list[str]()
     for unit in _UNITS:
@@ -159,7 +160,7 @@ def _with_hour(start: datetime | None, value: object) -> datetime | None:
 
 
 def _longest_unit(starts: Iterable[datetime | None]) -> str:
-    """The longest unit such that every partition starts at the beginning of a unit, or empty."""
+    """The longest unit such that every start is the beginning of a unit; empty without one."""
     known = [start for start in starts if start is not None]
     for unit in _UNITS:
         if all(_is_beginning(start, unit) for start in known):
@@ -168,6 +169,7 @@ def _longest_unit(starts: Iterable[datetime | None]) -> str:
 
 
 def _is_beginning(start: datetime, unit: str) -> bool:
+    """Whether `start` is the beginning of a year, month, day or hour."""
     if start.minute or start.second or start.microsecond:
         return False
     match unit:
@@ -182,6 +184,7 @@ def _is_beginning(start: datetime, unit: str) -> bool:
 
 
 def _span(start: datetime | None, unit: str) -> Span | None:
+    """The span of this length; `None` without a start, or if the end is after the year 9999."""
     if start is None:
         return None
     try:

@@ -1,8 +1,8 @@
 """Plans an archive run: which partitions leave the table, how, at what cost, and why.
 
-A partition leaves the table if it ends by the cutoff: `Archive.older_than_days` before now or, with
-`clock="newest_row"`, before the newest row. The time of the newest row is the start of the newest
-partition that is not in the future, so one row with a wrong time cannot empty the table.
+A partition may leave the table if it ends by the cutoff: `Archive.older_than_days` before now or,
+with `clock="newest_row"`, before the newest row. The time of the newest row is the start of the
+newest partition that is not in the future, so one row with a wrong time cannot empty the table.
 """
 
 from collections import defaultdict
@@ -85,10 +85,10 @@ class LeavingPartition:
 class ArchivePlan(Explained):
     """The partitions that an archive run moves, and its predicted figures.
 
-    - `number`: the number of the operation. An interrupted operation is finished under its number,
-      or withdrawn, so that its number is free.
-    - `bytes_leave_ms`: a day after the table's retention, when a daily vacuum should have deleted
-      the moved files. `None` if the retention is unknown.
+    - `number`: the number of the operation. If an operation was interrupted, its number is used
+      again: to finish it, or for a new operation after it was withdrawn.
+    - `bytes_leave_ms`: now plus the table's retention plus a day. By then, a daily vacuum should
+      have deleted the moved files. `None` if the retention is unknown.
     """
 
     table: str
@@ -147,9 +147,7 @@ class ArchivePlan(Explained):
 
 
 def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePlan:
-    """The plan of an archive run.
-
-    If a killed run left an unfinished `archive` operation, the plan has its cutoff.
+    """The plan of an archive run, with the cutoff of an interrupted `archive` operation, if any.
 
     Raises:
         Refused: the table declares no archive, or cannot be archived (`refuse_table`).
@@ -161,11 +159,13 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
         raise Refused(f"archive of {table.key}: none is declared. Use Table(archive=Archive(…))")
     refuse_table(snapshot)
     partitions = {file.partition for file in snapshot.files}
+    # With the moved partitions, so that the length of a partition is the same after a move.
     spans = partition_spans(table.key, snapshot.columns, partitions | contents.moved)
     in_table = {each: spans[each] for each in partitions}
     cutoff_ms = _cutoff_ms(archive, in_table, contents, now_ms)
     old = list[LeavingPartition]()
     notes = _Notes(archive)
+    # Typed, because the log may spell the values of one partition in several ways.
     moved = {typed_in(snapshot, each) for each in contents.moved}
     restored_ms = {typed_in(snapshot, each): ms for each, ms in contents.restored_ms.items()}
     for typed, files in files_by_partition(snapshot).items():
@@ -179,6 +179,7 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
             rewritten=why_rewritten(files, snapshot, is_elsewhere=facts.is_elsewhere),
             is_late=typed in moved,
         )
+        # Spark writes an empty string as null, also in the name of a copied file's folder.
         if is_changed_by_rewrite(partition.values, by_name(snapshot.columns)):
             notes.with_empty_text.append(partition.text)
         elif restored_ms.get(typed, 0) + archive.older_than_days * DAY_MS > now_ms:
@@ -243,7 +244,7 @@ def _row_count(partitions: Sequence[LeavingPartition]) -> int | None:
 
 
 class _Notes:
-    """Collects the old partitions that stay in the table, by reason, and words the notes."""
+    """Collects the old partitions that stay in the table, by reason, and writes the notes."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
@@ -287,9 +288,8 @@ def _notes_of_facts(
     leaving: Sequence[LeavingPartition],
 ) -> Iterable[str]:
     if (unapplied := facts.contents.unapplied) is not None:
-        verb = "finishes" if unapplied.kind == "archive" else "withdraws"
-        operation = f"operation {unapplied.number} ({unapplied.kind})"
-        yield f"{operation} was interrupted: this run first {verb} it"
+        verb = "finishes or withdraws" if unapplied.kind == "archive" else "withdraws"
+        yield f"operation {unapplied.number} ({unapplied.kind}) was interrupted: this run {verb} it"
     if facts.read_whole_by and leaving:
         names = first_names(facts.read_whole_by)
         yield f"tables that read all rows of this table lose these rows in their next run: {names}"

@@ -12,8 +12,8 @@ from lakehouse.core.delta.snapshot import FieldPath, PartitionValues, Snapshot
 APP_ID = "lakehouse-archive"
 ArchiveKind = Literal["archive", "restore", "expire", "folded"]
 # A record of one of these kinds always counts as applied. `expire` has no commit. A folded record
-# replaces only applied operations, but has the number of the newest one. If that is an `expire`,
-# the log's number is lower, so the two cannot be compared.
+# replaces only applied operations, and has the number of the newest one. This number may be that of
+# an `expire`, so that it is greater than the version of the log's `txn` action.
 _ALWAYS_APPLIED = ("expire", "folded")
 
 
@@ -21,8 +21,8 @@ _ALWAYS_APPLIED = ("expire", "folded")
 class ArchivedFile:
     """A file of the archive.
 
-    - `source`: the file to copy. For a file of the table, its path in the log. For a file that
-      Spark wrote because the rows had to be rewritten, its name in the lake.
+    - `source`: the file that was copied. For a file of the table, its path in the log. For a file
+      that Spark wrote because the rows had to be rewritten, its name in the lake.
     - `archived`: the name of the archived file in the lake.
     - `checksum`: the checksum of the content. Its prefix names the method.
     """
@@ -39,6 +39,7 @@ class RecordedPartition:
     """One partition of an operation.
 
     - `values`: pairs of column and value, as the log spells them.
+    - `start_ms`, `end_ms`: the partition's time span; `end_ms` is exclusive.
     - `rewritten`: the paths, in the log, of the table's files whose rows Spark rewrote. It is empty
       if the files were copied.
     """
@@ -71,16 +72,16 @@ class ArchiveOperation:
 
     `number` counts the operations of one table key from 1, without gaps. The kinds:
 
-    - `archive`, `restore`: applied if the version of the `APP_ID` transaction in the table's log is
-      at least `number`.
-    - `expire`: applied as soon as its record is written.
+    - `archive`: moves partitions to the archive. `restore`: moves them back into the table. Both
+      are applied if the version of the `APP_ID` transaction in the log is at least `number`.
+    - `expire`: removes partitions from the archive. Applied as soon as its record is written.
     - `folded`: replaces all records up to its number, after their archived files were deleted. It
       lists, without files, the partitions that these operations archived and did not restore.
 
-    If the table uses column mapping, Spark rewrites all archived rows with logical column names.
-    `names` maps the physical names of columns to their logical names. `field_names` maps the
-    physical paths of fields inside structs to their logical names. Without column mapping, both are
-    empty.
+    `version` is the table's version for which the operation was planned. If the table uses column
+    mapping, Spark rewrites all archived rows with logical column names. `names` maps the physical
+    names of columns to these logical names, and `field_names` maps the physical paths of fields
+    inside structs to theirs. Without column mapping, both are empty.
     """
 
     number: int

@@ -15,7 +15,8 @@ class RestoreRequest:
 
     - `target`: the address of a new table; empty for the table itself.
     - `values`: selects partitions with any of these combinations of values; empty selects all.
-    - `since_ms`, `until_ms`: selects partitions whose span lies completely within this time.
+    - `since_ms`, `until_ms`: selects partitions whose time span (`partition_times`) begins at
+      `since_ms` or later, and ends at `until_ms` or earlier. Ends are exclusive. `None`: no limit.
     """
 
     target: str = ""
@@ -35,10 +36,10 @@ class RestoreRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """The partitions that a restore reads, as of one version of the table, and its target.
+    """A planned restore: the partitions to read, as of a version of the table, and the target.
 
-    `stays_days`: how many days a restored partition stays in its table before it is archived again;
-    `None` if the table declares no archive.
+    `stays_days`: for how many days after the restore the archive leaves a restored partition in its
+    table; `None` if the table declares no archive.
     """
 
     table: str

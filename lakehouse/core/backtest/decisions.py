@@ -1,4 +1,4 @@
-"""Determines when a simulated policy evaluates a table, and what it decides each time."""
+"""Determines when a simulated policy evaluates a table, and whether it compacts the table then."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -35,8 +35,8 @@ _DAYS_AHEAD = 365_000
 class PolicyDecision(Explained):
     """One decision about a table, and why.
 
-    `again_ms` is the time at which readers will have lost as much as a compaction costs, if no
-    writer commits before. The table is evaluated again at this time.
+    `again_ms` is when readers will have lost as much as a compaction costs, if no writer commits
+    before. The table is evaluated again at this time. `None` if there is no such time ahead.
     """
 
     runs: bool
@@ -46,7 +46,8 @@ class PolicyDecision(Explained):
 def evaluation_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
     """The times at which the table is evaluated after one commit and before the next.
 
-    `until_ms` is the time of the next commit, or `None` after the last commit.
+    `until_ms` is the time of the next commit. After the last commit it is `None`: a schedule then
+    has no times, and other strategies have only the commit's own time.
 
     Raises:
         Refused: the strategy cannot be simulated from a log.
@@ -54,6 +55,8 @@ def evaluation_times(policy: Compaction, committed_ms: int, until_ms: int | None
     match policy.strategy:
         case BySensor():
             yield committed_ms
+            # Without these knobs, only readers' losses can change the decision before the next
+            # commit, and `again_ms` has the time of this change.
             waits_for_time = (
                 policy.windows
                 or policy.max_small_file_age_hours
@@ -87,9 +90,10 @@ def evaluation_times(policy: Compaction, committed_ms: int, until_ms: int | None
 
 
 def decide(state: TableState, plan: CompactionPlan, *, now_ms: int) -> PolicyDecision:
-    """The decision at `now_ms`: by the sensor's rules, or by the plan for other strategies."""
+    """The decision at `now_ms`: by the sensor's rules or, with another strategy, by the plan."""
     if not isinstance(plan.policy.strategy, BySensor):
         return PolicyDecision(runs=bool(plan.bins), explanation=plan.explanation)
+    # The log does not show the commits of downstream tables, so only declared reads count.
     state = with_readers(state, Readers(reads_per_day=0), plan.policy, now_ms=now_ms)
     [decision] = choose_compactions(
         [CompactionCandidate(state=state, policy=plan.policy)],
@@ -105,7 +109,10 @@ def decide(state: TableState, plan: CompactionPlan, *, now_ms: int) -> PolicyDec
 
 
 def _break_even_ms(state: TableState, *, now_ms: int) -> int | None:
-    """When the losses of readers reach the cost; `None` if they have, or never will."""
+    """When the losses of readers reach the cost.
+
+    `None` if they have reached it, if they never will, or if losses or cost are unknown.
+    """
     balance = state.balance
     openings_per_day = (state.reads_per_day or 0) * (state.openings_saved or 0)
     daily_balance = replace(state, lost_openings=openings_per_day).balance
@@ -116,4 +123,5 @@ def _break_even_ms(state: TableState, *, now_ms: int) -> int | None:
     if not lost_per_day:
         return None
     days = (cost - lost) / lost_per_day
+    # One ms is added, so that at the returned time the losses have surely reached the cost.
     return now_ms + ceil(days * DAY_MS) + 1 if days < _DAYS_AHEAD else None

@@ -1,4 +1,4 @@
-"""A table's real or simulated history: its versions, the compactions between them, and totals."""
+"""A table's real or simulated history: the writers' versions, the compactions, and totals."""
 
 from dataclasses import dataclass
 from statistics import fmean, pstdev
@@ -28,11 +28,12 @@ class SimulatedCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedStep:
-    """A version that a writer committed, and the upkeep before the next one.
+    """A version that a writer committed, and the compactions (`runs`) before the next one.
 
-    Counts are taken after the upkeep. `row_count` is `None` if unknown. `explanation` explains the
-    decision that led to the first compaction or, without a compaction, the last decision. It is
-    `None` for the real history.
+    Counts are taken after these compactions. `bytes_ingested` are the bytes of new files that the
+    writer added. `row_count` is `None` if unknown. `explanation` explains the decision that led to
+    the first compaction or, without a compaction, the last decision. It is `None` for the real
+    history.
     """
 
     version: int
@@ -61,16 +62,17 @@ class SimulatedStep:
 
 @dataclass(slots=True, kw_only=True)
 class Uncertainty:
-    """Counts of everything that a simulation estimates; all 0 if it is exact.
+    """What a simulation had to estimate. If the first four are 0, no size or removal was estimated.
 
     - `moved_removals`: files that a writer removed after the simulation had moved their rows.
-    - `moved_vectors`: deletion vectors on such files.
-    - `carried_bytes`: bytes that writers would have had to rewrite, because the removed rows share
-      a simulated file with other rows.
+    - `moved_vectors`: deletion vectors that a writer put on a file after the simulation had moved
+      its rows.
+    - `carried_bytes`: bytes of other rows in the simulated files that held removed rows. Writers
+      would have had to rewrite them.
     - `modelled_files`: output files whose size is estimated with `shrink_ratio`.
-    - `unclear_compactions`: partitions of real compactions for which the log does not show which
-      rows went into which file.
-    - `shrink_ratio`: see `Lineage.shrink_ratio`.
+    - `unclear_compactions`: how often the log does not show which rows of a partition a real
+      compaction wrote into which file. A compaction counts once per such partition.
+    - `shrink_ratio`: see `Lineage.shrink_ratio`. It is no estimate, but a ratio in the log.
     """
 
     moved_removals: int = 0
@@ -91,7 +93,7 @@ class Backtest:
 
     @property
     def runs(self) -> tuple[SimulatedCompaction, ...]:
-        """Every compaction, in order."""
+        """All compactions, in order."""
         return tuple(run for step in self.steps for run in step.runs)
 
     @property
@@ -111,12 +113,12 @@ class Backtest:
 
     @property
     def mean_file_count(self) -> float:
-        """The mean of the file counts after all steps."""
+        """The mean, over the steps, of the file count after each; 0 without steps."""
         return fmean(step.file_count for step in self.steps) if self.steps else 0.0
 
     @property
     def deviation_file_count(self) -> float:
-        """The standard deviation of the file counts after all steps."""
+        """The standard deviation of the file count after each step; 0 without steps."""
         return pstdev(step.file_count for step in self.steps) if self.steps else 0.0
 
     @property

@@ -4,13 +4,14 @@ A grain is the set of rows that one commit of a writer wrote into one file. Comp
 grains but do not change them. Only a later commit of a writer removes or changes a grain, so the
 grains are the same under every policy.
 
-The log does not show two things, so they are estimated and counted:
+The log does not show two things, so they are estimated:
 
 - Which rows a deletion vector deletes in a compacted file. The deleted rows are spread over the
-  file's grains, in proportion to the rows that each grain still has.
+  file's grains, in proportion to the rows that each grain still has. This is not counted.
 - Which grains are in which file, if a compaction writes several files into a partition. The inputs
   are packed in Delta's order, ascending by size. A bin ends when its row count equals that of an
-  output. If the row counts do not match (Z-order) or are missing, grains are assigned by file size.
+  output. If the row counts do not match (Z-order) or are missing, grains are assigned by file size,
+  and `unclear_count` counts the partition.
 """
 
 from collections import defaultdict
@@ -21,8 +22,8 @@ from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.partition_values import TypedPartition, by_name, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, live_bytes
 
-# The grains in a file, each with the number of its deleted rows. Two files with the same rows have
-# the same content.
+# The grains in a file, each with the number of its deleted rows. Two files with equal content are
+# taken to have the same rows.
 GrainContent = frozenset[tuple[int, int]]
 
 
@@ -36,7 +37,7 @@ class SimulatedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorChange:
-    """A file with a new deletion vector.
+    """A live file that a writer's commit adds again, usually with another deletion vector.
 
     `deleted` maps each grain to the number of its newly deleted rows, negative if rows are
     restored.
@@ -66,7 +67,7 @@ class Lineage:
     - `start`: the grains at the beginning of the history.
     - `effects`: the effects of the writers' commits.
     - `grains`: each grain's file, as the writer wrote it.
-    - `outputs`: the outputs of real compactions, by content.
+    - `outputs`: the outputs of real compactions whose content is known, by content.
     - `unclear_count`: the number of compacted partitions for which the log does not show which
       grains are in which output.
     """
@@ -95,6 +96,7 @@ class Lineage:
         return self._bytes_out / self._bytes_in if self._bytes_in else None
 
     def _add(self, file: DataFile) -> tuple[int, DataFile]:
+        """Makes the rows of a writer's file a new grain; returns its number, and the file."""
         grain = len(self.grains)
         self.grains[grain] = file
         self._live[file.path] = SimulatedFile(file, frozenset({grain}))
@@ -102,6 +104,7 @@ class Lineage:
         return grain, file
 
     def _apply_write(self, commit: FileCommit) -> None:
+        # A live path that the commit adds again is not removed: its deletion vector changes.
         added = {file.path: file for file in commit.added}
         removed_paths = [
             path for path in commit.removed_paths if path not in added and path in self._live
@@ -133,6 +136,7 @@ class Lineage:
             outputs[typed_partition(file.partition, columns)].append(file)
         for partition, files in inputs.items():
             self._compact_partition(files, outputs.pop(partition, []))
+        # Outputs in other partitions: which rows they hold is unknown.
         for files_without_inputs in outputs.values():
             for file in files_without_inputs:
                 self._live[file.path] = SimulatedFile(file, frozenset())
@@ -201,7 +205,10 @@ def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
 def _match_outputs(
     inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]
 ) -> dict[DataFile, frozenset[int]] | None:
-    """The grains of each output, matched by row counts; `None` if these do not match."""
+    """The grains of each output of a partition; `None` if row counts do not determine them.
+
+    A single output has all grains. Several outputs are matched by row counts.
+    """
     if len(outputs) == 1:
         return {outputs[0]: frozenset().union(*(each.grains for each in inputs))}
     # OPTIMIZE rewrites only bins of at least two files. A purge also rewrites single files.
@@ -212,6 +219,10 @@ def _match_outputs(
 def _match_bins(
     inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile], *, least_files: int
 ) -> dict[DataFile, frozenset[int]] | None:
+    """Packs inputs, smallest first, into bins of `least_files` or more that have an output's rows.
+
+    `None` if a row count is unknown, or if an input or an output is left over.
+    """
     unmatched: defaultdict[int | None, list[DataFile]] = defaultdict(list)
     for file in outputs:
         unmatched[file.row_count].append(file)
@@ -251,6 +262,7 @@ def _assign_by_size(
         is_last = number == len(outputs)
         grains: set[int] = set()
         while index < len(ordered):
+            # The inputs so far have the same share of all inputs' bytes as the outputs so far.
             is_full = bytes_in * total_out >= bytes_out * total_in
             if is_full and not is_last:
                 break

@@ -1,17 +1,18 @@
 """Simulates a table's log under another policy: which compactions would have run, and their cost.
 
-1. The log is translated into grains (`row_lineage`), without its real compactions.
+1. The log is read without its real compactions, as grains. A grain is the set of rows that one
+   commit of a writer wrote into one file (`row_lineage`).
 2. Each commit of a writer is applied to the simulation's own files.
 3. The policy decides whether to compact. If its strategy is the sensor, the sensor's rules decide;
    otherwise the plan decides.
-4. A simulated compaction merges the bins of its plan. If a real compaction merged the same rows,
-   the simulated output gets the name and size of the real one. Otherwise the size is estimated: the
-   bin shrinks by the average ratio of the real compactions.
+4. A simulated compaction merges the bins of its plan. If it merges into one file, and a real
+   compaction merged the same rows, the output gets the name and size of the real one. Otherwise its
+   size is estimated: the bin shrinks by the average ratio of the real compactions.
 
-Therefore, a simulation of the policy that was really in force reproduces the real files. If a
-writer removed a file that the simulation does not have, all simulated files with rows of that file
-are removed, and their other rows move into the files of that commit, as with copy-on-write. Each
-such estimate is counted.
+Thus, a simulation of the policy in force has the real files if each real compaction merged into one
+file per bin, at the simulated time. A writer may remove rows that the simulation has in other files
+than the real table. Then these simulated files are removed and, as with copy-on-write, their other
+rows move into a file that the commit adds to the partition, or into a new one (`Uncertainty`).
 """
 
 import json
@@ -33,15 +34,14 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import BySensor, Scheduled
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.file_history import FileCommit, FileHistory
-from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.read_losses import OpeningSteps, replaces_all_files
 from lakehouse.core.scheduling.skip_reasons import closed_window, persons_hold, recommend_only
 from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.core.units import MINUTE_MS
 
-# A simulated plan takes this many previous commits into account, as many as `read_facts` reads for
-# a real plan.
+# A simulated plan uses this many of the newest commits, as many as `read_facts` reads.
 _COMMITS_REMEMBERED = 500
 # The most compactions between two commits, because a policy could compact without end.
 _RUNS_PER_COMMIT = 100
@@ -82,7 +82,7 @@ def real_result(
         if commit.is_compaction:
             run = _real_compaction(commit, removed, policy, rates)
             state = _simulated_step(commit, live.values(), policy)
-            # A compaction belongs to the step of the last write before it.
+            # A compaction belongs to the step of the last write before it, or is a step of its own.
             step = steps.pop() if steps else state
             steps.append(
                 replace(
@@ -123,7 +123,8 @@ class _Simulation:
         self._version = 0
         self._last_run_ms: int | None = None
         self._cooldown_end_ms = 0
-        # The steps of openings saved; `None` if the policy declares no reads.
+        # Steps (time, openings): from `time` on, a compaction would save a full read this many file
+        # openings. Each compaction clears them. `None` if the policy declares no reads.
         self._openings: list[tuple[int, int]] | None = None if policy.reads_per_day is None else []
 
     def advance(self, effect: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
@@ -137,20 +138,20 @@ class _Simulation:
         ):
             self._openings = []
         until_ms = following.commit.committed_ms if following else None
-        # The explanation of a step without an evaluation: only a schedule has such steps.
+        # Stays unless the table is evaluated before the next commit, which a schedule may not do.
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
         explanation = Reason.OTHER_STRATEGY.explain(strategy=f"scheduled ({cron})")
         runs = list[SimulatedCompaction]()
         plan = None
-        # The policy's own times are not filtered by `until_ms`: the table is evaluated at least
-        # once, even if the next commit has the same or an earlier time.
+        # The sensor and `after_write` evaluate the table at the commit's own time, even if the next
+        # commit has the same or an earlier time, so `policy_times` are not filtered by `until_ms`.
         policy_times = evaluation_times(self._policy, commit.committed_ms, until_ms)
         cooldown_end = _times_between([self._cooldown_end_ms], commit.committed_ms, until_ms)
         times = sorted({*policy_times, *cooldown_end})
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
             decision, plan = self._decide(commit, plan, now_ms)
-            if decision.again_ms and until_ms:
+            if decision.again_ms and until_ms:  # not after the last commit, which has no end
                 times = _times_between((*times, decision.again_ms), now_ms, until_ms)
             if not runs:
                 explanation = decision.explanation
@@ -158,14 +159,17 @@ class _Simulation:
                 run = self._run(plan, decision, now_ms)
                 runs.append(run)
                 times = _times_between((*times, self._cooldown_end_ms), run.ended_ms, until_ms)
-                plan = None
+                plan = None  # the files have changed
         step = _simulated_step(commit, self._table.files, self._policy)
         return replace(step, explanation=explanation, runs=tuple(runs))
 
     def _decide(
         self, commit: FileCommit, plan: CompactionPlan | None, now_ms: int
     ) -> tuple[PolicyDecision, CompactionPlan | None]:
-        """The decision at `now_ms`, and its plan, which is `plan` again if time does not matter."""
+        """The decision at `now_ms`, and the plan on which it is based.
+
+        `plan`, the last one for the same files, is used again unless `cold_hours` may change it.
+        """
         hold = (
             persons_hold(self._policy, None, now_ms)
             or recommend_only(commit.shape.table, self._policy)
@@ -175,8 +179,11 @@ class _Simulation:
             return PolicyDecision(runs=False, explanation=hold), plan
         snapshot = replace(commit.shape, files=self._table.files)
         if plan is None or self._policy.cold_hours:
-            plan = self._plan(snapshot, now_ms)
-        # Readers also lose time while compactions are on hold, so the openings are always recorded.
+            history = Commits(table=snapshot.table, commits=tuple(self._logged_commits))
+            plan = plan_compaction(
+                snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history
+            )
+        # Readers also lose time while compactions are on hold, so this comes before the hold.
         openings = self._record_openings(plan, now_ms)
         if hold:
             return PolicyDecision(runs=False, explanation=hold), plan
@@ -189,19 +196,13 @@ class _Simulation:
         return decide(state, plan, now_ms=now_ms), plan
 
     def _record_openings(self, plan: CompactionPlan, now_ms: int) -> OpeningSteps | None:
-        """Adds the openings that the plan would save, and returns all steps (`read_losses`)."""
+        """Records how many openings the plan saves from now on; returns all steps (`_openings`)."""
         if self._openings is None:
             return None
         saved = max(0, plan.files_removed - plan.files_added)
         if not self._openings or self._openings[-1][1] != saved:
             self._openings.append((now_ms, saved))
         return tuple(self._openings)
-
-    def _plan(self, snapshot: Snapshot, now_ms: int) -> CompactionPlan:
-        history = Commits(table=snapshot.table, commits=tuple(self._logged_commits))
-        return plan_compaction(
-            snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history
-        )
 
     def _remember(
         self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None
@@ -214,7 +215,7 @@ class _Simulation:
             figures = plan.as_json()
             figures.pop("bins", None)
             user_metadata = json.dumps({"plan": figures})
-            # Later plans accept `zOrderBy` for the columns of a clustering, too.
+            # Later plans read the columns from `zOrderBy` or `clusterBy` alike (`target_size`).
             if isinstance(plan.statement, ZOrdering | Clustering):
                 columns = plan.statement.columns
         logged_commit = Commit(
@@ -251,7 +252,7 @@ class _Simulation:
 
 
 def _times_between(times: Iterable[int], since_ms: int, until_ms: int | None) -> list[int]:
-    """The times from `since_ms` and before `until_ms`, sorted and without duplicates."""
+    """The times from `since_ms` (inclusive) to `until_ms` (exclusive), sorted, each once."""
     later_times = {time for time in times if time >= since_ms}
     if until_ms is None:
         return sorted(later_times)

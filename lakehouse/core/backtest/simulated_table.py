@@ -1,4 +1,7 @@
-"""The table of a simulation: the files that would exist, and the grains in each of them."""
+"""The table of a simulation: the files that would exist, and the grains in each of them.
+
+A grain is the set of rows that one commit of a writer wrote into one file (`row_lineage`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,17 +20,20 @@ from lakehouse.core.delta.snapshot import DataFile, PartitionValues, live_bytes
 
 
 class SimulatedTable:
-    """The files of a simulation. Writers and compactions change them; estimates are counted."""
+    """The files of a simulation, which commits of writers and simulated compactions change.
+
+    `uncertainty` counts what is estimated.
+    """
 
     def __init__(self, lineage: Lineage) -> None:
-        """Starts with the files that existed at the beginning of the history."""
+        """Starts with the files at the beginning of the history. Each of them counts as a grain."""
         self.uncertainty = Uncertainty(
             unclear_compactions=lineage.unclear_count, shrink_ratio=lineage.shrink_ratio
         )
         self._lineage = lineage
         self._live: dict[str, SimulatedFile] = {}
-        self._paths: dict[int, str] = {}  # by grain
-        self._deleted: dict[int, int] = {}
+        self._paths: dict[int, str] = {}  # grain -> path of its live file
+        self._deleted: dict[int, int] = {}  # grain -> number of deleted rows
         self._name_count = 0
         for grain, file in lineage.start:
             self._add(grain, file)
@@ -47,7 +53,11 @@ class SimulatedTable:
             self._rewrite_remaining(each, paths)
 
     def merge(self, bin_: Bin, *, into: int = 1, now_ms: int) -> list[DataFile]:
-        """Merges a bin into one file, or into at most `into` files if the rewrite orders rows."""
+        """Merges a bin into one file, or into at most `into` files if the rewrite orders rows.
+
+        Returns the new files. If `into` is 1 and a real compaction wrote a file with the same rows,
+        the real file is taken.
+        """
         inputs = [self._live.pop(file.path) for file in bin_.files]
         grains = frozenset[int]().union(*(each.grains for each in inputs))
         real_output = self._lineage.outputs.get(content(grains, self._deleted))
@@ -107,9 +117,10 @@ class SimulatedTable:
         )
 
     def _remove(self, effect: CommitEffect) -> list[SimulatedFile]:
-        """Removes all files with grains that the commit removed, and returns their other grains.
+        """Removes each file that holds a grain which the commit removed.
 
-        With these files, the writer would have had to write the other grains again.
+        Returns the other grains of these files, in one file for each removed file. These files are
+        not in the table yet. A writer that removes a file has to write its other rows again.
         """
         for path, grains in effect.removed:
             live = self._live.get(path)
@@ -136,7 +147,11 @@ class SimulatedTable:
         return remaining
 
     def _rewrite_remaining(self, remaining: SimulatedFile, paths: Sequence[str]) -> None:
-        """Adds remaining grains to a file of the commit in their partition, or to a new file."""
+        """Adds grains that remain of a removed file.
+
+        They join the first of the commit's new files (`paths`) in the same partition. If there is
+        no such file, they stay in a file of their own.
+        """
         file = remaining.file
         self.uncertainty.carried_bytes += file.size_bytes
         for path in paths:
@@ -150,7 +165,11 @@ class SimulatedTable:
         self._set_live(file, remaining.grains)
 
     def _change_vector(self, change: VectorChange, version: int) -> None:
-        """Applies a deletion vector to the same file, or else to the files with its grains."""
+        """Applies a new deletion vector.
+
+        If the simulation has the same file with the same grains, it gets the vector. Otherwise, the
+        rows are deleted from the files that hold the grains.
+        """
         for grain, rows in change.deleted.items():
             self._deleted[grain] += rows
         live = self._live.get(change.file.path)
@@ -165,7 +184,10 @@ class SimulatedTable:
                 self._delete_rows(self._live[self._paths[grain]], rows, version)
 
     def _delete_rows(self, live: SimulatedFile, rows: int, version: int) -> None:
-        """Deletes rows of a file (negative: restores them). A file without rows is removed."""
+        """Deletes rows of a file (negative: restores them).
+
+        The file is removed if no row is left. If its row count is unknown, it stays.
+        """
         file = live.file
         deleted = max(0, file.deleted_row_count + rows)
         if file.row_count is not None and deleted >= file.row_count:
@@ -181,6 +203,7 @@ class SimulatedTable:
 
     def _add(self, grain: int, file: DataFile) -> str:
         self._deleted[grain] = file.deleted_row_count
+        # The simulation may still have another file of this path.
         if file.path in self._live:
             file = replace(file, path=self._name(file.path))
         self._set_live(file, frozenset({grain}))

@@ -15,19 +15,23 @@ _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{
 # A decimal with at most this many digits is the same after a conversion to a float and back.
 # Source: C's DBL_DIG
 _EXACT_DIGITS = 15
-# A decimal with more digits is refused: no database keeps more, and its conversion would be slow.
-_MOST_DIGITS = 40_000
+# An unscaled value with more characters in Base64, or a larger scale, is refused: its conversion
+# would be slow.
+_MOST_CHARACTERS = 40_000
 
 
 def is_decimal(value: Any, field: Field) -> bool:
-    """Whether a value is a decimal, by its schema or by an unambiguous shape."""
+    """Whether a value is a decimal by its schema or, without one, by its members."""
     if field.schema is not None:
         return field.name in (_DECIMAL, _VARIABLE_SCALE)
     return isinstance(value, dict) and value.keys() == {"scale", "value"}
 
 
 def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decimal:
-    """A value as a number. `scale` is declared; `text` is a float as the line spells it, if known.
+    """A value as a number.
+
+    `scale` is the declared scale, for Base64 without a schema. `text` is the number as the line
+    spells it; `None` if the value is no number, or its spelling is unknown.
 
     Raises:
         Undecodable: the value is not a decimal, or is ambiguous.
@@ -66,13 +70,17 @@ def _spelled(value: float) -> str:
     text = repr(value)
     if isinstance(value, float) and sum(map(str.isdigit, text)) > _EXACT_DIGITS:
         raise Undecodable(
-            f"is {text} inside another value, where more than {_EXACT_DIGITS} digits are not kept"
+            f"is about {text}, and more than {_EXACT_DIGITS} digits of a number are only kept in a"
+            " column of type DECIMAL"
         )
     return text
 
 
 def _of_mode(value: str, decimals: str | None, scale: int) -> Decimal:
-    """A decimal without a schema: in the declared mode or, if it cannot be Base64, as text."""
+    """A text without a schema as a decimal, in the declared mode (`decimals`).
+
+    Without a declared mode, a text that cannot be Base64 is read as a plain number.
+    """
     if decimals == "precise":
         return _unscaled(value, scale)
     if decimals == "string" or not _BASE64.fullmatch(value):
@@ -88,8 +96,8 @@ def _unscaled(value: Any, scale: int) -> Decimal:
     """A number from its unscaled value: big-endian bytes in two's complement, in Base64."""
     if not isinstance(value, str) or not value or not _BASE64.fullmatch(value):
         raise Undecodable(f"is {shown(value)}, which is not Base64 of a decimal")
-    if len(value) > _MOST_DIGITS or abs(scale) > _MOST_DIGITS:
-        raise Undecodable("has more digits than any database keeps")
+    if len(value) > _MOST_CHARACTERS or abs(scale) > _MOST_CHARACTERS:
+        raise Undecodable("is a decimal with too many digits")
     unscaled = int.from_bytes(bytes_of(value), "big", signed=True)
     sign, digits, _ = Decimal(unscaled).as_tuple()
     return Decimal((sign, digits, -scale))
@@ -105,7 +113,7 @@ def _from_text(text: str) -> Decimal:
 
 
 def fitting(number: Decimal, precision: int, scale: int) -> str:
-    """The number as plain text.
+    """The number as text, without an exponent, and without zeros at the end of its fraction.
 
     Raises:
         Undecodable: DECIMAL(precision, scale) cannot hold it exactly.

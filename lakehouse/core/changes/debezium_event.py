@@ -1,10 +1,12 @@
-"""Decodes a Debezium line to an event, without its envelope and schema.
+"""Decodes a Debezium line to an event. Kafka Connect's `schema` and `payload` are unpacked first.
 
 **Safety properties**
 - Each declared field of a row is decoded as `debezium_values` promises. If that is impossible, the
   event has a problem that names the field.
-- A placeholder for a value that Debezium did not send is never loaded: the field is null, and
-  `UNSENT` names it.
+- A placeholder for a value that Debezium did not send is not loaded: the field is null. In the row
+  after a change other than a deletion, `UNSENT` names the field.
+- A placeholder inside a field's value is a problem, except in a deletion. Only in an array of
+  booleans, it is not recognized.
 """
 
 import hashlib
@@ -22,19 +24,19 @@ from lakehouse.core.changes.debezium_values import decoded, fields_of
 from lakehouse.core.changes.json_members import members_of, object_of, with_present_names
 from lakehouse.core.declaration.change_sources import Debezium
 
-# The member of an event that lists the fields whose values were not sent.
+# The member that is added to an event, and lists the fields whose values were not sent.
 UNSENT = "_lakehouse_unsent"
 TOMBSTONE = "null"
-# Postgres does not send a large value that did not change. Debezium sends this placeholder instead,
-# in one of these forms: text, hstore as JSON with this text, bytes in Base64 or hex, an array of
-# these bytes, or an array with one UUID made of them. In an array of booleans, the placeholder
-# cannot be distinguished from values.
+# Postgres does not send a large value that did not change. Debezium sends a placeholder instead:
+# one of `_TEXTS` (this text, its bytes in Base64 or hex, or a UUID made of its bytes), an array
+# with one of `_TEXTS`, an array of its bytes as numbers, or an hstore with this text as key and
+# value. In an array of booleans, the placeholder cannot be distinguished from values.
 # Source: Debezium's reference, `unavailable.value.placeholder`; UnchangedToastedPlaceholder
 _PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = _PLACEHOLDER.encode()
 _UUID = UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)
 _TEXTS = (_PLACEHOLDER, b64encode(_BYTES).decode(), _BYTES.hex(), str(_UUID))
-# The first three bytes of the placeholder, as a JSON array of numbers starts with them.
+# The start of a JSON array of numbers that holds the placeholder's bytes: `_`, `_`, `d`.
 _ARRAY_START = re.compile(r"\[\s*95(?:\.0+)?,\s*95(?:\.0+)?,\s*100\b")
 _NOT_SENT = f"was not sent ({_PLACEHOLDER})"
 _NO_NAMES: Mapping[str, str] = {}
@@ -59,7 +61,9 @@ def canonical_event(
     fields: Mapping[str, str],
     names: Mapping[str, str] = _NO_NAMES,
 ) -> Event | None:
-    """The event in a line, decoded to the declared fields; `None` if it is not an object or null.
+    """The event in a line, with its declared fields decoded to their types.
+
+    `None` if the line is neither an object nor null.
 
     `line` is the parsed `text`. `fields` maps the declared fields to their types, and `names` maps
     earlier names of fields to present names. A null line is a tombstone.
@@ -69,6 +73,7 @@ def canonical_event(
     if not isinstance(line, dict):
         return None
     event = cast("dict[str, Any]", line)
+    # In an unwrapped row, `payload` may be a column. Then the line is taken as the row itself.
     has_payload_column = changes.unwrapped and "payload" in fields
     if _is_tombstone(event, has_payload_column=has_payload_column):
         return Event(text=TOMBSTONE, value={})
@@ -82,7 +87,9 @@ def canonical_event(
 
 
 def _is_tombstone(line: Mapping[str, Any], *, has_payload_column: bool) -> bool:
-    """Whether a line is an envelope around a tombstone, which follows a deletion.
+    """Whether a line is a Kafka Connect envelope with a null payload: a tombstone.
+
+    Debezium sends a tombstone after a deletion.
 
     Source: Kafka Connect, JsonConverter
     """
@@ -93,7 +100,7 @@ def _is_tombstone(line: Mapping[str, Any], *, has_payload_column: bool) -> bool:
 
 
 class _Decoding:
-    """The decoding of one event, without its envelope."""
+    """The decoding of one event, taken out of Kafka Connect's envelope."""
 
     def __init__(
         self,
@@ -123,9 +130,9 @@ class _Decoding:
         if self._unsent:
             if self._operation != "u":
                 self._refuse(
-                    f"field {self._unsent[0]} {_NOT_SENT}, and only an update (op u) keeps the"
-                    " value in the table: use REPLICA IDENTITY FULL at the source; if rows are"
-                    " unwrapped, add.fields=op shows which of them are updates"
+                    f"field {self._unsent[0]} {_NOT_SENT}, and the event is not marked as an"
+                    " update (op u), which would keep the table's value: use REPLICA IDENTITY FULL"
+                    " at the source; if rows are unwrapped, use add.fields=op, which marks updates"
                 )
             members = {**members_of(self._text), UNSENT: json.dumps(self._unsent)}
             self._text = object_of(members.items())
@@ -163,12 +170,14 @@ class _Decoding:
     ) -> tuple[dict[str, Any], str]:
         """The decoded row, as a value and as text.
 
-        `is_state` is true for the row after the change. Only its unsent values are recorded.
+        `is_state` is true for the row after the change. Unsent values are recorded for this row
+        only, and not for a deletion.
         """
         row, text, earlier, problem = with_present_names(row, text, self._names)
         if problem is not None:
             self._refuse(problem)
         replaced: dict[str, Any] = {}
+        # The text is split only if a field needs its spelling.
         members = cache(partial(members_of, text))
 
         def spelled(name: str) -> str:

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 
 class Undecodable(Exception):
-    """A value is ambiguous, or the declared type cannot hold it.
+    """A value is malformed or ambiguous, or the declared type cannot hold it.
 
-    The text gives the reason and, for some reasons, what to do.
+    The text continues a sentence that begins with the field's name. It gives the reason and, for
+    some reasons, what to do.
     """
 
 
@@ -48,7 +49,11 @@ def part_of(schema: Mapping[str, Any] | None, part: str) -> Mapping[str, Any] | 
 
 
 def bytes_of(value: str) -> bytes:
-    """The bytes of a Base64 text."""
+    """The bytes of a Base64 text.
+
+    Raises:
+        Undecodable: the text is not Base64.
+    """
     try:
         return b64decode(value, validate=True)
     except binascii.Error as error:

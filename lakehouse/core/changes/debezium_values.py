@@ -5,8 +5,8 @@ declared type makes it unambiguous: a date is a number of days in every mode of 
 timestamp may count milli-, micro- or nanoseconds.
 
 **Safety properties**
-- A value is either decoded exactly, or refused (`Undecodable`). Nothing is guessed. Only a decimal
-  in a column of type FLOAT, REAL or DOUBLE is rounded.
+- A value is decoded exactly, or is left as it is for Spark to read, or is refused (`Undecodable`).
+  Only a decimal in a column of type FLOAT, REAL or DOUBLE is rounded.
 
 Source: Debezium's reference, "Data type mappings" of the connectors for PostgreSQL and MySQL;
 `io.debezium.time.*`, `io.debezium.data.Bits`, `VariableScaleDecimal`; Kafka Connect,
@@ -107,7 +107,7 @@ def decoded(value: Any, field: Field, spelled: Callable[[], str] | None = None) 
             text = spelled() if spelled is not None and isinstance(value, float) else None
             number = decimal_of(value, field, shape.scale, text)
             fitted = fitting(number, shape.precision, shape.scale)
-            # A number in JSON stays a number: Spark reads its text in the line.
+            # A number in JSON that fits stays a number: Spark reads its text in the line.
             return value if isinstance(value, int | float) else fitted
         case "DATE":
             return _as_date(value, field)

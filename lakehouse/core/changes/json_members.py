@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 _MEMBER = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*+")\s*:\s*')
 # Reads the JSON value at a position, and returns it with the position after it.
 _scanned: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
-# The beginning of the problem of a row that has different values under the earlier and the present
-# name of a column.
+# The beginning of `PresentRow.problem`.
 TWO_NAMES = "different values under two names of a column: "
 # Decodes each number to its text, because two different numbers may be the same float.
 _spelled_value = json.JSONDecoder(parse_float=str, parse_int=str).decode
@@ -49,7 +48,8 @@ def object_of(members: Iterable[tuple[str, str]]) -> str:
 def with_present_names(row: dict[str, Any], text: str, names: Mapping[str, str]) -> PresentRow:
     """A row with each earlier name of a field in `names` replaced by its present name.
 
-    Nothing is changed if the row has no earlier name. A null counts as absent.
+    Nothing is changed if the row has no earlier name. If the present name is missing or null, it
+    gets the value of the earlier name.
     """
     earlier_names = [name for name in names if name in row]
     if not earlier_names:

@@ -69,7 +69,10 @@ class ZOrdering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clustering:
-    """OPTIMIZE of a table with liquid clustering, which packs files by Z-cube."""
+    """OPTIMIZE of a table with liquid clustering, which packs files by Z-cube.
+
+    A Z-cube is the set of files that one such OPTIMIZE wrote.
+    """
 
     kind: ClassVar[str] = "clustering"
     columns: tuple[str, ...]
@@ -89,10 +92,10 @@ Statement = Packing | PackingInLogOrder | ZOrdering | Clustering | Purge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """Files of one partition that one job rewrites together. A clustering plan has a single bin.
+    """Files of one partition that one job rewrites together.
 
-    `partition` is the partition of the first file. Other files may have another text for the same
-    value, such as `01` for `1`.
+    A clustering plan has a single bin, with all files that may be rewritten. `partition` is the
+    partition of the first file; other files may spell the same value otherwise, as `01` and `1`.
     """
 
     partition: PartitionValues
@@ -106,7 +109,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningFacts:
-    """The input of a planner. `policy` contains the target in force, which is never 0."""
+    """The input of a planner. `policy.target_file_bytes` is the target in force, and never 0."""
 
     snapshot: Snapshot
     policy: Compaction
@@ -119,12 +122,11 @@ class PlanningFacts:
 class PartitionPlan:
     """The effect of a statement on one partition.
 
-    `files` are all files of the partition, and `bins` the files that are rewritten. The other
-    fields are only set by `optimize_bins`; `deltalake_bins` sets `cutoff_bytes` to the statement's
-    target.
+    `files` are all files of the partition, and `bins` the files that are rewritten. Only
+    `optimize_bins` sets the other fields, except that `deltalake_bins` sets `cutoff_bytes`.
 
-    - `cutoff_bytes`: files below this size are selected.
-    - `has_second_tier`: whether the bins also have outputs of compactions with a smaller target.
+    - `cutoff_bytes`: files below this size are selected. For deltalake, the statement's target.
+    - `has_second_tier`: whether outputs of compactions with a much smaller target are merged, too.
     - `kept`: small outputs of compactions that are not merged yet, because each is larger than all
       merged files together.
     """
@@ -226,7 +228,8 @@ def as_rows(
     """The same plan with `Rows` instead of `DataFile` objects, which takes less memory.
 
     The plans of all partitions are in memory at the same time. `objects` are the objects of
-    `files`, in the same order; the plan was made of them.
+    `files`, in the same order; the plan was made of them. The plan is returned unchanged if `files`
+    are not `Rows`, or keep their objects in memory anyway.
     """
     if not isinstance(files, Rows) or files.keeps_objects:
         return plan

@@ -22,8 +22,8 @@ PAYBACK_DAYS = 30
 _READS_PER_DAY = 1.0
 _DAYS_PER_MONTH = 30
 _GB = 1024**3
-# The price list has the price of this class's warmest tier. The files of a cold partition are in
-# the next tier, which costs as much as STANDARD_IA.
+# The price list has the price of the warmest tier of INTELLIGENT_TIERING. The files of a cold
+# partition are assumed to be in the next tier, which costs as much as STANDARD_IA.
 # Source: Amazon S3 pricing, S3 Intelligent-Tiering.
 _TIERED = "INTELLIGENT_TIERING"
 _AS_COLD_AS = "STANDARD_IA"
@@ -59,7 +59,10 @@ def replacement_costs(
 
 
 def unprofitable_cold_files(facts: PlanningFacts, plan: PartitionPlan) -> Sequence[DataFile]:
-    """The planned files in colder classes, if they make the merge of a partition too expensive."""
+    """The planned files in colder classes, if they make the merge of a partition too expensive.
+
+    Empty if the merge pays off.
+    """
     costs_by_name = facts.snapshot.cold_files
     if not costs_by_name:
         return ()

@@ -1,8 +1,9 @@
 """Chooses the engine that compacts a table: deltalake, which needs no JVM, or Spark.
 
 With `engine="auto"`, deltalake compacts adopted tables, and Spark all others. deltalake rewrites a
-table of 70 small files in 0.2 s, without a Spark session, and its commits are conditional. If an
-adopted table has a feature that deltalake lacks, Spark compacts it, and its plan gives the reason.
+table of 70 small files in 0.2 s, without a Spark session, and its commits are conditional: they
+never overwrite a version of another writer. If the policy or the content of an adopted table
+requires Spark, Spark compacts it, and the plan gives the reason.
 """
 
 import re
@@ -56,7 +57,8 @@ class EngineChoice:
     def clause(self, disk_bytes: int) -> str:
         """The end of a plan's sentence, which names the engine. Empty if there was no choice.
 
-        `disk_bytes` is the disk space that deltalake needs on this machine for a table on S3.
+        `disk_bytes` is the disk space that deltalake needs on this machine for a table on S3; 0 for
+        a table on a disk.
         """
         if self.engine == "deltalake":
             disk = f", with about {size_text(disk_bytes)} on this machine's disk"
@@ -68,7 +70,7 @@ SPARK = EngineChoice(engine="spark")
 
 
 def may_need_no_spark(table: Table) -> bool:
-    """Whether deltalake is preferred. The data layout or the log may still require Spark."""
+    """Whether deltalake is preferred. The policy or the table may still require Spark."""
     declared = table.compaction.engine
     return declared == "deltalake" or (declared == "auto" and isinstance(table.write, Adopted))
 

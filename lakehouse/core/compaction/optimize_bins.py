@@ -13,20 +13,20 @@ size of a bin. With these choices, a compacted table is not compacted again befo
 - A partition is worth a rewrite if a bin holds at least two fresh files, or two files that the
   second tier (below) merges. A file is fresh if no compaction wrote it, or if it has a deletion
   vector. OPTIMIZE then rewrites every bin of the partition.
-- If the target grew, an output of an earlier compaction would be small again. If it has at least
-  three quarters of the target under which it was written, it is shielded: the cut-off of its
+- If the target grew, an output of an earlier compaction would be small again. An output with at
+  least three quarters of the target under which it was written is shielded: the cut-off of its
   partition is at most these three quarters.
 - The *second tier* merges shielded files whose own target was at most an eighth of the present
-  target, as soon as a partition has eight of them with together three quarters of the present
-  target.
+  target, as soon as a partition has at least eight of them, which together have three quarters of
+  the present target.
 - In a table without partitions, large compacted files wait: the cut-off is lowered to a power of
-  two if all files below it together are smaller than this power, and every fresh file is below it.
-  The merged files share one bin, so their rows are in a single compacted file afterwards.
+  two if all files below this power are together smaller than it, and include every fresh file. The
+  merged files share one bin, so their rows are in a single compacted file afterwards.
 - A partition with files in a colder storage class is omitted as a whole, unless its merge pays off
   (`cold_tier.py`).
-- A bounded run rewrites fewer partitions, or the smallest files of one partition. It merges at
-  least two fresh files, or two files of the second tier, so the runs come to an end. `files_left`
-  estimates how many files later runs will merge.
+- If `max_bytes_per_run` bounds a run, it rewrites fewer partitions, or the smallest files of one.
+  It merges at least two fresh files, or two files of the second tier, so the runs come to an end.
+  `files_left` estimates how many files later runs will merge.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -29,7 +29,7 @@ class Probe:
     """Durations in seconds of the same scan, `before` and `after` a compaction.
 
     `before[n]` and `after[n]` were measured as a pair. There are no pairs if too few scans fit into
-    the budget.
+    `budget_seconds`. `spent_seconds` is the time that the probe took.
     """
 
     table: str
@@ -83,7 +83,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdMove:
-    """The added files that were moved into a storage class, and why other files were not moved."""
+    """The names of the added files that were moved into a storage class.
+
+    `problem` says why other files were not moved; it is empty if all were moved.
+    """
 
     storage_class: str
     names: tuple[str, ...] = ()
@@ -100,13 +103,13 @@ class ColdMove:
 class CompactionOutcome:
     """The plan of a compaction, and its outcome.
 
-    If nothing was committed, `version_after` is `None` and the figures are zero.
+    If nothing was committed, `version_after` is `None`, and the counts and bytes are zero.
 
     - `seconds_optimize`: the duration of the statement alone.
     - `conflicts`: the number of attempts that lost a conflict with another writer. `wasted_bytes`
       and `wasted_seconds` measure the work of these attempts.
-    - `account`: the account up to and including this compaction.
-    - `facts`: the table after the commit.
+    - `account`: the table's compactions up to and including this one.
+    - `facts`: the table after the statement, even if nothing was committed.
     - `moved`: with `cold_storage_class` on S3, the files that were moved.
     """
 
@@ -129,7 +132,7 @@ class CompactionOutcome:
 
     @property
     def rows_verified(self) -> int | None:
-        """The number of rows that were verified; `None` if nothing was committed."""
+        """The number of rows that were verified; `None` if rows were not compared."""
         return self.compared.row_count if self.compared else None
 
     @property
@@ -158,7 +161,10 @@ class CompactionOutcome:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The lines to print below the figures, or the reason why nothing was merged."""
+        """The lines to print below the figures.
+
+        If nothing was committed: why not or, if nothing was planned, no lines.
+        """
         if self.version_after is None:
             return (self._why_nothing_was_merged,) if self.plan.bins else ()
         duration = f"OPTIMIZE {self.seconds_optimize:.1f} s"

@@ -51,7 +51,7 @@ class CompactionPlan(Explained):
 
     - `partitions`: the partitions that the statement is limited to; `None` means the whole table.
     - `policy`: the policy in force, with a target above 0.
-    - `files_left`: the number of mergeable files that are left for the next run.
+    - `files_left`: the number of mergeable files that are left for later runs.
     """
 
     table: str
@@ -134,9 +134,9 @@ class CompactionPlan(Explained):
 def plan_table(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int, cold_start: bool = False
 ) -> CompactionPlan:
-    """The compaction of a declared table, priced by its history; raises as `plan_compaction`.
+    """The compaction of a declared table, priced by its history; it may be `Refused`.
 
-    `cold_start`: the server has not compacted yet, so the compaction takes longer.
+    `cold_start`: the lake's Spark server has not compacted yet, so this compaction takes longer.
     """
     choice = choose_engine(table, snapshot)
     policy = replace(policy_for(table.layer, table.compaction), engine=choice.engine)
@@ -158,18 +158,18 @@ def plan_or_refusal(
     except Refused as refusal:
         policy = policy_for(table.layer, table.compaction)
         facts = _planning_facts(snapshot, policy, DEFAULT_RATES, now_ms=now_ms, history=history)
-        rewrite = Rewrite(
-            statement=plain_statement(facts),
-            reason=Reason.PLAN_REFUSED,
-            numbers={"why": str(refusal)},
-        )
-        return _priced(facts, rewrite)
+        statement = plain_statement(facts)
+        why = {"why": str(refusal)}
+        return _priced(facts, Rewrite(statement=statement, reason=Reason.PLAN_REFUSED, numbers=why))
 
 
 def plan_once_cold(
     table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
 ) -> tuple[int, CompactionPlan] | None:
-    """When the whole table will be cold, and the plan for that time; `None` if it is cold now."""
+    """When the whole table will be cold, and the plan for that time.
+
+    `None` if the table is cold now, or its policy has no `cold_hours`.
+    """
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
         return None
@@ -185,7 +185,8 @@ def plan_compaction(
     """The compaction of `snapshot` under `policy`; if there is nothing to do, a plan without bins.
 
     Raises:
-        Refused: the table has a feature that changes how OPTIMIZE selects files.
+        Refused: a feature or a partition column of the table makes OPTIMIZE unpredictable, or the
+            table does not fit the declared data layout.
     """
     unknown = unknown_features(snapshot.features)
     if unknown:
@@ -286,7 +287,7 @@ def _clauses_on_unmerged_files(facts: PlanningFacts, rewrite: Rewrite) -> str:
     if rewrite.kept:
         size = size_text(sum(file_sizes(rewrite.kept)))
         kept = f"{count_of(len(rewrite.kept), 'compacted file')} ({size})"
-        clauses += f"; not merged yet, since larger than all of these together: {kept}"
+        clauses += f"; not merged yet, since each is larger than the merged files together: {kept}"
     if rewrite.files_left:
         clauses += f"; left for the next run: {count_of(rewrite.files_left, 'file')}"
     unmergeable = unmergeable_files(facts.snapshot)

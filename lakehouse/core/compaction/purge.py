@@ -44,6 +44,7 @@ def plan_purge(facts: PlanningFacts) -> Rewrite | None:
     due_share = facts.policy.purge_deleted_rows_share
     if not due_share or not deleted or deleted / rows < due_share:
         return None
+    # The bins shrink until the table keeps enough files for all cores.
     target = facts.policy.target_file_bytes
     plans, _ = partition_plans(facts, partial(_bins, facts, target))
     while _merges_files(plans) and not keeps_cores_busy(facts, plans):

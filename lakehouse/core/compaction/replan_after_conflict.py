@@ -1,8 +1,9 @@
 """Plans a compaction again after its commit conflicted with another writer's commit.
 
 OPTIMIZE fails if another writer removes one of its input files before OPTIMIZE commits. In this
-case, the compaction is planned again without the partitions of the removed files. An unpartitioned
-table is planned again as a whole.
+case, the compaction is planned again without the partitions of the removed files. If nothing is
+left to do, for example in a table without partitions, `engine/compaction/run.py` plans the whole
+table again.
 Source: delta-io/delta v4.4.0, `ConflictChecker.scala`.
 """
 
@@ -31,7 +32,7 @@ class LostConflict:
 def partitions_removed_from(
     snapshot: Snapshot, commits: Iterable[Commit]
 ) -> frozenset[TypedPartition]:
-    """The partitions of `snapshot` in which later `commits` removed or replaced files."""
+    """The partitions of `snapshot` in which later `commits` with changed rows removed files."""
     columns = by_name(snapshot.columns)
     paths = {path for commit in commits if commit.changed_data for path in commit.removed_paths}
     return frozenset(
@@ -46,9 +47,9 @@ def without_partitions(
     *,
     rates: Rates,
 ) -> CompactionPlan:
-    """The plan without these partitions; it has no bins if nothing else is planned.
+    """The plan without the bins of these partitions.
 
-    For a table without partitions, the result has no bins.
+    The result has no bins if nothing else is planned, or if the table has no partitions.
     """
     columns = by_name(snapshot.columns)
     bins = list[Bin]()

@@ -22,12 +22,13 @@ from lakehouse.core.units import HOUR_MS
 # A core that reads less than this does not speed up a scan: Spark counts the opening of a file as
 # this many bytes (`spark.sql.files.openCostInBytes`).
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
+# `warm` partitions changed within `cold_hours`; `cold` ones have files in a colder storage class.
 _COUNT_NAMES = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPartition:
-    """The plan of one partition, its small files, and whether its rewrite pays off (`pays`)."""
+    """The plan of one partition, the files that a merge may select, and whether a rewrite pays."""
 
     plan: PartitionPlan
     candidates: Sequence[DataFile]
@@ -40,7 +41,7 @@ class BestGroup:
 
     - `plans`: may be empty.
     - `file_count`: the number of files that would be removed by rewriting every partition whose
-      rewrite pays off.
+      rewrite pays off now.
     - `counts`: numbers for the sentence of the plan.
     - `leaves_cores_idle`: if `plans` is empty, whether the reason is that a rewrite would leave
       cores idle.
@@ -58,8 +59,9 @@ def best_group(
 ) -> BestGroup:
     """The group of partitions with the same cut-off that removes the most files.
 
-    A statement has one cut-off for all partitions. `planned` returns the plans of all partitions
-    for a target. The target is halved until the table keeps enough files for all cores.
+    A statement selects files below one size, the cut-off, in all partitions. `planned` returns the
+    plans of all partitions for a target. The target is halved until the table keeps enough files
+    for all cores, or no rewrite pays off.
     """
     target = facts.policy.target_file_bytes
     by_cutoff, counts = _by_cutoff(facts, planned(target))
@@ -82,7 +84,7 @@ def best_group(
 def _by_cutoff(
     facts: PlanningFacts, planned: Iterable[PlannedPartition]
 ) -> tuple[Mapping[int, Sequence[PartitionPlan]], Mapping[str, int]]:
-    """The partitions whose rewrite pays off now, by cut-off, and the counts of all partitions."""
+    """The partitions whose rewrite pays off now, by cut-off, and counts over all partitions."""
     by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
     counts: Counter[str] = Counter(dict.fromkeys(_COUNT_NAMES, 0))
     for each in planned:
@@ -142,8 +144,9 @@ def keeps_cores_busy(
 ) -> bool:
     """Whether the table keeps enough files for all cores; with fewer, a full scan is slower.
 
-    `added` returns the number of files that bins are rewritten into. Only the whole table is
-    checked: a statement has a single bin size, and the smallest partition would determine it.
+    `added` returns the number of files that bins are rewritten into. The whole table is checked,
+    and not each partition: a statement has a single bin size for all partitions, which the smallest
+    partition would then determine.
     """
     core_count = min(facts.policy.scan_cores, facts.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
     removed_count = sum(plan.file_count - added(plan.bins) for plan in plans)
@@ -153,7 +156,7 @@ def keeps_cores_busy(
 def partition_plans(
     facts: PlanningFacts, bins_of: Callable[[Sequence[DataFile]], tuple[Bin, ...]]
 ) -> tuple[list[PartitionPlan], int]:
-    """The plans of all partitions with bins, except warm partitions, and the number of these.
+    """The plans of all partitions with bins, without warm partitions, and the number left out.
 
     `bins_of` packs the files of a partition into bins.
     """
@@ -204,7 +207,7 @@ def one_run(facts: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[tuple
 def in_order(facts: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
     """The plans in the order of execution: most files removed per byte first.
 
-    If the policy has `cold_hours`, the plans with the oldest writes come first.
+    If the policy has `cold_hours`: the partitions with the oldest writes first.
     """
     if facts.policy.cold_hours:
         return sorted(plans, key=lambda plan: last_write_ms(plan.files, facts.write_history))

@@ -1,7 +1,8 @@
 """Chooses the target size of compacted files, and reads earlier targets from the log.
 
-The target grows with the table, so that a large table has at least a hundred files. With this many
-files, a scan runs in parallel, and an UPDATE or DELETE rewrites a small part of the table.
+The target grows with the table, so that a table of 2 GiB or more keeps about 128 files or more.
+With this many files, a scan runs in parallel, and an UPDATE or DELETE rewrites a small part of the
+table.
 """
 
 import json
@@ -28,7 +29,7 @@ _QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteHistory:
-    """Earlier compactions and writes, as far as the log shows them.
+    """Earlier compactions and writes, as far as the history (`Commits`, below: the log) shows them.
 
     - `last_target`: the target of the newest compaction with a recorded target, or `None`.
     - `unchanged`: whether no row has changed since that compaction.
@@ -82,6 +83,7 @@ def write_history_of(history: Commits | None) -> WriteHistory:
             if figures.get("files_left") == 0:
                 settled = columns
             elif settled != columns:
+                # A part of the older files may now be ordered by other columns than the rest.
                 settled = ()
         target = figures.get("target_file_bytes")
         if isinstance(target, int) and target > 0:
@@ -103,8 +105,8 @@ def write_history_of(history: Commits | None) -> WriteHistory:
 def choose_target(size_bytes: int, *, last: int | None) -> int:
     """The target for a table of this size, a power of two.
 
-    The `last` target is kept until the table's size is about a third beyond the size at which the
-    target would change.
+    A change from the `last` target is delayed: until the table is a third larger than the size at
+    which the target would grow, or a quarter smaller than the size at which it would shrink.
 
     >>> [choose_target(gib * 1024**3, last=None) // 1024**2 for gib in (0, 3, 4, 16, 128, 4096)]
     [16, 16, 32, 128, 1024, 1024]
@@ -122,9 +124,9 @@ def choose_target(size_bytes: int, *, last: int | None) -> int:
 def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHistory) -> int:
     """The declared target, or the target for the table's size.
 
-    Until a writer commits, the last compaction's target is kept. That compaction shrank the table
-    by an unknown factor, so a new target could make the same files mergeable again. A declared
-    target is only lowered to it if there are several `scan_cores`, for which a plan may halve it.
+    Until rows change, the last compaction's target is kept. That compaction shrank the table by an
+    unknown factor, so a new target could make the same files mergeable again. With `scan_cores`
+    above 1, plans may have halved a declared target; then the smaller one is kept.
     """
     kept_target = write_history.last_target if write_history.unchanged else None
     if not policy.target_file_bytes:
@@ -135,7 +137,7 @@ def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHis
 
 
 def _target_for(size_bytes: int) -> int:
-    """The largest power of two, within the limits, that gives at least 128 files."""
+    """The largest power of two up to 1 GiB that gives at least 128 files; at least 16 MiB."""
     target = SMALLEST_TARGET
     while target < LARGEST_TARGET and size_bytes >= 2 * target * _LEAST_FILES_PER_TABLE:
         target *= 2
@@ -182,7 +184,8 @@ def count_outputs(
 ) -> int:
     """The number of files to write for a batch, so that each has about the target size.
 
-    The bytes per row are estimated from the file of the table with the most rows.
+    The bytes per row are estimated from that file of the table which has the most rows. The batch
+    is never assumed to be larger than `landed_bytes`.
     """
     most_rows, size_bytes = max(
         ((file.row_count, file.size_bytes) for file in files if file.row_count), default=(0, 0)

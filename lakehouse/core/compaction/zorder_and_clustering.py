@@ -1,13 +1,17 @@
 """Plans Z-order and liquid clustering: which files are out of order, and when a rewrite pays off.
 
 A rewrite also covers files that are in order. Therefore, it waits until enough files are out of
-order: at least two, which have a quarter of the partition's bytes or are as many as a plain
-compaction waits for. With a quarter, a byte is rewritten about four times while its partition
-doubles, instead of with each batch.
+order: at least two, which have a quarter of the partition's bytes or are at least
+`min_small_files`. With a quarter, a byte is rewritten about four times while its partition doubles,
+instead of with each batch.
 
-The log shows the order, because a commit names the columns in its operationParameters. A file that
-is older than the log counts as ordered if a commit ordered rows by the same columns and left no
-files for a later run, and no later commit ordered rows by other columns.
+The log shows the order, because a commit names the columns in its operationParameters. A file is
+older than the log if the commit that added it is not in the history (`Commits`) that was read. Such
+a file counts as ordered if a commit ordered rows by the same columns and left no files for a later
+run, and no later commit ordered rows by other columns.
+
+A Z-cube (below: a cube) is the set of files that one OPTIMIZE of a clustered table wrote. OPTIMIZE
+does not rewrite a cube of 100 GiB or more: it is full.
 
 Source: delta-io/delta v4.4.0, `OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy),
 `OptimizeTableCommand.scala` (validateZorderByColumns), `ZCube.scala`.
@@ -65,10 +69,12 @@ def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
         unordered_here = [file for file in files if file.path in unordered_paths]
         if not _pays_off(facts, unordered_here, files):
             return ()
+        # One bin, because Z-order rewrites the files of a partition together.
         return pack(files, facts.snapshot.columns, up_to_bytes=_bytes(files), least_files=1)
 
     plans, warm_count = partition_plans(facts, bins_of)
     statement = ZOrdering(columns=layout.columns, up_to_bytes=facts.policy.target_file_bytes)
+    # The files to write shrink until the table keeps enough files for all cores.
     while statement.up_to_bytes > 1 and not keeps_cores_busy(
         facts, plans, added=partial(files_added, statement)
     ):
@@ -150,7 +156,9 @@ def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
 
 
 def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
-    """The columns with statistics: the first leaves of the data columns, in order.
+    """The columns with statistics: those that a property lists, or else the first ones.
+
+    The limit of `delta.dataSkippingNumIndexedCols` counts the fields of a STRUCT one by one.
 
     Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, getIndexedColumns.
     """

@@ -1,7 +1,9 @@
 """Splits each row of a bill by the bytes that each table stores. The parts sum up to the row.
 
 The bill is a FOCUS export, such as that of AWS. A row for a storage class is split by the bytes in
-that class. Any other row is split by all bytes.
+that class. Any other row, and a row for a class in which no bytes are known, is split by all bytes.
+The bytes are those of the days in the row's period or, if none is known, of the last known day
+before it.
 """
 
 import json
@@ -53,8 +55,10 @@ def select_rows(
     """The rows of a bill whose ResourceId names the resource, such as a bucket.
 
     Raises:
-        Refused: no row names the resource, a required column is missing, or currencies are mixed.
+        Refused: no row names the resource. Or such a row lacks a cost, its period or its currency.
+            Or currencies are mixed.
     """
+    # A resource id may be the name alone, end with it (an ARN), or continue with a path.
     resource_name = re.compile(rf"(?:^|[:/]){re.escape(resource)}(?:$|/)")
     rows = [row for row in bill if resource_name.search(str(row.get("ResourceId") or ""))]
     if not rows:
@@ -77,9 +81,10 @@ def select_rows(
 def allocated_rows(
     rows: Iterable[Mapping[str, Any]], charges: Sequence[Charge], *, bill: str
 ) -> list[dict[str, Any]]:
-    """The rows of a bill, each split by the bytes stored in its period.
+    """The rows of a bill, each split as the module docstring describes.
 
-    `charges` are the charges of the ledger. Only the storage charges are used.
+    `charges` are the recorded charges (`costs/chargeback`); only those for storage are used. `bill`
+    is the name of the bill.
 
     Raises:
         Refused: no bytes are known for the period of a row, or for a day before it.
@@ -103,8 +108,9 @@ def _split_row(
     weights = _weights(row, stored)
     if not weights:
         raise Refused(
-            f"{bill}: costs/chargeback has no stored bytes for {start:%Y-%m-%d}. Run the"
-            " inventory and costs/chargeback for that time, or remove these rows from the bill."
+            f"{bill}: costs/chargeback has no stored bytes for {start:%Y-%m-%d} or an earlier day."
+            " Run the inventory and costs/chargeback for that time, or remove these rows from the"
+            " bill."
         )
     keys = sorted(weights)
     sizes = [weights[key] for key in keys]
@@ -148,7 +154,10 @@ def _split_row(
 def _weights(
     row: Mapping[str, Any], stored: Sequence[Charge]
 ) -> dict[tuple[str, str, str, str], int]:
-    """Bytes by table, owner, part and class. If the billed class has bytes, only these count."""
+    """Bytes by table, owner, part (see `Charge.part`) and storage class.
+
+    If the billed class has bytes, only these count.
+    """
     billed_class = _billed_class(row)
     billed = [each for each in stored if each.storage_class == billed_class]
     weights = dict[tuple[str, str, str, str], int]()

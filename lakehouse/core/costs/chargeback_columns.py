@@ -1,4 +1,4 @@
-"""The columns of `costs/chargeback`: all columns of FOCUS 1.3, Cost and Usage, and custom columns.
+"""The columns of the table `costs/chargeback`: all of FOCUS 1.3, Cost and Usage, and custom ones.
 
 Source: FinOps Open Cost and Usage Specification 1.3, "Cost and Usage". Custom columns come last and
 begin with `x_`, as the specification's section "Column Handling" requires.
@@ -103,7 +103,9 @@ FOCUS_COLUMNS: Mapping[str, FocusType] = _focus_columns()
 # - x_mode: estimated (from prices) or allocated (from a bill).
 # - x_part: see `Charge.part`.
 # - x_report: the inventory or the bill from which the row was computed.
-# - x_is_closed: true if the row was written after the end of its day. It is never rewritten then.
+# - x_is_closed: true if the row was written after the end of its day, and for all rows of a bill.
+#   An estimated row of a closed day is never replaced. Rows with ChargeClass "Correction" correct
+#   the sums of its day.
 CUSTOM_COLUMNS: Mapping[str, str] = {
     "x_mode": "STRING",
     "x_day": "DATE",
@@ -153,7 +155,7 @@ _SAME_IN_ALL_ROWS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeAccount:
-    """The lake's address, and the region and month of its prices: the same in all of its rows."""
+    """What all rows of a lake have in common: its address, and its prices' region and month."""
 
     address: str
     region: str

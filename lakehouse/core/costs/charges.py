@@ -5,7 +5,10 @@ Sums are exact decimals and are rounded only for display.
 - Storage: the GB-months of one day (bytes / 2^30 / days of the month), times the price of the
   class. Bytes that a colder class bills per object are a separate charge. Minimum storage days are
   not charged.
-- Operations: the measured vCPU-seconds and the counted requests. Unknown work is not charged.
+- Operations: the measured vCPU-seconds and the counted requests. What was not measured or counted
+  is not charged.
+
+A day is closed once a run has written its charges after its end. Later charges only correct it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +25,7 @@ from lakehouse.core.inventory.objects import RECLAIMABLE, Part
 
 OUTSIDE = "outside"
 MULTIPART = "multipart"
-# The parts of storage that the newest version of a table does not need.
+# The parts of storage that only earlier versions of a table need, or nothing.
 _DEAD = frozenset(
     part.name.lower() for part in (*RECLAIMABLE, Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT)
 ) | {MULTIPART}
@@ -34,12 +37,13 @@ ChargeKind = Literal["storage", "compute", "requests"]
 class Charge:
     """A priced quantity of one day. `table` is empty for bytes that belong to no table.
 
-    - `part`: for storage, the role of the objects, for example `live`, `outside` or `multipart`.
-      For operations, the kind of the operation.
+    - `part`: for storage, the use of the objects: a `Part` in lower case, for example `live`, or
+      `outside` or `multipart`. For operations, the kind of the operation.
     - `sku`: the priced item, for example `storage/STANDARD`.
     - `size_bytes`: the stored bytes; `None` if the charge is not for storage.
     - `report`: the inventory that shows the quantity; empty if no inventory shows it.
-    - `is_correction`: whether the charge corrects the sum of a closed day. It may be negative.
+    - `is_correction`: whether the charge corrects the sum of a closed day. Its quantity may be
+      negative.
     """
 
     day: date
@@ -73,27 +77,30 @@ class Charge:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the charge is for bytes that the newest version does not need."""
+        """Whether the charge is for stored bytes that only earlier versions need, or nothing."""
         return self.kind == "storage" and self.part in _DEAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostSum:
-    """The sum of some charges."""
+    """The sum of the charges of one table, layer, owner or kind, which is its `name`."""
 
     name: str
     usd: Decimal
 
 
 def of_report(charges: Iterable[Charge]) -> list[Charge]:
-    """The charges of an inventory report: for stored bytes, and for the inventory itself."""
+    """The charges that come from an inventory: for stored bytes, and for the inventory itself."""
     return [each for each in charges if each.report]
 
 
 def operation_charges(
     operations: Iterable[UpkeepOperation], tables: Mapping[str, Table], book: PriceBook
 ) -> list[Charge]:
-    """The charges for operations, summed by the day of their end, table, kind and priced item."""
+    """The charges for operations, summed by the day of their end, table, kind and priced item.
+
+    `tables` must contain the tables of all operations.
+    """
     charges = dict[tuple[object, ...], Charge]()
     for each in operations:
         for charge in _charges_of(each, tables[each.table], book):
@@ -140,7 +147,10 @@ def _size_bytes(charge: Charge | None) -> int:
 
 
 def carried(charges: Sequence[Charge], day: date) -> list[Charge]:
-    """The storage charges of `day`, if it stores the same bytes as the day of the `charges`."""
+    """The storage charges of `day`, assuming that it stores the same bytes as another day.
+
+    `charges` are those of the other day. Charges for anything but bytes are left out.
+    """
     sums = [each for each in _sums(charges).values() if (each.size_bytes or 0) > 0]
     return [
         replace(

@@ -37,7 +37,9 @@ _DIGITS = {
 class Estimate:
     """The predicted cost of a compaction up to its commit, and of comparing every row afterwards.
 
-    `comparison_seconds` and `comparison_usd` are predicted even if rows will not be compared.
+    The other figures exclude the comparison, except for its requests on S3 if every row will be
+    compared. `comparison_seconds` and `comparison_usd` are predicted even if rows will not be
+    compared.
     """
 
     seconds: float
@@ -78,7 +80,7 @@ class Estimate:
 def estimate(
     rates: Rates, work: MergeWork, *, on_s3: bool = False, compared: bool = True
 ) -> Estimate:
-    """The cost of `work`, which is zero if no files are removed.
+    """The predicted cost of `work`; zero if no files are removed.
 
     Requests are counted only if `on_s3`. They include the requests for comparing every row only if
     `compared`.
@@ -124,7 +126,7 @@ def run_price(
 
 
 def usd_per_opening(prices: Prices, *, on_s3: bool) -> float:
-    """The price of opening one file in USD: for the time and, on S3, for the requests."""
+    """The price of opening one file for a read, in USD: its time and, on S3, its requests."""
     get_requests = _REQUESTS_PER_OPENING if on_s3 else 0
     return run_price(prices, seconds=SECONDS_PER_OPENING, get_requests=get_requests)
 

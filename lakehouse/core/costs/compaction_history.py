@@ -40,9 +40,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The account of one table since `first_version`, the oldest commit in the table's log.
+    """What a table's compactions cost since `first_version`, the oldest commit in the history.
 
-    `entries` are the table's compactions, oldest first.
+    - `entries`: the compactions by any program, oldest first.
+    - `bytes_ingested`: bytes of the files that commits with new rows added.
+    - `bytes_rewritten`: bytes of the files that replaced others without a change of rows.
+    - `wasted_…`: recorded runs that failed or lost a conflict with another writer.
     """
 
     table: str
@@ -112,7 +115,7 @@ def account_for(
 ) -> Account:
     """The account of a table, from its commits and the `wasted` runs in the journal.
 
-    Requests cost money only if `on_s3`.
+    Requests are priced only if `on_s3`.
     """
     all_errors = list[PredictionErrors]()
     entries = list[Entry]()

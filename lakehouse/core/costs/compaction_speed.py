@@ -5,18 +5,19 @@ byte removed. Each added file is a separate Spark job. Seconds per byte differ b
 values are decoded and encoded one by one, and a megabyte may hold a few thousand or a few million
 values.
 
-The fit has two steps. A single run improves the prediction, and after ten runs the defaults hardly
-matter:
+The fit has two steps. A run is one compaction in the log. A single run improves the prediction, and
+after ten runs the default rates hardly matter:
 
 1. One factor is the speed of this machine relative to the defaults: the median over all runs. With
    few runs, the factor is applied only in part.
 2. From the third run on, each of the four rates is fitted by least squares of the relative error.
    No rate is below zero, and a small weight pulls each rate towards its default times the factor.
-   Outliers (a cold start, a busy machine) lose weight in each round, and older runs weigh less.
+   The fit is repeated, and outliers (a cold start, a busy machine) lose weight each time. Older
+   runs weigh less.
 
-For the bytes added, the fixed size (footer, pages, column statistics) of each file that disappears
-is subtracted from the bytes removed. The rest is multiplied by the share of it that earlier
-compactions of this table wrote.
+For the bytes added, a fixed size (footer, pages, column statistics) is subtracted from the bytes
+removed, once for each file by which the number of files falls. The rest is multiplied by a share:
+how much of it earlier compactions of this table wrote.
 """
 
 from collections.abc import Sequence
@@ -53,7 +54,7 @@ _LEAST_RUNS = 3
 # weight.
 _PULL = 0.05
 _TOLERANCE = 1.5
-_ROUNDS = 6
+_ROUNDS = 6  # repetitions of the fit, each with sweeps of a coordinate descent
 _SWEEPS = 60
 
 
@@ -75,7 +76,7 @@ class MergeWork:
         return (1.0, float(self.files_added), float(self.files_removed), float(self.bytes_removed))
 
     def merged_bytes(self, bytes_per_file: float) -> float:
-        """The bytes added, if each file that disappears saves `bytes_per_file`.
+        """The bytes added: the bytes removed, less `bytes_per_file` for every file fewer.
 
         An output is never smaller than the mean input.
         """
@@ -93,12 +94,12 @@ class Rates:
     - `seconds_per_file`: the seconds per file removed.
     - `bytes_per_file`: the fixed size of a file, whatever its content.
     - `written_share`: the share of `merged_bytes` that is written.
-    - `cold_start_seconds`: the additional seconds if this server has not compacted before.
+    - `cold_start_seconds`: additional seconds, for the first compaction of a Spark server.
     - `spread_share`: the expected median absolute error of the next prediction, as a share of the
       actual seconds; `None` if nothing has been measured yet.
 
-    The defaults, for a table without row counts, cover planning and the commit, a job per file
-    added, opening a file and reading its footer per file removed, and rewriting each byte.
+    The default values are for Spark, and for a table without row counts: planning and the commit; a
+    job per file added; opening a file and reading its footer, per file removed; rewriting a byte.
     """
 
     seconds_fixed: float = 0.4
@@ -114,7 +115,7 @@ class Rates:
     prices: Prices = DEFAULT_PRICES
 
     def warm_seconds(self, work: MergeWork) -> float:
-        """The predicted seconds up to the commit, on a server that has compacted before."""
+        """The predicted seconds up to the commit, without a cold start."""
         return _dot(_rates_of(self), work.features)
 
 
@@ -192,9 +193,10 @@ def _dot(rates: Sequence[float], row: Sequence[float]) -> float:
 
 
 def _seconds_per_byte(snapshot: Snapshot) -> float:
-    """The table's default, from the values (rows times columns) per byte of its median file.
+    """The table's default seconds per byte, from the values (rows times columns) per byte.
 
-    If the table has files that no compaction wrote, only these count: a compaction merges them.
+    The values per byte are the median over files. If the table has files that no compaction wrote,
+    only these count: a compaction merges them.
     """
     files = uncompacted(snapshot.files) or snapshot.files
     files = Random(0).sample(files, min(len(files), _SAMPLED_FILES))

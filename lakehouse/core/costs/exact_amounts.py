@@ -4,7 +4,7 @@ from calendar import monthrange
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 
-# Bills have up to 18 decimal places. A Spark decimal has at most 38 digits in total.
+# The number of decimal places. Bills have up to 18; a Spark decimal has at most 38 digits in total.
 DIGITS = 18
 EXACT = Context(prec=60)
 _GB = 1024**3
@@ -35,6 +35,9 @@ def day_of(ms: int) -> date:
 
 
 def month_start(now_ms: int) -> date:
-    """The first day of sums by month and week: the first of the month, or seven days ago."""
+    """The first day that sums by month and by week need.
+
+    This is the first of the month or, if that is less than seven days ago, the day seven days ago.
+    """
     today = day_of(now_ms)
     return min(today.replace(day=1), today - timedelta(days=7))

@@ -1,4 +1,7 @@
-"""Finished upkeep operations: predicted and actual figures, cost, and sums by kind."""
+"""Finished upkeep operations: predicted and actual figures, cost, and sums by kind.
+
+The kinds are compaction, vacuum, archive, restore and ttl.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +23,8 @@ class UpkeepOperation:
     """One finished upkeep operation. `None` means unknown.
 
     - `operation_id`: identifies the operation among the operations of the same table and kind.
-    - `reason`: the name of the plan's reason.
-    - `why`: the plan's sentence, or the error of a failed operation.
+    - `reason`: the name of the plan's reason; empty if unknown.
+    - `why`: the plan's sentence, the outcome of a vacuum, or the error of a failed compaction.
     - `seconds`, `vcpu_seconds`, `requests` (by method) and `usd` are actual figures.
     - `run_id`: the Dagster run.
     """
@@ -72,7 +75,10 @@ class UpkeepSum:
 def compactions_of(
     table: str, entries: Iterable[Entry], prices: Prices, *, since_ms: int
 ) -> list[UpkeepOperation]:
-    """The compactions in a log since a time. Compactions by other programs have no prediction."""
+    """The compactions in a log since a time, inclusive. Those of other programs have no prediction.
+
+    A compaction counts at its last commit.
+    """
     return [
         _compaction(table, each, prices)
         for each in entries
@@ -207,7 +213,7 @@ def _vacuum(table: str, record: VacuumRecord, prices: Prices) -> UpkeepOperation
 def _move(table: str, commit: Commit, prices: Prices) -> UpkeepOperation:
     """The operation of an archive, restore or TTL commit, from the commit's metadata.
 
-    Only an archive run has figures: it is one commit, so its plan and its outcome cover the same.
+    Only an archive run has figures: it has a single commit, so its plan can be compared with it.
     """
     metadata = written_in(commit)
     kind = metadata[ROWS_MOVED]

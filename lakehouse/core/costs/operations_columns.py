@@ -37,8 +37,8 @@ OPERATION_COLUMNS: Mapping[str, str] = {
     "x_day": "DATE",
 }
 CATALOG = "lakehouse"
-# Our figures -> Databricks' metrics. Other figures keep their names. The `files` of an archive left
-# the table; they were not deleted from storage.
+# Our figures -> Databricks' metrics. Other figures keep their names. The `files` of an archive run
+# count as deleted, too, although they only left the table, not the storage.
 _METRICS = {
     "files_removed": "number_of_compacted_files",
     "bytes_removed": "amount_of_data_compacted_bytes",
@@ -54,8 +54,8 @@ _OWN_COLUMNS = ("seconds", "usd")
 def operation_row(operation: UpkeepOperation, *, lake: str, vcpus: float) -> dict[str, Any]:
     """The row of one operation.
 
-    `lake` is the lake's address. `vcpus` is the number of vCPUs that the driver uses; multiplied
-    by the predicted seconds, it gives the predicted quantity.
+    `lake` is the lake's address. `vcpus` is the number of vCPUs that the driver uses: the predicted
+    quantity is the predicted seconds times `vcpus`, in vCPU-hours.
     """
     layer, _, name = operation.table.partition("/")
     predicted = {figure.name: figure.predicted for figure in operation.figures}
@@ -95,8 +95,8 @@ def merge_rows(
 ) -> list[dict[str, Any]]:
     """Merges stored and fresh rows, sorted by table, type and id.
 
-    A fresh row replaces the stored row of the same operation. Stored rows of operations that the
-    logs and the journal no longer hold are kept.
+    A fresh row replaces the stored row of the same operation. All other stored rows are kept, even
+    if the logs and the journal no longer hold their operations.
     """
     rows = {_identity(row): dict(row) for row in (*stored, *fresh)}
     return [rows[key] for key in sorted(rows)]

@@ -1,4 +1,4 @@
-"""Predicted and actual figures as one table, for the terminal, the page and JSON."""
+"""Predicted and actual figures as one table, for the terminal, the report page and JSON."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -31,9 +31,9 @@ _WHOLE_NUMBERS = ("minimum_days", "minimum_bytes", "overhead_bytes", "index_byte
 class PriceBook:
     """The prices of one region, in USD.
 
-    `classes` maps the names of S3 storage classes to their prices. `sources` maps each section and
-    each storage class to the source of its prices. If prices are taken from another region, the
-    source names that region.
+    `classes` maps the names of S3 storage classes to their prices. `sources` maps the sections
+    `compute` and `requests`, and each storage class, to the source of its prices. If prices are
+    taken from another region, the source names this region.
     """
 
     region: str
@@ -87,7 +87,7 @@ def parse_price_book(
     """The price book of the region in use. The user's `own` entries replace packaged entries.
 
     If the package has no prices of the user's region, prices that the user does not give are taken
-    from the packaged region. `name` is the user's file, for messages.
+    from the package's default region. `name` is the user's file, for messages.
 
     Raises:
         Refused: a name is unknown, or a price is missing or not a number of 0 or more.
@@ -133,7 +133,7 @@ def parse_price_book(
 def _borrowed(prices: Mapping[str, Any], own: Any, region: str) -> dict[str, Any]:
     """The `prices` of `region`, to complete the user's `own` prices of another region.
 
-    The source names `region`, unless `own` has all prices.
+    Each `source` says that its prices are those of `region`, unless `own` has all of them.
     """
     own_prices = cast("Mapping[str, Any]", own if isinstance(own, Mapping) else {})
     missing = prices.keys() - own_prices.keys() - {"source"}

@@ -20,7 +20,7 @@ from lakehouse.core.inventory.reconcile import Reconciliation, UsageShare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDay:
-    """The inventory of a day. `is_scan` is true if this program listed the bucket itself."""
+    """The inventory of a day. `is_scan` is true if this program listed the objects itself."""
 
     day: date
     report: str
@@ -31,7 +31,7 @@ class StoredDay:
 def storage_charges(
     stored: StoredDay, tables: Mapping[str, Table], book: PriceBook
 ) -> list[Charge]:
-    """The charges for one day of storage, by table, part and storage class.
+    """The charges for one day of storage, by table, part (`Charge.part`) and storage class.
 
     Bytes in a class that the book does not have are charged as STANDARD.
     """

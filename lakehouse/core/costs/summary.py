@@ -31,9 +31,9 @@ class CostSummary:
 
     - `day_count`: the number of days of the present month with a charge.
     - `forecast_usd`: the cost of the whole month, if each remaining day costs the mean of the known
-      days of the last week. `None` if the last week has no known day.
-    - `dearest`: the tables with the highest costs of this month.
-    - `amounts`: the cost of dead bytes, and the amounts that the caller passed.
+      days (`KnownDays`) among the last seven. `None` if none of the seven is known.
+    - `dearest`: up to ten tables with the highest costs of this month.
+    - `amounts`: the cost of dead bytes (`Charge.is_dead`), and the amounts that the caller passed.
     """
 
     today: date
@@ -62,7 +62,11 @@ class CostSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDays:
-    """How many of the last seven days are in a ledger, for storage and for operations."""
+    """For how many of the last seven days, including today, the costs are recorded.
+
+    Costs of storage need an inventory, so they may be known for fewer days than those of
+    operations.
+    """
 
     storage: int
     operations: int
@@ -73,10 +77,11 @@ class KnownDays:
 
 
 def known_days(ledger: Sequence[Charge], *, today: date) -> KnownDays:
-    """The known days of the last seven, according to all charges of a lake.
+    """The known days of the last seven, according to the ledger: all charges of a lake.
 
     Storage is known on each day with a storage charge. Operations are read from logs, so they are
-    known on all days up to the newest charge or, without an inventory, up to today.
+    known on all days up to the newest charge or, without storage charges in this week, up to today.
+    Without any charge in this week, no day is known.
     """
     week = _of_week(ledger, today)
     if not week:
@@ -96,7 +101,7 @@ def summarize(
 ) -> CostSummary:
     """The sums of the charges of this month and the last seven days.
 
-    If the charges are only a part of a ledger, `days` must be the known days of the whole ledger.
+    If the charges are only a part of the ledger, `days` must be the known days of the whole ledger.
     """
     month = [each for each in charges if each.day >= today.replace(day=1)]
     week = _of_week(charges, today)
@@ -139,7 +144,10 @@ def parse_budgets(text: str) -> dict[str, Decimal]:
 
 
 def budget_scopes(tables: Iterable[Table], budgets: Mapping[str, Decimal]) -> dict[str, Decimal]:
-    """All budgets by scope: a table's key, a layer, or `lake`."""
+    """All budgets by scope: a table's key, a layer, or `lake`.
+
+    A table's declared budget replaces a budget of the same table in `budgets`.
+    """
     declared = {
         table.key: Decimal(repr(table.budget_usd_per_month))
         for table in tables
@@ -151,7 +159,10 @@ def budget_scopes(tables: Iterable[Table], budgets: Mapping[str, Decimal]) -> di
 def left_usd(
     charges: Sequence[Charge], budgets: Mapping[str, Decimal], *, today: date
 ) -> dict[str, Decimal]:
-    """Each budget minus the month's forecast, by scope. A negative amount exceeds the budget."""
+    """Each budget minus the month's forecast, by scope (see `budget_scopes`).
+
+    It is negative if the forecast exceeds the budget. An unknown forecast counts as 0.
+    """
     left = dict[str, Decimal]()
     days = known_days(charges, today=today)
     for scope, budget in budgets.items():

@@ -61,8 +61,8 @@ def check_archive(
     """Refuses an archive without time-based partitions, or with late='refuse' and no quarantine.
 
     `types` maps the declared columns to their types. It is `None` for a table that is not loaded
-    from landed files, and therefore has no quarantine. The partitions of an `Adopted` table are
-    checked when an archive run is planned.
+    from landed files; such a table has no quarantine. The partitions of an `Adopted` table are
+    checked later, when an archive run is planned.
     """
     if not isinstance(archive, Archive):
         raise Refused(f"{what} is {archive!r}. Use Archive(older_than_days=…, keep_days=…).")
@@ -126,10 +126,10 @@ class Ttl:
 def check_ttl(
     what: str, ttl: Any, write: WriteMode, types: Mapping[str, str | None] | None
 ) -> None:
-    """Refuses a TTL of an Overwrite table, or of a column that is not a DATE or TIMESTAMP.
+    """Refuses a TTL of an Overwrite table, or of a column that is not a declared DATE or TIMESTAMP.
 
-    `types` maps the declared columns to their types. If the columns (`None`) or the type of
-    `ttl.column` are unknown, the column is checked when a run is planned.
+    `types` maps the declared columns to their types. If `types` or the type of `ttl.column` is
+    `None` (unknown), the column is checked later, when a run is planned.
     """
     if not isinstance(ttl, Ttl):
         raise Refused(f"{what} is {ttl!r}. Use Ttl(column=…, days=…).")

@@ -105,10 +105,10 @@ class Debezium:
 
     The landing's schema must list the columns of the source table. Changes are ordered by
     `source.lsn` (Postgres), by `source.file`, `pos` and `row` (MySQL), or else by `source.ts_ms`.
-    Source:
-    Debezium's reference, "Data change events" of the connectors for PostgreSQL and MySQL (op,
-    before, after, source; tombstones), and "New Record State Extraction" (`__op`, `__deleted`,
-    `__source_ts_ms`).
+
+    Source: Debezium's reference, "Data change events" of the connectors for PostgreSQL and MySQL
+    (op, before, after, source; tombstones), and "New Record State Extraction" (`__op`,
+    `__deleted`, `__source_ts_ms`).
     """
 
     operations: ClassVar[Mapping[str, Operation]] = {

@@ -15,13 +15,16 @@ _TOKEN = re.compile(r"""[<>(),]|'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?|`[^`]*+`
 
 
 def field_names(ddl: str | None) -> tuple[str, ...]:
-    """The top-level fields of a Spark DDL string; empty if a field has no name or type."""
+    """The top-level fields of a Spark DDL string; empty if any field has no name or no type."""
     return tuple(name for name, _ in field_types(ddl))
 
 
 @cache
 def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
-    """The top-level fields with their types, including a suffix like `NOT NULL`."""
+    """The top-level fields with their types, including a suffix like `NOT NULL`.
+
+    Empty if any field has no name or no type.
+    """
     parts = list[str]()
     fields = list[tuple[str, str]]()
     text = ddl or ""
@@ -40,6 +43,7 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
         if match is None:
             return ()
         name = (match[1] or "").replace("``", "`") or match[2]
+        # `_FIELD` ends with the first character of the type.
         fields.append((name, part[match.end() - 1 :]))
     return tuple(fields)
 
@@ -66,7 +70,8 @@ def struct_types(type_: str) -> dict[str, str]:
 def check_columns(what: str, names: Sequence[Any], *, among: Sequence[str] | None = None) -> None:
     """Refuses a lone string, an empty or duplicate name, and a column that is not in `among`.
 
-    Case is ignored, as in Spark.
+    Names that differ only in case are duplicates, as in Spark. But a column must have the same case
+    as in `among`.
     """
     if isinstance(names, str):
         raise Refused(
@@ -95,7 +100,8 @@ def check_renamed(
 ) -> None:
     """Refuses a renaming if the old name is still declared, or if the new name is not declared.
 
-    `columns` are the declared columns, or `None` if they are unknown.
+    Also refuses empty names, names that start with `_`, and an old name that is the new name of
+    another renaming. `columns` are the declared columns, or `None` if they are unknown.
     """
     for old, new in renamed.items():
         if not old.strip() or not new.strip() or old.startswith("_") or new.startswith("_"):

@@ -24,7 +24,7 @@ LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
 # If `reads_per_day` is declared, a compaction is due when the readers' losses reach its cost. The
 # thresholds of file count and file age are then multiplied by this factor. They remain only to
-# bound the number of files in the log, which takes 7 us per file to read.
+# bound the number of files: reading the log takes 7 us for each.
 _DECLARED_READERS_FACTOR = 40
 # Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
 _CLUSTERING_COLUMNS = 4
@@ -111,7 +111,7 @@ class Compaction:
     target_file_bytes: int = knob(
         0,
         whole(4096, or_zero=True),
-        "compaction fills files up to this size, and does not rewrite files of three quarters of"
+        "compaction fills files up to this size, and usually leaves files of three quarters of"
         " this size or more. 0: chosen by table size: 16 MiB below 4 GiB; above, the largest power"
         " of two (at most 1 GiB) that gives at least 128 files",
     )
@@ -176,9 +176,9 @@ class Compaction:
     verify: Literal["rows", "content"] = knob(
         "rows",
         one_of("rows", "content"),
-        'how the rows are verified after the commit. `"rows"`: by row counts and column statistics '
-        'in the log; if these are missing or differ, every row is compared. `"content"`: Spark '
-        "always compares every row",
+        'how the rows are verified after the commit. `"rows"`: by row counts and, as far as the '
+        "log has them, column statistics; if a row count is missing or any of these differ, every "
+        'row is compared. `"content"`: Spark always compares every row',
     )
     engine: Literal["auto", "spark", "deltalake"] = knob(
         "auto",
@@ -216,7 +216,7 @@ class Compaction:
 
     @property
     def due_file_count(self) -> int:
-        """The number of mergeable files that makes a compaction due, even without read losses."""
+        """The number of mergeable files that makes a compaction due, whatever readers lose."""
         return self.min_small_files * self.threshold_factor
 
     @property
@@ -229,7 +229,10 @@ class Compaction:
 
 
 def policy_for(layer: str, declared: Compaction) -> Compaction:
-    """The policy in force: the declared knobs, and the layer's defaults for all others."""
+    """The policy in force: the declared one, with the layer's default for each knob that is 0.
+
+    Only knobs with defaults by layer are filled in (`knob(layers=…)`).
+    """
     knobs = [each for each in fields(declared) if each.metadata["layers"]]
     defaults = {
         each.name: each.metadata["layers"][layer]

@@ -1,4 +1,4 @@
-"""Knobs: fields with a default, the accepted values, and a line of documentation."""
+"""Knobs: fields of a declaration with a default, accepted values, and a line of documentation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -20,7 +20,7 @@ class Accepts:
 
 
 def whole(least: int, *, or_zero: bool = False) -> Accepts:
-    """A whole number of at least `least`. With `or_zero`, also 0, which means off."""
+    """A whole number of at least `least`. With `or_zero`, also 0, which means off or a default."""
 
     def test(value: Any) -> bool:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -74,13 +74,16 @@ SHARE_OR_OFF = Accepts(
 def knob(
     default: Any, accepts: Accepts, line: str, *, layers: Mapping[str, Any] | None = None
 ) -> Any:
-    """A field of a declaration. `line` documents it; `layers` maps layers to other defaults."""
+    """A field of a declaration. `line` documents it.
+
+    `layers` maps layers to the defaults that replace a value of 0 (`policy_for`).
+    """
     metadata = {"accepts": accepts, "line": line, "layers": layers or {}}
     return field(default=default, metadata=metadata)
 
 
 def check_knobs(declared: Any) -> None:
-    """Refuses a value that its knob does not accept."""
+    """Refuses a value that its knob does not accept. Fields that are not knobs are not checked."""
     for each in fields(declared):
         value = getattr(declared, each.name)
         accepts = each.metadata.get("accepts")
@@ -93,7 +96,8 @@ def declared_as(kind: type[Declared], entry: Any) -> Declared:
     """The declaration of this class from a TOML table or a YAML mapping with a key per knob.
 
     Raises:
-        Refused: the entry is not a mapping, has an unknown knob or value, or lacks a knob.
+        Refused: the entry is not a mapping, has an unknown knob or a value that the declaration
+            refuses, or lacks a knob without a default.
     """
     subject = kind.__name__.lower()
     knobs = fields(cast("Any", kind))

@@ -159,7 +159,7 @@ class Landing:
         if top.lower() in _OWN_FOLDERS:
             near = f"landing/{self.prefix.partition('/')[2]}"
             raise Refused(
-                f"Landing.prefix is {self.prefix!r}, but {top}/ holds the lake's own tables. Use"
+                f"Landing.prefix is {self.prefix!r}, but {top}/ holds the lake's own files. Use"
                 f" another folder, like {near}"
             )
         if holds_credentials(str(self.queue)) or "@" in str(self.queue):
@@ -256,7 +256,7 @@ class Landing:
 
     @property
     def keeps_empty_texts(self) -> bool:
-        """Whether empty CSV fields are empty strings. In DMS files, only `null_value` is null."""
+        """Whether empty CSV fields are empty strings, as in DMS files unless `null_value` is ''."""
         return self.records_are_csv and isinstance(self.changes, Dms) and bool(self.null_value)
 
     @property
@@ -285,7 +285,7 @@ def retried_folder(table_key: str) -> str:
 
 
 def is_retried(name: str) -> bool:
-    """Whether a landed file holds retried lines from quarantine. Only their own table loads it."""
+    """Whether a landed file holds retried lines. Only the table that quarantined them loads it."""
     return name.startswith(_RETRIED)
 
 

@@ -110,6 +110,7 @@ def _window(text: str) -> Window:
 
 
 def _number(knob: Field[Any], text: str) -> int | float:
+    """A number or, for a knob in bytes, also a size with a unit, like `64MiB`."""
     is_size = "_bytes" in knob.name
     match = _SIZE.fullmatch(text)
     unit = match[2].upper() if match else ""

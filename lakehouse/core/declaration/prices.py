@@ -1,4 +1,4 @@
-"""The prices of machines and requests."""
+"""The prices of compute and of requests to storage."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,10 @@ from lakehouse.core.declaration.knobs import AMOUNT, TEXT, check_knobs, knob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Prices of a vCPU-hour and of storage requests. Defaults: AWS Glue and S3 Standard."""
+    """Prices of a vCPU-hour and of storage requests, and the number of vCPUs that are paid.
+
+    The defaults are the prices of AWS Glue and S3 Standard.
+    """
 
     usd_per_vcpu_hour: float = knob(
         0.11, AMOUNT, "one vCPU for an hour (Glue: 0.44 per DPU-hour of 4 vCPUs)"

@@ -16,12 +16,15 @@ class OptimizedWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AfterWrite:
-    """The writing run compacts after its commit, if the plan finds something to do."""
+    """The run that writes the table also compacts it afterwards, unless the table is on hold.
+
+    The plan decides whether there is anything to merge. No number of files must be reached.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
-    """A Dagster schedule compacts at these times (`cron`, UTC), without further triggers."""
+    """A Dagster schedule compacts at these times (`cron`, UTC), whatever the file counts are."""
 
     cron: str
 

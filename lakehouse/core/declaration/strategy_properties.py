@@ -1,7 +1,8 @@
 """Decides which properties and clustering to set or remove for a table's strategy and data layout.
 
-The commit that sets properties also lists them in another property, the mark. Only properties in
-the mark are changed or removed later, so a property that a person sets by hand is kept.
+The commit that sets them also records them in another property, the mark: `lakehouse.strategy` for
+properties, `lakehouse.clustering` for clustering columns. What a person sets by hand is not in the
+mark, and is kept.
 """
 
 from collections.abc import Mapping
@@ -44,7 +45,8 @@ def desired_properties(strategy: Strategy) -> dict[str, str]:
 def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> PropertyChanges:
     """The changes that give a table the desired properties and the mark.
 
-    Properties that a person has set are kept.
+    A property is kept if it is not in the mark, or has another value than in the mark: a person has
+    set it.
     """
     pairs = [pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split()]
     marked = {name: value for name, _, value in pairs}
@@ -85,7 +87,11 @@ class ClusteringChange:
 def clustering_change(snapshot: Snapshot, data_layout: DataLayout) -> ClusteringChange:
     """The change that gives the table the clustering of its policy, or removes an earlier one.
 
-    Clustering that a person has set is kept.
+    Clustering without a mark was set by a person, and is kept. It is also kept if the policy has no
+    LiquidClustering, and the mark names other columns.
+
+    Raises:
+        Refused: the policy has LiquidClustering, and the table has partitions.
     """
     mark = snapshot.properties.get(CLUSTERING_MARK)
     current = ",".join(snapshot.clustering_columns).casefold()

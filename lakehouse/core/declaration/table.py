@@ -50,7 +50,7 @@ class Table:
     (`"refuse"`). `renamed` maps earlier column names to present names. `formerly` is the earlier
     key of a table that moved to another key.
 
-    `owner` pays for the table. `budget_usd_per_month` is the table's budget.
+    `fresh_within_hours` becomes a Dagster freshness policy. `owner` pays for the table.
     """
 
     key: str
@@ -116,6 +116,7 @@ class Table:
         )
         types: dict[str, str | None] | None = None
         if self.source is not None:
+            # The types of derived columns are unknown (`None`).
             types = {**dict.fromkeys(self.source.derived), **dict(field_types(self.source.schema))}
         if self.ttl is not None:
             # Without a schema, only the derived columns are declared.

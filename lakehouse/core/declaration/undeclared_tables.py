@@ -10,7 +10,7 @@ _NAMED = 10
 
 
 def undeclared_among(keys: Iterable[str], declared: Iterable[Table]) -> tuple[str, ...]:
-    """The keys in a layer that are neither the `key` nor the `formerly` of a table, sorted."""
+    """The keys `layer/name` that are neither the `key` nor the `formerly` of a table, sorted."""
     known = {key for table in declared for key in (table.key, table.formerly)}
     unknown = {key for key in keys if key not in known}
     return tuple(sorted(key for key in unknown if _is_in_layer(key)))

@@ -19,7 +19,7 @@ from lakehouse.core.delta.protocol import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.units import HOUR_MS
 
-# Delta's default retention. Its VACUUM refuses a shorter retention unless that check is disabled.
+# Delta's default retention. Delta's VACUUM refuses a shorter one unless its check is disabled.
 # Source: delta-io/delta, DeltaLog.tombstoneRetentionMillis.
 SAFE_RETENTION_HOURS = 168
 # One minute is the shortest retention, because the property is set in whole minutes.
@@ -42,6 +42,7 @@ LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
 DEFAULT_LOG_DAYS = 30
 DEFAULT_LOG_RETENTION = f"interval {DEFAULT_LOG_DAYS} days"
+# How a vacuum finds the files. The knob `mode` is something else.
 VacuumMode = Literal["LITE", "INVENTORY", "FULL"]
 VACUUM_MODES: tuple[VacuumMode, ...] = get_args(VacuumMode)
 
@@ -96,7 +97,7 @@ class Vacuum:
     def retention_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The properties to set for the retention on a table that has these `properties` now.
 
-        They include the log's retention if the table's log retention is shorter or unknown.
+        They include the log's retention if that of the table is shorter, or cannot be parsed.
         """
         if not self.retention_hours:
             return {}

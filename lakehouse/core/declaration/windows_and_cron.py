@@ -18,7 +18,7 @@ _PART = re.compile(r"(\d{1,2})|(?:\*|(\d{1,2})-(\d{1,2}))(?:/(0[1-9]|[1-9]\d?))?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The time from `start` to `end` (`HH:MM`, UTC), on each of the `days`.
+    """The time from `start` until just before `end` (`HH:MM`, UTC), on each of the `days`.
 
     If `end` is not after `start`, the window starts on one of the `days` and ends on the next day.
     """
@@ -84,7 +84,8 @@ def read_cron(cron: str, *, name: str = "cron") -> list[set[int]]:
     """The numbers of each of the five fields. Refusals call the expression `name`.
 
     Raises:
-        Refused: a field has something other than numbers, `*`, lists, ranges and steps.
+        Refused: there are not five fields, or a field has something other than numbers in its
+            range, `*`, lists, ranges and steps.
     """
     words = cron.split()
     fields = [_numbers(word, low, high) for word, (low, high) in zip(words, _RANGES, strict=False)]

@@ -10,7 +10,7 @@ from lakehouse.core.errors import Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """Each batch or increment adds rows."""
+    """Each batch of landed files, or of changes of the first input, adds rows."""
 
     partition_by: tuple[str, ...] = ()
 
@@ -20,7 +20,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """Keeps one row per combination of `keys`. A row with greater `order_by` values replaces it.
+    """Keeps one row per combination of `keys`: the row with the greatest `order_by` values.
 
     Change data has no `order_by`: its source defines the order. `deletes` is the effect of a
     deletion in change data.
@@ -57,8 +57,8 @@ class Overwrite:
 class History:
     """Keeps every version of each row of landed change data (slowly changing dimension, type 2).
 
-    A version is valid from `valid_from` until `valid_to`, which is null if `is_current`. A deletion
-    is recorded as a version whose `valid_to` equals its `valid_from`.
+    A version is valid from `valid_from` until just before `valid_to`, which is null if
+    `is_current`. A deletion is recorded as a version whose `valid_to` equals its `valid_from`.
     """
 
     keys: tuple[str, ...]

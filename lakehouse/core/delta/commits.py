@@ -1,4 +1,4 @@
-"""The history of a table, read from its commits."""
+"""The history of a table, read from its commits. "Our" commits are those of this program."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class Commit:
     changed_data: bool
     added_paths: tuple[str, ...] = ()
     removed_paths: tuple[str, ...] = ()
-    removed_vectors: tuple[str, ...] = ()
+    removed_vectors: tuple[str, ...] = ()  # deletion vectors of the removed files
     change_paths: tuple[str, ...] = ()  # change data files
     added_bytes: int = 0
     removed_bytes: int = 0
@@ -92,7 +92,7 @@ class LoggedCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commits:
-    """The commits that the log still holds, oldest first, without gaps."""
+    """Commits of a table, oldest first, without gaps: all in its log, or only the newest ones."""
 
     table: str
     commits: tuple[Commit, ...]
@@ -108,15 +108,15 @@ class Commits:
         return commits[0].committed_ms if commits else None
 
     def has_replaced(self, version: int, committed_ms: int | None) -> bool:
-        """Whether the version's commit time differs from `committed_ms`, which a reader recorded.
+        """Whether a reader who recorded `committed_ms` read another commit of this version.
 
-        If either time is unknown, the commit counts as the same one.
+        This is the case after the table was replaced. An unknown time counts as the same time.
         """
         current_ms = self.committed_ms_of(version)
         return None not in (committed_ms, current_ms) and committed_ms != current_ms
 
     def marked(self, mark: str) -> tuple[Commit, ...]:
-        """The commits of the compaction that has this mark."""
+        """The commits whose userMetadata contains this unique text, such as a compaction's id."""
         return tuple(
             commit
             for commit in self.commits
@@ -207,7 +207,7 @@ def keeps_rows(commit: Commit) -> bool:
 
 
 def moves_rows(commit: Commit) -> bool:
-    """Whether upkeep moved rows out of the table or back. Derived tables keep such rows."""
+    """Whether upkeep moved rows out of the table or back. Tables derived from it keep the rows."""
     return written_in(commit).get(ROWS_MOVED) in ("archive", "restore", "ttl")
 
 

@@ -20,7 +20,9 @@ PartitionValues = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One live file, from its `add` action. Source: PROTOCOL.md, "Add File and Remove File".
+    """A data file of a table, as its `add` action describes it.
+
+    Source: PROTOCOL.md, "Add File and Remove File".
 
     - `path`: relative to the table, URL-encoded.
     - `partition`: pairs of column and value as the log spells them, in the order of the table's
@@ -49,10 +51,10 @@ class Tombstone:
 
 
 class Columns(Protocol[Item]):
-    """Values of one kind, kept in columns."""
+    """Values of one kind, kept as one column per field."""
 
     def build(self, places: Sequence[int]) -> list[Item]:
-        """Builds the values at these places."""
+        """Builds the values at these indices of the columns."""
         ...
 
 
@@ -165,7 +167,7 @@ def _picked(column: Sequence[Any], places: Sequence[int]) -> Iterable[Any]:
 
 
 def int_column() -> "array[int]":
-    """An empty column of integers. A negative number means unknown."""
+    """An empty column of 64-bit integers. A negative size, time or row count means unknown."""
     return array("q")
 
 
@@ -173,7 +175,8 @@ def int_column() -> "array[int]":
 class FileColumns:
     """The columns of `DataFile`. `partitions[partition[n]]` is the partition of the n-th file.
 
-    `vectors` maps a file's place to the id of its deletion vector and the deleted row count.
+    `vectors` maps the index of a file to the id of its deletion vector and the deleted row count.
+    `compacted` holds the indices of files that a compaction wrote.
     """
 
     path: Texts = field(default_factory=Texts)
@@ -187,6 +190,7 @@ class FileColumns:
 
     def build(self, places: Sequence[int]) -> list[DataFile]:
         """See `Columns.build`."""
+        # For a range, `_picked` slices a column, which is faster than single accesses.
         if _is_span(places):
             places = range(places[0], places[-1] + 1)
         vectors = [*map(self.vectors.get, places, repeat(_NO_VECTOR))]
@@ -206,7 +210,7 @@ class FileColumns:
 
 @dataclass(slots=True, kw_only=True)
 class TombstoneColumns:
-    """The columns of `Tombstone`. `vectors` maps places to the ids of deletion vectors."""
+    """The columns of `Tombstone`. `vectors` maps indices to the ids of deletion vectors."""
 
     path: Texts = field(default_factory=Texts)
     deleted_ms: "array[int]" = field(default_factory=int_column)
@@ -225,6 +229,7 @@ class TombstoneColumns:
 
 
 def _known(column: "array[int]", places: Sequence[int]) -> Sequence[int | None]:
+    """The values of a column at these places; `None` for a negative number."""
     numbers = [*_picked(column, places)]
     if min(numbers, default=0) >= 0:
         return numbers
@@ -259,5 +264,5 @@ def columns_of(files: Sequence[DataFile], *, grouped: bool = False) -> FileColum
 
 
 def places_of(files: Sequence[DataFile]) -> Sequence[int]:
-    """The places of files in their columns, if `columns_of` returned columns."""
+    """The indices of files in the columns that `columns_of` returned for them."""
     return cast("Rows[DataFile]", files).places

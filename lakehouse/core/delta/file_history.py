@@ -9,7 +9,8 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 class FileCommit:
     """One commit. `shape` is the snapshot after the commit, without files.
 
-    A path that is both added and removed counts as one file that changed.
+    A path in both `added` and `removed_paths` is one file that changed, for example because it got
+    a deletion vector.
     """
 
     version: int
@@ -28,9 +29,9 @@ class FileCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileHistory:
-    """The commits after `start`, oldest first, without gaps.
+    """The commits after the snapshot `start`, oldest first, without gaps.
 
-    `start` is `None` if the log still has its first commit.
+    `start` is `None` if the log still has its first commit. `commits` then begins with it.
     """
 
     table: str
@@ -39,7 +40,7 @@ class FileHistory:
 
     @property
     def first_version(self) -> int:
-        """The oldest version in this history."""
+        """The version of `start`, or else of the first commit; 0 if there is neither."""
         if self.start is not None:
             return self.start.version
         return self.commits[0].version if self.commits else 0

@@ -23,7 +23,7 @@ TypedPartition = tuple[object, ...]
 
 _TEXT_TYPES = frozenset({"string", "binary"})
 _FLOATING_TYPES = frozenset({"float", "double"})
-# Spark writes null into a folder with the second name, and writes an empty text as null.
+# Spark writes an empty text as null. The second text is the folder name that stands for null.
 # Source: apache/spark v4.2.0, `ExternalCatalogUtils.scala`, getPartitionPathString;
 # delta-io/delta#6150.
 _WRITTEN_AS_NULL = frozenset({"", "__HIVE_DEFAULT_PARTITION__"})
@@ -102,10 +102,12 @@ def is_read_as_null(value: str | None, type_: str) -> bool:
 
 
 def as_spark_spells(value: str | None, type_: str) -> str | None:
-    """The value as Spark would spell it, which every reader of folder names understands.
+    """A partition value as text for a folder name: numbers and booleans as Spark spells them.
 
-    Spark parses values in folder names more strictly than values in a log. It takes the scale of a
-    decimal from the text: `1.5` would become 0.15 as a DECIMAL(6,2).
+    The result is `None` if the value is read as null. Values of other types keep their text.
+
+    Spark parses values in folder names more strictly than values in a log. From a folder name, it
+    takes the scale of a decimal from the text: `1.5` would become 0.15 as a DECIMAL(6,2).
     Source: apache/spark v4.2.0, `PartitioningUtils.scala`, castPartValueToDesiredType.
     """
     match _typed(value, type_):
@@ -165,13 +167,13 @@ def _decimal(text: str, type_: str) -> Decimal:
         raise ValueError(text)
     precision, scale = (int(digits) for digits in re.findall(r"\d+", type_) or ("10", "0"))
     value = Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
-    if value and value.adjusted() >= precision - scale:
+    if value and value.adjusted() >= precision - scale:  # too many digits before the point
         raise ValueError(text)
     return value
 
 
 def _floating(text: str, type_: str) -> float:
-    """The number. NaN is always the same object, so tuples with it are equal, as in Spark."""
+    """The number. NaN is always the same object, so that tuples with NaN are equal, as in Spark."""
     special = _SPECIAL_FLOATS.get(text.lower())
     if special is not None:
         return special
@@ -179,7 +181,7 @@ def _floating(text: str, type_: str) -> float:
     if match is None:
         raise ValueError(text)
     value = float(match[1])
-    if type_ == "float":
+    if type_ == "float":  # rounded to 32 bits
         try:
             value = struct.unpack("f", struct.pack("f", value))[0]
         except OverflowError:

@@ -18,6 +18,7 @@ _BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()
 # Maps Z85 to Python's Base85, so that `b85decode` can read it. A character that is only in Base85
 # becomes a blank, which `b85decode` rejects.
 _AS_BASE85 = {ord(character): " " for character in _BASE85} | str.maketrans(_Z85, _BASE85)
+# A unique id: the storage type, then a UUID, a path or data, then perhaps an offset.
 _VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@\d*)?", re.DOTALL)
 _UUID_LENGTH = 20
 # The id of a deletion vector in the table's folder: an optional folder, and an encoded UUID.
@@ -30,7 +31,7 @@ def is_absolute(path: str) -> bool:
 
 
 def bare_uri(uri: str) -> str:
-    """The URI in one canonical spelling: without `file:`, without empty parts, `s3` for `s3a`."""
+    """The URI in one spelling: without `file:`, empty parts, `.` and `..`; with `s3` for `s3a`."""
     bare = re.sub(r"^s3[an]?://", "s3://", re.sub(r"^file:/+", "/", uri))
     head = _SCHEME.match(bare)
     start = head.end() if head else 0
@@ -51,7 +52,7 @@ def plain_path(path: str) -> str:
 
 
 def name_in_table(path: str) -> str | None:
-    """The decoded path below the table's folder; `None` if the path leads elsewhere."""
+    """The path decoded, relative to the table; `None` if it is absolute or leads out of it."""
     if is_absolute(path):
         return None
     name = plain_path(unquote(path))
@@ -72,7 +73,10 @@ def split_bucket(address: str) -> tuple[str, str]:
 
 
 def is_vector(vector: str) -> bool:
-    """Whether the protocol allows the unique id `vector` (without an offset)."""
+    """Whether `vector`, a unique id without its offset, is well-formed if it begins with `u`.
+
+    Other ids, of vectors at an absolute path or in the log itself, are always accepted.
+    """
     return not vector.startswith("u") or _IN_TABLE.fullmatch(vector) is not None
 
 
@@ -107,6 +111,6 @@ def vector_file(vector: str) -> str | None:
 
 
 def vector_path(vector: str) -> str | None:
-    """The path of `vector_file`, URL-encoded like all paths in the log."""
+    """The path of `vector_file`, URL-encoded like all paths in the log, or `None` as there."""
     name = vector_file(vector)
     return name if name is None or vector.startswith("p") else quote(name)

@@ -2,8 +2,8 @@
 
 Each commit that derives rows records the hash of the transform (`CODE`). If the table keeps rows of
 other code, the commit also records the newest version with such rows (`EARLIER_CODE`). A commit
-that computes all rows again records only the hash. Therefore, the newest of these commits is
-sufficient, however long the log is. Commits that derive no rows, such as compactions, are skipped.
+that computes all rows again records only the hash. Therefore, it is enough to find the newest
+commit that derived rows. Commits that derive no rows, such as compactions, are skipped.
 """
 
 from collections.abc import Iterable
@@ -22,8 +22,9 @@ EARLIER_CODE = "earlier_code"
 class RecordedCode:
     """The code record of the newest commit that derived rows.
 
-    `code` is `None` if the commit records no hash. `earlier` is the newest version with rows of
-    other code; `None` if there are no such rows, or if that is unknown.
+    `version` is the commit's version. `code` is `None` if the commit records no hash. `earlier` is
+    the newest version with rows of other code than `code`; `None` if there are no such rows, or if
+    that is unknown.
     """
 
     version: int
@@ -32,7 +33,7 @@ class RecordedCode:
 
 
 def recorded_code(commits: Iterable[Commit]) -> RecordedCode | None:
-    """The newest record in `commits` (newest first), or `None` if there is no record."""
+    """The newest record in `commits` (newest first), or `None` if no commit derived rows."""
     for commit in commits:
         written = written_in(commit)
         is_increment = any(app_id.startswith(CONSUME) for app_id in commit.applications)
@@ -79,5 +80,5 @@ def changed_code_sentence(table_key: str, since: int) -> str:
 
 
 def _kind(code: str) -> str:
-    """The hash method: the part of a hash before the colon."""
+    """The method by which a hash was computed: the part of the hash before the colon."""
     return code.partition(":")[0]

@@ -27,10 +27,10 @@ _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
-    """The commits after the newest checkpoint, or all commits if there is no checkpoint.
+    """The commits after the newest readable checkpoint, or all commits if there is none.
 
-    `checkpoint_version` is `None` if there is no checkpoint. `unreadable` maps each newer
-    checkpoint file that cannot be read to the reason. Older files were read instead.
+    `checkpoint_version` is `None` if there is no readable checkpoint. `unreadable` maps each newer
+    checkpoint file, which cannot be read, to the reason. Older files were read instead.
     """
 
     checkpoint_version: int | None
@@ -63,7 +63,7 @@ class Snapshot:
     """A table at one version, reconstructed from its log.
 
     - `committed_ms`: the time of the newest commit.
-    - `files`: newest commit first; the files of the checkpoint come last.
+    - `files`: the live files, newest commit first; the files of the checkpoint come last.
     - `table_id`: changes if the table is deleted and created again.
     - `clustering_columns`: the columns of liquid clustering. If clustering is removed, `features`
       still contains `clustering`.
@@ -73,8 +73,9 @@ class Snapshot:
       and `value` stand for the parts of arrays and maps.
     - `cold_files`: decoded names of files in a colder storage class, each with the USD for reading
       and replacing the file. They come from an inventory, since the log does not record classes.
-    - `removed_vectors`: deletion vectors of older versions, by unique id, with the time of their
-      removal (`None`: unknown).
+    - `removed_vectors`: maps the unique ids of deletion vectors that only older versions have to
+      the time of their removal (`None`: unknown).
+    - `transactions`: maps each transaction id (appId) to its newest version.
     """
 
     table: str
@@ -182,6 +183,7 @@ def by_partition(files: Sequence[DataFile]) -> Mapping[PartitionValues, Sequence
         for file in files:
             groups[file.partition].append(file)
         return {partition: tuple(group) for partition, group in groups.items()}
+    # Several indices may stand for equal partitions, whose files then share one group.
     by_index = dict[int, "array[int]"]()
     by_value: defaultdict[PartitionValues, array[int]] = defaultdict(int_column)
     places = places_of(files)
@@ -193,7 +195,10 @@ def by_partition(files: Sequence[DataFile]) -> Mapping[PartitionValues, Sequence
 
 
 def by_size(groups: Sequence[Sequence[DataFile]]) -> Sequence[DataFile]:
-    """The files of all groups, ascending by size and then by path."""
+    """The files of all groups, ascending by size and then by path.
+
+    There is at least one group, and all groups are from the same snapshot.
+    """
     columns = columns_of(groups[0])
     if columns is None:
         files = [*chain.from_iterable(groups)]
@@ -253,7 +258,7 @@ def tombstone_sizes(stones: Sequence[Tombstone]) -> Iterable[int | None]:
 
 
 def live_bytes(file: DataFile) -> float:
-    """The bytes that a file's live rows take; the whole file if its row count is unknown."""
+    """The estimated bytes of a file's live rows; the whole file if its row count is unknown."""
     if not file.row_count:
         return file.size_bytes
     return file.size_bytes * (1 - file.deleted_row_count / file.row_count)
@@ -264,7 +269,7 @@ def last_removals(
 ) -> dict[str, int | None]:
     """The time of the last removal of each path or vector. Empty names are dropped.
 
-    A file may be removed several times. If one of these times is unknown, its time is `None`.
+    A name may occur several times. If one of its times is unknown, its result is `None`.
     """
     times = [*times_ms]
     time_by_name = dict(zip(names, times, strict=True))

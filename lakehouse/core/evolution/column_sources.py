@@ -11,7 +11,8 @@ from lakehouse.core.declaration.write_modes import History
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.evolution.declaration_changes import compare
 
-# Spark's simple string for each type name in DDL. Source: Spark's SQL reference, "Data Types"
+# Spark's simple string for each type name in DDL; decimals are handled separately.
+# Source: Spark's SQL reference, "Data Types"
 _SIMPLE = {
     "boolean": "boolean",
     "byte": "tinyint",
@@ -52,14 +53,16 @@ def declared_sources(
 ) -> tuple[ColumnSource, ...]:
     """The declared columns with their sources, then existing columns that are not declared.
 
-    If the declared type is empty (unknown), the existing type is kept. A declared name also matches
-    an existing name that differs only in upper and lower case.
+    The source of a renamed column has the earlier name. A declared name also matches an existing
+    name that differs only in upper and lower case. If the declared type is empty (unknown), or the
+    declared description is empty, the existing one is kept.
     """
     existing = {column.name: column for column in snapshot.columns}
     spellings = {name.lower(): name for name in existing}
     source_names = dict[str, str]()
     for change in compare(table, columns, snapshot).changes:
-        # A column with a changed type or comment maps to its own name.
+        # `before` is the earlier name of a renamed column. For any other column in the table, it is
+        # the column's own name.
         if change.column is not None and change.before in existing:
             source_names[change.column.name] = change.before
     sources = list[ColumnSource]()
@@ -131,13 +134,13 @@ def breaks_change_feed(columns: Sequence[ColumnSource], snapshot: Snapshot) -> b
 
 
 def is_cast(each: ColumnSource, snapshot: Snapshot) -> bool:
-    """Whether the values of the column get another type."""
+    """Whether the column takes the values of an existing column that has another type."""
     types = {column.name: column.type for column in snapshot.columns}
     return each.source is not None and types[each.source] != each.column.type
 
 
 def change_texts(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[str]:
-    """A phrase for each new, renamed, retyped or dropped column."""
+    """A phrase for each column that is added, renamed, dropped or given another type."""
     types = {column.name: column.type for column in snapshot.columns}
     changes = list[str]()
     for each in columns:

@@ -3,7 +3,8 @@
 **Safety properties** (tests in `test_declaration_changes.py`)
 - No column is removed, renamed or given another type, unless the same commit replaces all rows, or
   the table uses Delta's column mapping or type widening, or a person asked for it.
-- Every difference in columns, types and partitioning becomes a change.
+- Every difference in columns, types and partitioning becomes a change, as far as the declared
+  columns and types are known.
 """
 
 import json
@@ -33,10 +34,11 @@ def compare(
     snapshot: Snapshot,
     written: WrittenRows = _UNKNOWN,
 ) -> EvolutionPlan:
-    """Compares a declaration with its table.
+    """The changes between a declaration and its table at one version.
 
-    `columns` are the declared columns, or `None` if they are unknown. An empty type is unknown, and
-    is not compared. `written` is what the log records about the table's rows.
+    `columns` are the declared columns, or `None` if they are unknown; then, columns are not
+    compared. An empty type is unknown, and is not compared. `written` is what the log records about
+    the table's rows.
     """
     changes = _column_changes(table, columns, snapshot) if columns is not None else []
     if partitioning := _partitioning(table, snapshot):
@@ -84,7 +86,8 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
     """
     keys = _present_keys(table, snapshot)
     names = {column.name for column in snapshot.columns}
-    # A table with change data gets the property only after its first batch.
+    # A table with change data gets the property only after its first batch, but has `_position`
+    # from the start. The rows of any other table without the property were appended.
     is_unknown = keys is None and (not snapshot.files or _POSITION in names)
     if is_unknown or isinstance(table.write, Overwrite):
         return []
@@ -111,7 +114,8 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
 def _present_keys(table: Table, snapshot: Snapshot) -> str | None:
     """The recorded keys of change data under their declared names; `None` if they are unknown.
 
-    They are unknown if a recorded key is not a column any more, for example after a rename.
+    They are unknown if none are recorded, or if a recorded key is no longer a column, for example
+    because the table's column has been renamed.
     """
     text = snapshot.properties.get(CHANGE_KEYS)
     keys: list[str] = [] if text is None else json.loads(text)
@@ -127,7 +131,7 @@ def _merged_by(keys: str, *, is_soft: bool) -> str:
 
 
 def differences(table: Table, columns: Sequence[Column], snapshot: Snapshot) -> tuple[str, ...]:
-    """A sentence for each difference in columns and partitioning that an overwrite removes."""
+    """A sentence for each difference that the next write of an `Overwrite` removes; else empty."""
     plan = compare(table, columns, snapshot)
     return tuple(change.sentence for change in plan.of(Kind.REPLACED))
 
@@ -194,8 +198,8 @@ def _changes_of(column: Column, present: Column) -> list[Change]:
 def _renamed_for(table: Table) -> dict[str, str]:
     """The new name of each renamed column of the table or of its inputs, by earlier name.
 
-    A transform may pass on a renamed column of an input. The column of its result is then renamed,
-    too.
+    Renames of inputs count, because the transform may select a renamed column of an input under its
+    new name.
     """
     of_inputs = {old: new for source in table.inputs for old, new in source.renamed.items()}
     return {**of_inputs, **table.renamed}
@@ -215,7 +219,10 @@ def _partitioning(table: Table, snapshot: Snapshot) -> str:
 
 
 def _with_next_write(changes: Sequence[Change]) -> list[Change]:
-    """The changes of a table whose next write replaces its schema together with its rows."""
+    """The changes of an `Overwrite`, whose next write replaces the schema together with the rows.
+
+    All changes become `REPLACED`, except changed descriptions.
+    """
     next_changes = list[Change]()
     for change in changes:
         if change.kind is Kind.COMMENT_CHANGED:

@@ -10,7 +10,10 @@ from lakehouse.core.errors import Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownstreamReader:
-    """A table that reads the rebuilt table. `waits`: it has not read all changes yet."""
+    """A table that reads the rebuilt table.
+
+    `waits`: it has read the table before, but not yet all new rows.
+    """
 
     table: Table
     waits: bool = False
@@ -18,17 +21,21 @@ class DownstreamReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildEffect:
-    """How a rebuild of a table affects the tables that read it."""
+    """A rebuild of `table`, as far as it matters to tables that read it.
+
+    - `has_same_rows`: the table is rebuilt from its own rows.
+    - `has_other_columns`: the change data feed of earlier versions cannot be read afterwards.
+    """
 
     table: Table
     has_same_rows: bool
     has_other_columns: bool
 
     def sentence_for(self, reader: DownstreamReader) -> str:
-        """What the next run of this reader will do."""
+        """What the next run of a reader will do because of the rebuild."""
         key = reader.table.key
         write = reader.table.write
-        # A reader follows the changes of its first input.
+        # A table reads the changes of its first input, and all rows of its other inputs.
         is_followed = reader.table.inputs[0].key == self.table.key
         if self.has_same_rows:
             is_interrupted = self.has_other_columns and reader.waits and is_followed
@@ -55,9 +62,9 @@ class RebuildEffect:
 
 
 def refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
-    """Refuses a change of columns while an `Append` has not read all rows.
+    """Refuses a change of columns while an `Append` downstream has not read all rows of the table.
 
-    It could not read them under the new columns.
+    After the change, the `Append` could not read the change data feed of earlier versions.
     """
     waiting = list[str]()
     for reader in readers:

@@ -28,8 +28,9 @@ _WIDENING_LOSES = (
 class InPlace:
     """The changes of a plan that need only new metadata.
 
-    `properties` are table properties that must be set first, because they switch on the features.
-    `loses` states for each feature which readers it excludes.
+    `renamed` has pairs of an existing and a new name. `properties` are table properties to set
+    before the changes, because they enable the features. `loses` states for each feature to enable
+    which readers it excludes.
     """
 
     renamed: tuple[tuple[str, str], ...] = ()
@@ -59,9 +60,10 @@ class InPlace:
 def in_place_changes(
     plan: EvolutionPlan, snapshot: Snapshot, *, drop: Sequence[str] = (), is_asked: bool = False
 ) -> InPlace:
-    """The changes to make in place, and the features to switch on for them.
+    """The changes to make in place, and the features to enable for them.
 
-    Without `is_asked`, only features that the table already has are used.
+    Columns in `drop` are dropped. Without `is_asked`, only features that the table already has are
+    used, and other changes (also in `drop`) are left out.
     """
     has_mapping = snapshot.properties.get(COLUMN_MAPPING, "none") != "none"
     has_widening = snapshot.properties.get(TYPE_WIDENING) == "true"

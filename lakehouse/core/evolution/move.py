@@ -1,7 +1,8 @@
 """Plans the move of a table to another key, for a declaration with `formerly`.
 
 A move copies a table's files and everything that the lake records under its key, and then deletes
-the old objects. The table keeps its identity, versions, landed batches, quarantine and upkeep.
+the old objects, unless the user keeps them (`--keep-old`). The table keeps its table id, versions,
+landed batches, quarantine, and records of upkeep (compactions, vacuums, archive).
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ _SECONDS_TO_COMMIT = 5.0
 _S3_FILES_PER_COMMIT = 3
 _DISK_FILES_PER_COMMIT = 6
 _KINDS_WITH_COMMIT = ("landed batches", "quarantine")
-# The number of listings: both folders, before the copies, after them, and before the deletion.
+# The number of listings: both folders are listed before the copies, after them, and before the
+# deletion.
 _LISTINGS = 6
 
 
@@ -42,7 +44,7 @@ class MovePlan:
     """The move of a table from `old_key` to `new_key`, or why it is refused.
 
     - `added_count`: the greatest number of objects that the commits of the move itself will add.
-    - `only_kept`: why the old folder has to be kept although the table can be moved; or empty.
+    - `only_kept`: why the old folder has to be kept if the table is moved; empty if it need not be.
     - `is_begun`: an earlier run began this move, and this run finishes it.
     """
 
@@ -148,7 +150,7 @@ class MoveOutcome:
     def figures(self) -> tuple[Figure, ...]:
         """The predicted and the measured figures.
 
-        A run that finishes an earlier run's move copies less than predicted.
+        A run that finishes a move of an earlier run may copy less than predicted.
         """
         plan = self.plan
         return (
@@ -175,7 +177,7 @@ def plan_of_move(facts: MoveFacts, prices: Prices = DEFAULT_PRICES) -> MovePlan 
     copies = count + added_count
     requests = 0
     if facts.on_s3:
-        # A request lists, or deletes, one page of keys.
+        # One request copies an object. Listings and the deletion need one for each page of keys.
         requests = copies + (_LISTINGS + 1) * ceil(copies / PAGE_KEYS)
     seconds = _seconds(facts, count, size_bytes)
     return MovePlan(

@@ -39,13 +39,16 @@ class MovedFiles:
 class MoveFacts:
     """The state of both keys before a move.
 
+    - `moved`: the objects at the old key, by kind.
+    - `record`: the move to the new key, if it has begun.
     - `problem`: why the old table cannot be moved, according to its log; empty if it can be moved.
     - `old_table`, `new_table`: table id and version at each key; `None` if there is no table, or if
       its log is incomplete.
     - `new_count`: the number of objects at the new key.
     - `borrowers`: other tables that read files of the old folder.
     - `inner`: tables inside the old folder.
-    - `largest_bytes`: the size of the largest object; `limit_bytes` is the copy limit, if any.
+    - `largest_bytes`: the size of the largest object.
+    - `limit_bytes`: the largest object that one request can copy; `None` if there is no limit.
     - `declared`, `adopted`: the keys of all declared and of all adopted tables.
     - `landed`: the landing prefixes of all tables.
     - `readers`: the keys of the declared tables that read this one.
@@ -107,7 +110,7 @@ def _why_refused(facts: MoveFacts) -> str:
 
 
 def _landed_inside(facts: MoveFacts) -> str:
-    """A landing prefix that is inside or above the folder of a key; empty if there is none."""
+    """A landing prefix inside or above the folder of either key; empty if there is none."""
     folders = (f"{facts.old_key}/", f"{facts.new_key}/")
     for prefix in facts.landed:
         if any(prefix.startswith(folder) or folder.startswith(prefix) for folder in folders):
@@ -142,7 +145,7 @@ def _why_not_begun(facts: MoveFacts) -> str:
 
 
 def _why_not_finished(facts: MoveFacts, record: MoveRecord) -> str:
-    """Why the rest of the old folder must not be deleted."""
+    """Why the rest of the old folder must not be deleted; empty if it may be."""
     new_table = facts.new_table
     if new_table is not None and new_table[0] == record.table_id and new_table[1] >= record.version:
         return ""

@@ -2,8 +2,9 @@
 
 The next run that writes the table applies safe changes, and with `evolution="automatic"` also
 renames and wider types. Other changes (with `evolution="refuse"`, all changes) wait for `lakehouse
-evolve apply` or `lakehouse rebuild`; until then, the table is not written. A change that leaves
-existing rows as they are, for example a column that is no longer declared, does not stop writes.
+evolve apply` or `lakehouse rebuild`. While a change waits, no run writes the table or applies other
+changes, unless new rows can be written as declared without the change. For example, a column that
+is no longer declared stops no writes.
 """
 
 from collections.abc import Mapping
@@ -76,8 +77,8 @@ class NewColumn:
 class Change:
     """One difference between a declaration and its table.
 
-    `column` is the declared column, if any, and `before` its name in the table. `added` is set for
-    a new column.
+    `column` is the declared column, if any. `before` is the column's name in the table, except for
+    a changed spelling. `added` is set for a column that the next write may add.
     """
 
     kind: Kind
@@ -128,7 +129,10 @@ class EvolutionPlan:
 
     @property
     def blocking(self) -> tuple[Change, ...]:
-        """The changes that have to be applied before the table can be written as declared."""
+        """The changes that must be applied before the next write, because it does not apply them.
+
+        With `evolution="automatic"`, the run applies renames and wider types before it writes.
+        """
         stopping = [change for change in self.changes if change.kind not in _STOP_NOTHING]
         if self.policy == "refuse":
             return tuple(stopping)
@@ -199,10 +203,10 @@ class EvolutionPlan:
 
 
 def checked(plan: EvolutionPlan) -> EvolutionPlan:
-    """The same plan, if the table can be written once the safe changes are applied.
+    """The same plan, if the write itself can apply all its changes, or they do not stop writes.
 
     Raises:
-        Refused: the table needs a change that a write must not make.
+        Refused: the plan has `blocking` changes.
     """
     if plan.blocking:
         changes = "; ".join(change.sentence for change in plan.blocking)

@@ -16,9 +16,9 @@ class Proposal:
     """The changes of a table, and how they can be applied.
 
     - `plan`: the changes; `None` if there is no table yet, or if it has to be moved first.
-    - `rebuild`: the rebuild that the changes need.
-    - `why_no_rebuild`: why that rebuild is refused.
-    - `in_place`: the changes that can be made by metadata alone, if a person asks for it.
+    - `rebuild`: the rebuild that the changes need; `None` if they need none, or if it is refused.
+    - `why_no_rebuild`: why the rebuild that the changes need is refused.
+    - `in_place`: the changes that `lakehouse evolve apply --in-place` makes by metadata alone.
     - `move`: the move of the table from its earlier key. The changes are planned after the move.
     """
 
@@ -60,7 +60,7 @@ class Proposal:
 
     @property
     def advice(self) -> str:
-        """The command to use, or what to do if no command can apply the changes."""
+        """The command that applies the changes, or what to do if no command can."""
         if self.plan is not None and self.plan.impossible:
             return self.plan.advice
         return f"Use `lakehouse evolve apply {self.table}`."

@@ -1,15 +1,17 @@
 """Plans a rebuild: all rows of a table are written again, in one commit.
 
 A rebuild from the table's own rows changes names, types, columns or partitions. The rows stay the
-same, so readers downstream skip it. A rebuild from inputs computes all rows of a derived table
-again. These rows are new to readers downstream.
+same, so readers downstream skip it, except a `Merge` that is behind when columns change
+(`downstream.py`). A rebuild from inputs computes all rows of a derived table again. These rows are
+new to readers downstream.
 
 **Safety properties** (tests in `test_rebuild.py`)
 - A cast that would change or lose the value of any row is refused.
 - A rebuild from own rows is refused if these rows cannot become what the declaration requires. For
   example, a landed `Merge` cannot get other keys, because earlier rows of a key are gone.
 - A table that other programs write is not rebuilt.
-- Columns do not change before every `Append` downstream has read all rows.
+- No column is dropped, renamed or given another type before every `Append` that reads the changes
+  of this table has read all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,8 +51,8 @@ RebuildSource = Literal["rows", "inputs"]
 class RebuildRequest:
     """What a rebuild of a table reads, and which columns the table gets.
 
-    For a rebuild from own rows, `columns` are all columns of the rebuilt table; by default, the
-    existing columns. For a rebuild from inputs, the transform determines the columns.
+    For a rebuild from own rows, `columns` are all columns of the rebuilt table; empty for the
+    existing columns. For a rebuild from inputs, they are ignored: the transform gives the columns.
     """
 
     table: Table
@@ -76,8 +78,11 @@ class RebuildFacts:
 class RebuildPlan:
     """A rebuild of a table at `version`, and its predicted cost.
 
-    `row_count` is `None` if it is unknown. `readers` has a sentence for each table that reads this
-    one.
+    - `columns`: for a rebuild from own rows, the columns of the rebuilt table; otherwise empty.
+    - `changes`: a phrase for each change of partitioning and, from own rows, of columns.
+    - `files`, `row_count`: those of `version`; `row_count` is `None` if it is unknown.
+    - `bytes_read`: the bytes of the table's or of the inputs' files, whichever are more.
+    - `readers`: a sentence for each table that reads this one.
     """
 
     table: str
@@ -127,7 +132,7 @@ class RebuildPlan:
 class RebuildOutcome:
     """A finished rebuild: its plan, and the measured figures.
 
-    `facts` describe the table after the rebuild.
+    `version_after` is the rebuild's commit. `facts` describe the table after the rebuild.
     """
 
     plan: RebuildPlan

@@ -1,4 +1,7 @@
-"""Refuses rebuilds that cannot be exact. The messages name an alternative."""
+"""Refuses rebuilds that cannot keep or compute exactly the declared rows.
+
+The messages name an alternative.
+"""
 
 import re
 
@@ -17,7 +20,7 @@ _MEMBER = re.compile(r"([^<>,:\s]+):")
 
 
 def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
-    """Raises `Refused` if the rebuild cannot be exact, as far as the log and declaration show."""
+    """Raises `Refused` if the log or the declaration shows that the rebuild is impossible."""
     table = request.table
     rebuild = f"rebuild of {table.key}"
     if isinstance(table.write, Adopted):
@@ -36,7 +39,7 @@ def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
 
 
 def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
-    """Refuses new types for the keys of landed change data. New names are accepted."""
+    """Refuses new keys, and new types of keys, for landed change data. New names are accepted."""
     write = request.table.write
     if request.table.source is None or not isinstance(write, Merge | History):
         return
@@ -51,7 +54,11 @@ def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
 
 
 def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> None:
-    """Refuses columns that the table lacks, and casts that match members of structs by position."""
+    """Refuses columns that the rebuilt table cannot have.
+
+    These are columns whose source the table lacks, casts that would mix up members of structs, and
+    partition columns that are not among the columns.
+    """
     rebuild = f"rebuild of {request.table.key}"
     types = {column.name: column.type for column in snapshot.columns}
     for each in request.columns:

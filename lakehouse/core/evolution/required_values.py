@@ -25,7 +25,8 @@ def required_missing(
 def needs_statistics(snapshot: Snapshot, required: Iterable[str]) -> bool:
     """Whether `required_missing` needs null counts.
 
-    Under column mapping, it does not use them: the statistics may name the columns differently.
+    Under column mapping, it does not use them, because the statistics may name the columns
+    differently. The counts of columns other than partition columns are then unknown.
     """
     columns = {column.name for column in snapshot.columns} - {*snapshot.partition_columns}
     return not _is_mapped(snapshot) and any(name in columns for name in required)
@@ -65,7 +66,7 @@ def _nulls_in(file: DataFile, null_count: int | None) -> int | None:
         return 0
     if null_count is None or live is None:
         return None
-    if null_count == file.row_count:
+    if null_count == file.row_count:  # all rows are null, also those that are not deleted
         return live
     return null_count if file.deletion_vector is None else None
 

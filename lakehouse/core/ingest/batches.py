@@ -2,8 +2,9 @@
 
 The ledger of a table is a sequence of batch manifests, numbered from 1. Each manifest is written
 before the batch's rows. The table's own log records which batches were loaded. A loaded batch is
-never repeated. Any other batch is repeated with exactly the same records. If the table's folder was
-deleted, no batch counts as loaded, and all batches are repeated in order.
+never repeated. Batches that were not loaded are repeated in order, with the records of the files in
+their manifests; for an `Overwrite`, only the newest of them is repeated. If the table's folder was
+deleted, no batch counts as loaded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +26,8 @@ class LandedFile:
     """A file below the landing prefix; `name` is relative to the prefix.
 
     `digest` is empty until the file is read. `etag` is empty if the store has none. `text_bytes`
-    and `text_digest` are the size and digest of a compressed file's text. The first
-    `loaded_records` records of the file belong to older batches.
+    and `text_digest` are the size and digest of a compressed file's text. `loaded_records` is not 0
+    for a file that grew: older batches loaded its first `loaded_records` records.
     """
 
     name: str
@@ -40,7 +41,7 @@ class LandedFile:
 
     @property
     def text(self) -> TextMark:
-        """Length and digest of the text that the file had."""
+        """Size and digest of the file's text, which is unpacked if the file is compressed."""
         return _text_mark(self)
 
 
@@ -64,10 +65,11 @@ class SetAside:
 class Batch:
     """The files below `prefix` that one write loads, under one number.
 
-    `record_count` records are staged in `part_count` files, according to the declaration with the
-    digest `shape`. `refused_count` of these records could not become rows. The batch adds `columns`
-    to the table. `isolated` names the files that were removed from the batch because their rows
-    could not be written, with one tuple per removal.
+    `record_count` records are staged in `part_count` files, and `refused_count` of them could not
+    become rows. `shape` is a digest of the declaration for which they were staged, with a random
+    suffix. Before that, these fields are `None` or empty. The batch adds `columns` to the table.
+    `isolated` names the files that were removed from the batch because their rows could not be
+    written, with one tuple per removal.
     """
 
     number: int
@@ -91,9 +93,10 @@ class Batch:
 class KnownFile:
     """A file, as the newest manifest that names it describes it.
 
-    - `is_taken`: the batch of that manifest, or an older one, loads the file's rows.
+    - `is_taken`: a batch loads rows of a file with this name, perhaps with earlier content. If not,
+      the file was only set aside.
     - `is_foreign`: the file was set aside because of the ending of its name.
-    - `loaded`: the file as it was loaded, if it was overwritten after the load.
+    - `loaded`: the file as it was loaded, if it was overwritten afterwards and then set aside.
     - `earlier`: digests of earlier, shorter contents of a file that grew. Older batches loaded
       their records.
     """
@@ -111,12 +114,12 @@ class KnownFile:
 
     @property
     def text(self) -> TextMark:
-        """Length and digest of the text that the file had."""
+        """Size and digest of the file's text, which is unpacked if the file is compressed."""
         return _text_mark(self)
 
     @property
     def as_loaded(self) -> "KnownFile":
-        """The file of this name whose rows were loaded."""
+        """The file of this name as it was loaded, if `is_taken`."""
         return self.loaded or self
 
 
@@ -124,9 +127,10 @@ class KnownFile:
 class KnownFiles:
     """The known files and columns of a table when a new batch is staged.
 
-    `loaded` maps names to loaded files. If a file begins with its loaded content, only the records
-    after this content are staged; with `reads_whole`, all records are staged. `columns` were added
-    to the table. `table_types` maps the table's columns to their types.
+    `loaded` maps names to loaded files. If a file begins with the content that was loaded under its
+    name, only the records after this content are staged; with `reads_whole`, all records are
+    staged. Earlier batches added `columns` to the table. `table_types` maps the table's columns to
+    their types.
     """
 
     loaded: Mapping[str, KnownFile]
@@ -137,10 +141,11 @@ class KnownFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What is known about the earlier batches of `table`.
+    """What is known about the earlier batches of `table`, whether or not they were loaded.
 
-    - `seen`: the files of all batches, by path.
-    - `last_taken`: the greatest path of a loaded file in the order of strings, or empty.
+    - `newest`: the newest batch; `None` if there is none.
+    - `seen`: the files of all batches, by full path, without forgotten files (`ledger_segments`).
+    - `last_taken`: the greatest path of a file to load, in the order of strings; empty if none.
     - `forgotten`: the fingerprints of loaded files that are no longer in `seen`.
     - `columns`: the columns that batches added to the table, in this order.
     """
@@ -160,9 +165,9 @@ def _text_mark(file: LandedFile | KnownFile) -> TextMark:
 
 
 def fingerprint(path: str) -> bytes:
-    """The hash that is kept of a forgotten path.
+    """The hash that is kept of the path of a loaded file when the file is forgotten.
 
-    A new file whose path has the fingerprint of a forgotten path is set aside.
+    A new file whose path has such a fingerprint is set aside.
     """
     return sha256(path.encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
 

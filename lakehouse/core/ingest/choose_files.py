@@ -32,8 +32,8 @@ from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import names_in_parentheses, size_text
 from lakehouse.core.units import MINUTE_MS
 
-# The maximum number of files that a batch loads. It keeps manifests small, which name each file:
-# every load reads the newest manifests. Files that are set aside do not count.
+# The maximum number of files that a batch loads; files that are set aside do not count. A manifest
+# names each file, and every load reads the newest manifests, so they should be small.
 MAX_BATCH_FILES = 2_000
 
 
@@ -42,8 +42,8 @@ class BatchPlan(Explained):
     """The next batch, or `None` if no batch is due; the explanation gives the reason.
 
     `is_new`: the batch has no manifest yet. `left` is the number of files that wait for later
-    batches. The `superseded` files are set aside, unless the batch has a file that turns out to be
-    unusable.
+    batches. An `Overwrite` sets the `superseded` files aside, unless the file to load instead of
+    them turns out to be unusable when it is read.
     """
 
     batch: Batch | None
@@ -54,7 +54,7 @@ class BatchPlan(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """The landed files that are in no batch yet."""
+    """Totals of the files that wait for a batch; `oldest_ms` is the earliest modification time."""
 
     count: int
     size_bytes: int
@@ -71,10 +71,10 @@ def choose_batch(
 ) -> BatchPlan:
     """The next batch of new files in `listing`.
 
-    Without `now_ms`, the batch does not wait for more files. Private names are ignored. A file is
-    set aside for the reasons in `_problem`. For an `Overwrite`, only the file with the last name in
-    alphabetical order is loaded. Files with earlier names are set aside, even if the file with the
-    last name was loaded before.
+    Without `now_ms`, the batch does not wait for more files. Private names (`may_be_loaded`) are
+    ignored. A file is set aside for the reasons in `_problem`. For an `Overwrite`, only the file
+    with the last name in alphabetical order is loaded. Files with earlier names are set aside, even
+    if the file with the last name was loaded before.
     """
     new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
     if not new:
@@ -172,9 +172,9 @@ def _plan(
 
 
 def _release(waiting: _Waiting, landing: Landing, now_ms: int) -> tuple[str, Explanation | None]:
-    """A clause on why the waiting files are released, or an explanation why they must wait.
+    """A clause that says why the waiting files are loaded now, or why they must wait.
 
-    The clause is empty if `release_files` is 1.
+    The clause is empty if `release_files` is 1, or if the files must wait.
     """
     if landing.release_files == 1:
         return "", None
@@ -185,7 +185,7 @@ def _release(waiting: _Waiting, landing: Landing, now_ms: int) -> tuple[str, Exp
         return f"; released, because at least {release_size} wait", None
     minutes = f"{landing.release_minutes:g}"
     wait_ms = round(landing.release_minutes * MINUTE_MS)
-    # A file dated in the future must not wait until that date.
+    # The absolute value, because a file dated in the future must not wait until that date.
     if abs(now_ms - waiting.oldest_ms) >= wait_ms:
         return f"; released, because the oldest has waited at least {minutes} min", None
     explanation = Reason.BATCH_WAITING.explain(
@@ -203,7 +203,7 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     """Whether a manifest settles the file in its present state.
 
     The state is compared by size and etag, or by size and time if an etag is unknown. A file that
-    was set aside for its format is not settled once the declaration accepts the format.
+    was set aside for the ending of its name is not settled if the declaration now accepts it.
     """
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if known is None or known.size_bytes != file.size_bytes:
@@ -278,11 +278,12 @@ def _take(
 ) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
     """The files of the next batch, and the files that an `Overwrite` sets aside as superseded."""
     if not isinstance(write, Overwrite) or not files:
+        # The first file always fits, because `max_batch_bytes` is twice the limit for one file.
         totals = accumulate(file.size_bytes for file in files[:MAX_BATCH_FILES])
         count = sum(total_bytes <= landing.max_batch_bytes for total_bytes in totals)
         return files[:count], []
-    # `last_taken` also covers forgotten files, but may be from an earlier declaration. So the known
-    # files count, too. A loaded file that was later set aside unread has no digest.
+    # `last_taken` also covers forgotten files. But it may be from an earlier declaration, so all
+    # known loaded files count, too, except those that were later set aside unread (no digest).
     loaded_paths = [path for path, known in ledger.seen.items() if known.is_taken and known.digest]
     last_name = files[-1].name
     for path in (ledger.last_taken, *loaded_paths):

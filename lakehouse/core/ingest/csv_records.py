@@ -1,9 +1,9 @@
 """Splits CSV text into records and fields. A record may span several lines.
 
 A CSV file begins with a header that names the fields of the schema in order, unless the landing
-declares `Csv(header=False)`. The header may have additional names, or lack some that are not
-required, but not both. A file of AWS DMS may have no header. It may also lack the first column, the
-operation; the operation is then empty.
+declares `Csv(header=False)`. The header may have additional names (unless `new_columns` is
+"refuse"), or lack some names that are not required, but not both. A file of AWS DMS may have no
+header. It may also lack the first column, the operation; the operation is then empty.
 
 **Safety properties** (tests in `core/ingest/test_file_text.py`)
 - A quoted field is never split at the line breaks inside it.
@@ -27,7 +27,7 @@ _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 
 
 def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
-    """The records below the header of a CSV text. Their content has exactly the declared fields.
+    """The records below the header of a CSV text, reduced to the declared fields.
 
     Raises:
         Unreadable: the header is not accepted, or the end of a record is unknown.
@@ -50,7 +50,7 @@ def csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
 
 
 def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
-    """All records of a CSV text unchanged, including the header.
+    """All records of a CSV text unchanged, including the header, without blank lines.
 
     Raises:
         Unreadable: the end of a record is unknown. Earlier records have been returned by then.
@@ -96,7 +96,7 @@ def others_in_header(
 ) -> dict[int, str] | None:
     """The undeclared names of a header, by position; `None` if the header is not accepted.
 
-    Every name must be unique, and the header must have all `fields` in order.
+    Names must be unique. All `fields` are needed, in order; with `are_refused`, no other names.
     """
     others = {place: name for place, name in enumerate(names) if name not in fields}
     declared = [name for name in names if name in fields]
@@ -166,7 +166,7 @@ def _check_header(
     *,
     needed: Iterable[str],
 ) -> None:
-    """Raises `Unreadable` unless the header has all `columns`, or only lacks some of them."""
+    """Raises `Unreadable` unless the header has all `columns`, or only lacks some not `needed`."""
     others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse")
     if others is not None or _only_lacks_columns(names, columns, needed):
         return
@@ -212,7 +212,7 @@ def _header_advice(names: Sequence[str], columns: Sequence[str], landing: Landin
 def _reduced_to(
     columns: Sequence[str], records: Iterator[Record], names: Sequence[str], landing: Landing
 ) -> Iterator[Record]:
-    """The `records` below a header, reduced to `columns`. A column that it lacks is null."""
+    """The `records` below a header, reduced to `columns`. Columns not in the header are null."""
     places = {name: place for place, name in enumerate(names)}
     others = {name: place for name, place in places.items() if name not in columns}
     null = (landing.null_value or "").encode() if landing.keeps_empty_texts else b""
@@ -231,7 +231,7 @@ def _reduced_to(
 
 
 def _value(field: bytes, landing: Landing) -> str | None:
-    """The text of a field; `None` if the field stands for a missing value."""
+    """The text of a field; `None` if the field is a null."""
     text = field.decode("utf-8", "backslashreplace")
     quote = landing.csv.quote
     if text.startswith(quote):  # a quote after a blank is an ordinary character
@@ -251,6 +251,7 @@ def _why_endless(content: bytes, line: int, landing: Landing) -> str:
     last_pattern = _field_pattern(landing.csv.delimiter, landing.csv.quote)
     last = re.compile(last_pattern).match(content, start)
     end = last.end() if last else start
+    # The last field is complete if the line or the content ends after it.
     is_too_long = end == len(content) or content.startswith((b"\r", b"\n"), end)
     if is_too_long or not content.startswith(quote, start):
         return f"the record that begins in line {line} has more than {limit} bytes, the limit"

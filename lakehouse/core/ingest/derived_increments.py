@@ -1,8 +1,8 @@
 """Plans which part of an input a derived table reads: all rows, the latest changes, or nothing.
 
 A derived table's own commits record which version of the input it consumed, and how its rows were
-written. The commit that writes the rows has the consumed version as a transaction id, so the
-recorded version is never ahead of the rows (`docs/internals/decisions/0005-increments.md`).
+written. The commit that writes the rows records the version, with a transaction id, so the record
+is never ahead of the rows (`docs/internals/decisions/0005-increments.md`).
 
 - A RESTORE of ours undoes a faulty compaction, and its change feed has every restored row as an
   insert. A table that follows changes has these rows and skips the RESTORE. A table that read all
@@ -40,7 +40,7 @@ from lakehouse.core.reasons import Explained, Reason
 if TYPE_CHECKING:
     from lakehouse.core.archive.contents import ArchivedPartition
 
-# In a commit's userMetadata: when each consumed version was committed, by transaction id.
+# In a commit's userMetadata: when each consumed version was committed (ms), by transaction id.
 READ_MS = "read_ms"
 # In a commit's userMetadata: the keys by which rows were merged; `None` for appended rows.
 KEYS = "keys"
@@ -51,7 +51,7 @@ CREATED_AGAIN = "it was created again since it was last read"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAll(Explained):
-    """Read all rows of the input at version `upto`, including the partitions in its archive."""
+    """Read all rows of the input at version `upto`, including the `archived` partitions."""
 
     upto: int
     archived: tuple["ArchivedPartition", ...] = ()
@@ -61,7 +61,7 @@ class ReadAll(Explained):
 class ReadChanges(Explained):
     """Read the change data feed from `first`, the oldest unread version with changes, to `upto`.
 
-    The versions in `passed_over` are skipped.
+    Both ends are included. Versions in `passed_over` are skipped: their changes are no new rows.
     """
 
     first: int
@@ -70,7 +70,7 @@ class ReadChanges(Explained):
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """At least one range of versions to read, in order; first and last version are included."""
+        """The ranges of versions to read, in order, both ends included; there is at least one."""
         ranges = list[tuple[int, int]]()
         start = self.first
         for end in (*self.passed_over, self.upto + 1):
@@ -82,7 +82,7 @@ class ReadChanges(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingNew(Explained):
-    """Read nothing: no commit between the last consumed version and `upto` changed a row."""
+    """Read nothing: no commit after the consumed version, up to `upto`, has rows to read."""
 
     upto: int
 
@@ -137,7 +137,8 @@ def plan_increment(
     """The part of an input to read at `input_version`.
 
     `consumed` is `None` if the input was never read. Commits after `input_version` are ignored. If
-    the history lacks a commit after `consumed`, all rows are read.
+    the history lacks a commit after `consumed`, all rows are read. The caller refuses to append all
+    rows to a table that exists.
     """
     table = history.table
 
@@ -208,7 +209,7 @@ def other_way(table: Table, commits: Iterable[Commit]) -> tuple[str, int] | None
         has_derived = consumes or rebuilt_from(commit) is not None
         if has_derived and KEYS in written and _renamed(written[KEYS], table) != keys:
             return _way(written[KEYS]), commit.version
-        if has_derived and not keeps_rows(commit):
+        if has_derived and not keeps_rows(commit):  # the newest commit that derived rows
             return None
     return None
 
@@ -219,7 +220,7 @@ def declared_way(table: Table) -> str:
 
 
 def has_followed(read: Snapshot, commits: Iterable[Commit]) -> bool:
-    """Whether the table has read changes of this input after it last computed all its rows.
+    """Whether the table has read this input again since its first write, or since a rebuild.
 
     `commits` are the table's commits, newest first.
     """
@@ -270,9 +271,9 @@ def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | No
 def consumed_by_overwrite(
     commits: Iterable[Commit],
 ) -> dict[tuple[str, str], tuple[int, int | None]]:
-    """The versions and times of the inputs that the newest overwrite read, by key and id.
+    """For each input (key, table id) that the newest overwrite read, its version and commit time.
 
-    Empty if a foreign commit wrote rows after the overwrite.
+    Empty if there is no overwrite, or if another program wrote rows after it.
     """
     for commit in commits:
         writes_no_rows = not commit.changed_data and commit.operation != "WRITE"

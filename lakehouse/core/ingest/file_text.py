@@ -5,7 +5,8 @@ Kafka Connect's S3 sink may rewrite an object under the same name with more reco
 text that was loaded under its name.
 
 **Safety properties** (tests in `core/ingest/test_file_text.py`)
-- Every byte of a readable file belongs to a record, a line break, a blank line, or a CSV header.
+- Every byte of a readable text belongs to a record, a line break, a blank line, a CSV header, or a
+  byte order mark.
 - An unreadable file fails before its first record: either all of its records are read, or none.
 - Memory holds only one chunk and one record of the unpacked text at a time.
 - A file counts as a continuation only if its first bytes have the digest of the loaded text. A
@@ -83,11 +84,11 @@ def read_records(
 ) -> Iterator[Record]:
     """The records of a text file's bytes, in order, without blank lines.
 
-    At most `max_content_bytes` are unpacked. With `until_byte`, the file is read as if its text
-    ended there.
+    A file that unpacks to more than `max_content_bytes` is unreadable. With `until_byte`, the file
+    is read as if its unpacked text had only this many bytes.
 
     Raises:
-        Unreadable: before the first record.
+        Unreadable: no record can be read. This is raised before the first record is returned.
     """
     if compression is not None:
         _check_packed(data, max_content_bytes, compression)
@@ -152,7 +153,7 @@ def first_chunks(chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
 
 
 def begins_with(chunks: Iterable[bytes], mark: TextMark) -> bool:
-    """Whether a text begins with a text that has this size and digest."""
+    """Whether the first bytes of a text have this size and digest."""
     return mark_text(first_chunks(chunks, mark.size_bytes)) == mark
 
 
@@ -188,7 +189,7 @@ def _decoded_text(
 def _text_only(
     chunks: Iterator[bytes], landing: Landing, compression: Compression | None
 ) -> Iterator[bytes]:
-    """The content unchanged. A binary format is an error, since its lines are not records."""
+    """The content unchanged. Raises `Unreadable` if it has a binary format, and thus no lines."""
     first = _first_bytes(chunks, _SIGNATURE_BYTES)
     binary_format = detect_format(first)
     if binary_format is not None:
@@ -221,7 +222,7 @@ def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
 
 
 def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The content without UTF-8's byte order mark; a mark of another encoding is an error."""
+    """The content without a UTF-8 byte order mark. Raises `Unreadable` for another mark."""
     first = _first_bytes(chunks, len(max(_OTHER_MARKS, key=len)))
     for mark, encoding in _OTHER_MARKS.items():
         if first.startswith(mark):

@@ -37,9 +37,9 @@ _TYPE = re.compile(r"\w+(?:\s*\([\d\s,]*\))?")
 
 
 def landing_to_infer(landing: Landing) -> Landing:
-    """The landing with which files are read for `infer_columns`.
+    """The landing with which files are read for `infer_columns`. `landing` declares no schema.
 
-    All fields of these files count as undeclared. A CSV header is read as the first record.
+    All fields of the records count as undeclared. A CSV header is read as the first record.
     """
     if not landing.records_are_csv:
         return landing
@@ -51,7 +51,7 @@ def landing_to_infer(landing: Landing) -> Landing:
 class FirstFile:
     """A file of the first batch, read with `landing_to_infer`.
 
-    `types` are the types of its columns, if its format records them.
+    `types` maps its columns to their types, if its format records them (Parquet and Avro).
     """
 
     path: str
@@ -62,7 +62,7 @@ class FirstFile:
 def infer_columns(
     files: Iterable[FirstFile], landing: Landing, at_ms: int
 ) -> tuple[AddedColumn, ...]:
-    """The columns of these files, by the rules of added columns; empty if no record has a field.
+    """The columns of these files, by the rules of `NewColumns`; empty if no record has a field.
 
     For CSV, the first usable header gives the columns. A usable header has a record below it, names
     each column once, and has at least one name that is valid for a column. A file of a format with
@@ -126,7 +126,8 @@ def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
     added for undeclared fields.
 
     Raises:
-        Refused: the declaration and the pinned schema differ.
+        Refused: a column's declared name or type differs from the pinned schema, or the pinned
+            schema is not accepted.
     """
     present = earlier_names(landing)
     by_name = dict[str, AddedColumn]()  # by present name

@@ -1,4 +1,7 @@
-"""Parses lines of JSON into records. Each line must be one valid JSON object and nothing else."""
+"""Parses lines of JSON into records. A line must be exactly one valid JSON object.
+
+Any other line also becomes a record, with the problem that it has. Blank lines are skipped.
+"""
 
 import json
 import re
@@ -61,7 +64,7 @@ def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
 
 
 def json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
-    """The record on one line. `fields` are the declared fields with their types."""
+    """The record on one line, perhaps with a problem. `fields` maps declared fields to types."""
     if len(line) > records.MAX_RECORD_BYTES:
         problem = f"the line has more than {records.MAX_RECORD_BYTES} bytes, the limit"
         return Record(number, line[:SHOWN_BYTES], problem)
@@ -86,8 +89,8 @@ def _parsed(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
         return _event_record(Record(number, line), value, landing, fields)
     if not isinstance(value, dict):
         return Record(number, line, NOT_JSON)
-    # The quarantine needs the content as it was sent. If it has earlier names of fields, Spark
-    # parses a copy with the present names (`event`).
+    # If a field has its earlier name, `content` stays as it was sent, for the quarantine, and Spark
+    # parses a copy with the present names (`event`). Otherwise, Spark parses `content`.
     sent = cast("dict[str, Any]", value)
     row, present_text, _, problem = with_present_names(sent, text, earlier_names(landing))
     if problem is None and has_misread_value(row, present_text, landing):

@@ -1,7 +1,7 @@
-"""Finds JSON values that Spark would load as a different value.
+"""Finds JSON values that Spark would load as a different value, or parse for hours.
 
 Spark parses the records into columns. It refuses most values of a wrong type, but silently loads
-some of them as other values. A record with such a value is refused before Spark parses it:
+some of them as other values. A record with one of these values is refused before Spark parses it:
 
 - `DECIMAL`: Spark drops commas, since English groups digits with commas. A number with a huge
   exponent takes hours to parse.
@@ -34,6 +34,7 @@ _FIRST_SECOND = -62_135_596_800
 _LAST_SECOND = 253_402_300_799
 _LARGEST_DOUBLE = 1.7976931348623157e308
 _LARGEST_FLOAT = 3.4028234663852886e38
+# A number whose exponent has four digits or more.
 _HUGE = re.compile(r"\s*[-+]?[\d.]+[eE][-+]?\d{4,}\s*")
 # Matches a line that may have a number with a huge exponent, perhaps written with an escape.
 _MAY_BE_HUGE = re.compile(r"[eE][-+]?\d{4,}|\\u")
@@ -53,7 +54,7 @@ _ChecksByName = Mapping[str, Callable[[Any], bool]]
 
 
 class _Digits(str):
-    """A fraction as it is written in the JSON text."""
+    """A JSON number with a point or an exponent, as it is written."""
 
     __slots__ = ()
 
@@ -73,7 +74,7 @@ class _Checks:
 
 
 def has_misread_value(document: Mapping[str, Any], text: str, landing: Landing) -> bool:
-    """Whether Spark would load a value of a JSON object as a different value.
+    """Whether Spark would load a value of an object as a different value, or parse it for hours.
 
     `document` is the decoded `text`. For Debezium it is an event, whose rows are checked.
     """

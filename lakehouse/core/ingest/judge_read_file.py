@@ -15,8 +15,8 @@ class FileRead:
     """The result of reading a landed file.
 
     `problem` is the reason why no record can be read. With `continues`, the file begins with the
-    content that was loaded under the same name. These first `loaded_records` records are not
-    included in `record_count`.
+    content that was loaded under the same name. `record_count` records were staged. Before them,
+    `loaded_records` records were skipped, because older batches loaded them.
     """
 
     size_bytes: int
@@ -34,7 +34,7 @@ def judge_file(
 ) -> LandedFile | SetAside:
     """The file to load, or the file as set aside with a reason.
 
-    `known` is the ledger's entry for the file's name.
+    `known` is the ledger's entry for the file's name, if any.
     """
     as_read = replace(
         file,
@@ -63,8 +63,8 @@ def settle_batch(
 ) -> Batch:
     """The planned batch after its files were read and judged.
 
-    `row_count` is the number of rows that their records became. If it is zero, an `Overwrite` sets
-    its file aside, and the table keeps its rows.
+    `row_count` is the number of rows that the records of all files became. If it is zero, an
+    `Overwrite` sets its file aside, and the table keeps its rows.
     """
     assert plan.batch is not None
     files = tuple(each for each in judged if isinstance(each, LandedFile))
@@ -73,8 +73,8 @@ def settle_batch(
         why = "none of its records became a row; the table keeps its rows"
         aside = (*aside, *(set_aside(file, why, is_quarantined=True) for file in files))
         files = ()
-    # If the newest file of an `Overwrite` became no row, the next batch reads the older files.
-    # Otherwise, the newest file supersedes them.
+    # If the file of an `Overwrite` became no row, the older files are not set aside, so that the
+    # next batch reads one of them.
     is_newest_unusable = bool(plan.batch.files) and not files
     superseded = () if is_newest_unusable else plan.superseded
     return replace(

@@ -11,7 +11,9 @@ the file was loaded, a fingerprint of its path is kept.
   (`test_ledger_segments.py`).
 - If a file lands under the name of a loaded and forgotten file, it is not loaded. The fingerprint
   shows that the name was used, and the file is set aside for a person (`test_ledger_segments.py`).
-- A batch with forgotten files is never repeated as if it were complete (`test_folding.py`).
+- If the table's folder was deleted, its batches are repeated. A batch up to `forgotten_batch` whose
+  manifest was folded is then refused, because files of these batches are forgotten
+  (`PlannedBatches.batch`, `test_folding.py`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -22,8 +24,9 @@ from lakehouse.core.ingest.batches import FOREIGN, Batch, KnownFile, Ledger, Set
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
 
-# Until then, a file that lands again is recognised by its content; later, it is set aside. Any
-# value is safe, because the fingerprints are kept.
+# A file that is gone from the landing area stays known for at least this long after its
+# modification. If it was loaded and lands again, it is recognised by its content. Once the file is
+# forgotten, any file of its name is set aside. Any value is safe, because fingerprints are kept.
 FORGET_AFTER_MS = 30 * DAY_MS
 
 
@@ -32,8 +35,8 @@ class LedgerSegment:
     """The batches up to `number`, without their forgotten files.
 
     Batches without a remaining file are omitted, except the newest batch. `forgotten` contains the
-    fingerprints of loaded files that are forgotten. `forgotten_batch` is the last batch with such a
-    file. `last_taken` and `columns`: see `Ledger`.
+    fingerprints of loaded files that are forgotten. `forgotten_batch` is the last batch that loaded
+    a file that is forgotten, or 0. `last_taken` and `columns`: see `Ledger`.
     """
 
     number: int = 0
@@ -76,6 +79,7 @@ def extend_ledger(ledger: Ledger, batches: Iterable[Batch]) -> Ledger:
             earlier_digests: tuple[str, ...] = ()
             previous = seen.get(path)
             if file.loaded_records and previous is not None:
+                # The file grew: older batches loaded its first records, from these contents.
                 loaded = previous.as_loaded
                 earlier_digests = (loaded.digest, *loaded.earlier)
             seen[path] = KnownFile(
@@ -105,7 +109,8 @@ def find_unfinished(
 ) -> Batch | None:
     """The batch to repeat, or `None`: the oldest batch with files that was not loaded.
 
-    For an `Overwrite`, it is the newest such batch, since it replaces all earlier ones.
+    For an `Overwrite`, it is the newest batch with files that was not loaded, since it replaces all
+    earlier ones.
     `last_loaded_batch` is the number in the table's log. `read` returns an older batch by its
     number.
     """
@@ -133,8 +138,10 @@ def fold_batches(
 ) -> LedgerSegment:
     """The segment extended by newer batches, without the files that may be forgotten.
 
-    `landed_paths` are the paths of all files in the landing area, below `prefix`; they are kept. If
-    it is empty, no file is forgotten. `last_loaded_batch` is the last batch in the table's log.
+    `landed_paths` are the full paths of all files in the landing area, which begin with `prefix`.
+    These files are kept. Files below another prefix, from an earlier declaration, are kept as well,
+    because they were not listed. If `landed_paths` is empty, no file is forgotten.
+    `last_loaded_batch` is the last batch in the table's log.
     """
     batches = (*segment.batches, *newer)
     ledger = extend_ledger(segment.ledger, newer)
@@ -147,10 +154,11 @@ def fold_batches(
             kept_paths |= _paths(batch)
     forgotten_paths = set[str]()
     for path, file in ledger.seen.items():
-        may_be_forgotten = bool(landed_paths) and path.startswith(prefix)
-        is_gone = path not in landed_paths
+        if not landed_paths or path in landed_paths or path in kept_paths:
+            continue
+        was_listed = path.startswith(prefix)
         is_old = file.modified_ms is not None and now_ms - file.modified_ms > FORGET_AFTER_MS
-        if may_be_forgotten and is_gone and is_old and path not in kept_paths:
+        if was_listed and is_old:
             forgotten_paths.add(path)
     fingerprints = {fingerprint(path) for path in forgotten_paths if ledger.seen[path].is_taken}
     forgotten_batch = segment.forgotten_batch
@@ -191,8 +199,7 @@ def lost_files(
 def _entry_set_aside(aside: SetAside, previous: KnownFile | None, *, was_loaded: bool) -> KnownFile:
     """The ledger's new entry for a file that is set aside; `previous` is its previous entry.
 
-    `was_loaded` matters only without a previous entry: a file of this name was loaded, and then
-    forgotten.
+    `was_loaded`: there is no previous entry, but a file of this name was loaded and then forgotten.
     """
     present = KnownFile(
         size_bytes=aside.size_bytes,
@@ -203,6 +210,7 @@ def _entry_set_aside(aside: SetAside, previous: KnownFile | None, *, was_loaded:
     is_taken = was_loaded if previous is None else previous.is_taken
     if not is_taken:
         return replace(present, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))
+    # The content of a forgotten file is unknown, so it has no digest; the present size stands in.
     loaded = KnownFile(size_bytes=aside.size_bytes) if previous is None else previous.as_loaded
     has_loaded_content = bool(aside.digest) and aside.digest == loaded.digest
     return present if has_loaded_content else replace(present, loaded=loaded)
@@ -214,6 +222,7 @@ def _taken(batch: Batch) -> set[str]:
 
 
 def _paths(batch: Batch) -> set[str]:
+    """The paths of the files that the batch loads or sets aside."""
     return _taken(batch) | {f"{batch.prefix}{aside.name}" for aside in batch.set_aside}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOutcome(Explained):
-    """The outcome of one write of a table. `facts` describes the table after the write.
+    """The outcome of one write of a table. `facts` describes the table afterwards, if it exists.
 
     - `rows_superseded`: changes without effect, because a newer change of the same key was known.
     - `rows_rescued`: rows with fields in `_rescued`.
@@ -51,9 +51,10 @@ def quarantine_sentence(table_key: str, *, lines: int, files: int = 0) -> str:
 
 
 def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
-    """How many files were set aside, and the names of the first; `None` if no file was.
+    """How many files were set aside, and the first names; `None` if no file was.
 
-    Files that were set aside because of the ending of their name come first.
+    A file does not count if one of its name was loaded. Files that were set aside because of the
+    ending of their name come first.
     """
     aside = {path: known for path, known in ledger.seen.items() if not known.is_taken}
     foreign = [path for path, known in aside.items() if known.is_foreign]
@@ -73,9 +74,10 @@ def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineAccount:
-    """The number of rows in a quarantine, and how many were settled and retried so far.
+    """The number of rows in a quarantine, and how many have left it so far.
 
-    `rows` is `None` if the number is unknown.
+    `rows` is `None` if the number is unknown. A person has `settled` rows (they need not be loaded)
+    or `retried` them (they are loaded again).
     """
 
     table: str
@@ -88,9 +90,9 @@ class QuarantineAccount:
 class QuarantineReview:
     """The effect of a command on a quarantine. With `dry_run`, the effect that it would have.
 
-    `lines` and `files` are the numbers of lines and files that leave the quarantine, either because
-    a person settled them (`settled`), or because they are loaded again. Lines are loaded again from
-    the new file `landed`. `left` counts the lines and files that stay in the quarantine, by reason.
+    `lines` and `files` count the lines and files that leave the quarantine. If `settled` is not 0,
+    a person settled them: they need not be loaded. Otherwise, they are loaded again, lines from the
+    new file `landed`. `left` counts what stays in the quarantine, by reason.
     """
 
     table: str

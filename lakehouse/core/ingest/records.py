@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 # The maximum size of a record. Jackson, which parses JSON for Spark, accepts no text of more than
 # 20,000,000 characters. Source: jackson-core, StreamReadConstraints.DEFAULT_MAX_STRING_LEN
 MAX_RECORD_BYTES = 16 * MIB
-# Only this many bytes of a larger record are kept, so that people can identify the record.
+# Only this many bytes of a record above the limit are kept, so that people can identify the record.
 SHOWN_BYTES = 1_000
 
 NOT_JSON = "not JSON"
@@ -27,8 +27,9 @@ class Record(NamedTuple):
     """One record of a landed file.
 
     - `line`: the number of its first line, from 1.
-    - `content`: its bytes without the line break.
-    - `problem`: why it cannot be a row.
+    - `content`: its bytes without the line break. CSV is reduced to the declared fields. In JSON,
+      some values of STRING fields are replaced with JSON strings (`with_texts`).
+    - `problem`: why it cannot be a row; `None` if parsing decides.
     - `undeclared`: the fields that the schema does not name, as a JSON object. In CSV, `content`
       does not include them.
     - `event`: a text that is parsed instead of the content. It is the decoded event of a Debezium

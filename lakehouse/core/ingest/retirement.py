@@ -84,9 +84,9 @@ class Arrival:
 class Arrivals:
     """The commits that loaded a table's batches, oldest first, as far back as the log was read.
 
-    - `newest`: the number of the last loaded batch.
-    - `first_version`: the version of the oldest commit that was read.
-    - `replaced_version`: the newest foreign commit that may have removed loaded rows.
+    - `newest`: the number of the last loaded batch, or 0.
+    - `first_version`: the version of the oldest commit that was read; `None` if none was read.
+    - `replaced_version`: the newest commit that was read and may have removed loaded rows.
     - `is_partial`: older commits exist, but were not read.
     """
 
@@ -160,8 +160,9 @@ def judge_files(
 ) -> list[JudgedBatch]:
     """The batches that still have a file in the landing area.
 
-    `present` are the files in the landing area, by name. `held` are the paths of files that are in
-    quarantine, or have lines in it.
+    A file counts only in the newest batch that loaded a file of its name. `present` are the files
+    in the landing area, by name. `held` are the paths of files that are in quarantine, or have
+    lines in it.
     """
     ours = [batch for batch in batches if batch.prefix == landing.prefix]
     last_batch = {file.name: batch.number for batch in ours for file in batch.files}
@@ -265,7 +266,8 @@ def _why_kept(file: LandedFile, present: LandedFile, batch: Batch, held: Collect
 def _why_refused(batch: Batch, landing: Landing, arrival: Arrival) -> str:
     """Why the files stay if records were refused but not quarantined; empty if no record was.
 
-    Records were refused if fewer rows than records were committed, or if the manifest counts them.
+    Records were refused if fewer rows than records were committed. Where these numbers cannot be
+    compared (change data, removed files, an unknown number), the manifest's count decides.
     """
     row_count = arrival.row_count if arrival.number == batch.number else None
     if (
@@ -281,9 +283,9 @@ def _why_refused(batch: Batch, landing: Landing, arrival: Arrival) -> str:
 
 
 def may_take_rows(commit: Commit) -> bool:
-    """Whether a commit is a foreign RESTORE or overwrite that may have removed loaded rows.
+    """Whether a commit is a RESTORE, overwrite or rebuild that may have removed loaded rows.
 
-    False for a DELETE.
+    False for a DELETE, and for commits of this lake that keep all rows.
     """
     # A commit that only removes files is judged as if it replaced them.
     if not commit.added_paths:

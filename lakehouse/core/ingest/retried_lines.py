@@ -20,9 +20,9 @@ from lakehouse.core.ingest.records import Record, Unreadable, earlier_names
 class RetriedLine:
     """A line of a landed file, as stored in the quarantine.
 
-    `raw` is the text of the line, and `digest` the digest of the whole file. For CSV, `undeclared`
-    holds the fields that the declaration did not name, and `fields` names the fields in `raw`. In
-    other formats, both are `None`.
+    `raw` is the text of the line, `digest` the digest of the whole file, and `batch` the batch that
+    read it. For CSV, `undeclared` holds the fields that the declaration did not name, and `fields`
+    names the fields in `raw`. In other formats, both are `None`.
     """
 
     source_file: str
@@ -112,7 +112,7 @@ def _csv_record(record: Record, landing: Landing) -> Record:
     """The record, with a problem if it has a field under its earlier and its present name.
 
     This happens if the file's header had both names before the earlier one was declared in
-    `Table.renamed`.
+    `Table.renamed`. The earlier name was then an undeclared field.
     """
     undeclared = json.loads(record.undeclared or "{}")
     for old, new in earlier_names(landing).items():

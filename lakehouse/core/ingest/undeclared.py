@@ -5,8 +5,9 @@ The undeclared fields of a record are kept as one JSON object, with each value a
 it does in a declared column.
 
 **Safety properties** (tests in `test_undeclared.py`)
-- Every non-null field of a record is either declared, or kept in the object with its value.
-- An added column keeps its name and type forever. A record whose value does not fit is quarantined.
+- Every non-null field of a record is either declared, or kept in the object with its value, except
+  fields that Debezium itself adds to a row (`_is_of_the_event`).
+- No batch changes the name or type of an added column. A record that does not fit is quarantined.
 """
 
 import json
@@ -24,7 +25,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.records import earlier_names
 
 RESCUED = "_rescued"
-# The limit for declared and added columns: a log lists all columns, and statistics slow writes.
+# The limit for declared and added columns together. Their statistics slow writes.
 MOST_COLUMNS = 1_000
 _LONGEST_NAME = 255
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
@@ -39,7 +40,7 @@ _EVENT_FIELDS = (
     "partition cluster"
 )
 _EVENT_FIELD_NAMES = frozenset(_EVENT_FIELDS.split())
-# Kinds of JSON numbers. A "large" number is a whole number with more digits than a DOUBLE can hold.
+# Kinds of JSON numbers. A "large" number is a whole number that a DOUBLE may not hold exactly.
 _WHOLE = "whole"
 _LARGE = "large"
 _FRACTION = "fraction"
@@ -53,7 +54,10 @@ _WIDER: dict[frozenset[str], str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedColumn:
-    """A column that was added for an undeclared field of `file`, by the policy at that time."""
+    """A column that was added at `at_ms` for an undeclared field of `file`.
+
+    `policy` is `Landing.new_columns` at that time, or "infer" for an inferred schema.
+    """
 
     name: str
     type: str
@@ -67,8 +71,8 @@ def others_in_object(
 ) -> str | None:
     """The undeclared fields of a JSON object, or of an event's row, with values as in its `text`.
 
-    An undeclared member of a declared STRUCT is listed below the name of the STRUCT. If the policy
-    is "refuse", it is listed by its path, such as `address.city`.
+    `None` if there are none. An undeclared member of a declared STRUCT is listed below the name of
+    the STRUCT. If `new_columns` is "refuse", it is listed by its path, such as `address.city`.
     """
     path = _paths_to_rows(document, landing, fields)[-1]  # the row after the change, if any
     members = reduce(_object_in, path, document)
@@ -114,9 +118,9 @@ def _others(
 def with_texts(
     document: Mapping[str, Any], text: str, landing: Landing, types: Mapping[str, str]
 ) -> str:
-    """The text of an object or event, with values of declared STRING columns as JSON strings.
+    """The text of an object or event, with some values of declared STRING columns as JSON strings.
 
-    If such a value is a number, Spark would otherwise read it as a DOUBLE and round it.
+    These are fractions, objects and arrays. Spark would otherwise round the numbers in them.
     """
     for path in _paths_to_rows(document, landing, types):
         names = set[str]()
@@ -180,8 +184,9 @@ class NewColumns:
 
     Whole numbers become BIGINT, other numbers DOUBLE, and true and false BOOLEAN. Everything else
     becomes STRING, also a field with values of several kinds, or with numbers that a DOUBLE would
-    round. A field goes to the column `_rescued` if its name is not valid for a column, or if the
-    table (`table_types`) still has an undeclared column of this name with another type.
+    round. A field goes to the column `_rescued` if its name is not valid for a column or differs
+    from another one only in case, if there are too many columns, or if the table (`table_types`)
+    still has an undeclared column of this name with another type.
 
     `kinds` maps columns to their type, or kind of number, and the first file with the field.
     `_taken` maps lower-case names to the added column's spelling; `None`: none can be added.
@@ -200,12 +205,11 @@ class NewColumns:
         self._taken |= {column.name.lower(): column.name for column in self.known}
 
     def see(self, undeclared: str, file: str) -> None:
-        """Collects the undeclared fields of one record."""
+        """Collects the undeclared fields of one record, as the policy `new_columns` requires."""
         if self.landing.new_columns == "refuse":
             return
-        values = {RESCUED: undeclared}
-        if self.landing.new_columns == "add":
-            values = json.loads(undeclared)
+        is_added = self.landing.new_columns == "add"
+        values = json.loads(undeclared) if is_added else {RESCUED: undeclared}
         self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
 
     def see_types(self, types: Mapping[str, str], file: str) -> None:
@@ -242,6 +246,7 @@ class NewColumns:
         return spelling is None or is_same
 
     def _can_be_added(self, name: str) -> bool:
+        """Whether the field gets its own column. Of names that differ in case, the first does."""
         if name.lower() not in self._taken:
             is_name = (
                 0 < len(name) <= _LONGEST_NAME

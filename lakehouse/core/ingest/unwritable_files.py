@@ -2,10 +2,12 @@
 
 **Safety properties** (tests in `test_unwritable_files.py`)
 - A file is set aside only if a trial write of its rows alone failed.
-- If every trial write fails, nothing is set aside: the fault is in the declaration or the table.
+- If none of the files and records that are tried alone can be written, nothing is set aside: the
+  fault is in the declaration or the table.
 - The reduced batch still names every file, either to load or as set aside. There is one exception:
-  if no file of an `Overwrite` remains, the reduced batch omits the older files that the failing
-  file superseded, so that the next batch loads an older file.
+  if no file of an `Overwrite` remains, the reduced batch omits the files that were set aside, but
+  not quarantined: above all, the older files that the failing file superseded. So the next batch
+  loads an older file.
 """
 
 from collections.abc import Callable, Mapping
@@ -70,9 +72,9 @@ def without_failing(
     """The batch without its failing files.
 
     `failing_records` is the number of staged records that came from the failing files. If no file
-    of an `Overwrite` remains, the batch also omits the older files that the failing file
-    superseded, so that the next batch loads an older file. If no file remains and there is no table
-    yet, the batch adds no columns.
+    of an `Overwrite` remains, the batch also omits the files that were set aside without quarantine
+    (the older files), so that the next batch loads one of them. If no file remains and there is no
+    table yet, the batch adds no columns.
 
     Raises:
         Broken: `failing` is empty or names a file outside the batch, or `failing_records` is not

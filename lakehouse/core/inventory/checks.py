@@ -18,7 +18,8 @@ CHECKS = {
     "missing": "Every file that a table's newest version reads is in storage.",
     "readable": "No file that a table's newest version reads is in an archive, where reads fail.",
 }
-# With fewer objects, a loss is not reported: deleting one test table may remove half of them.
+# If the previous report has fewer objects, a loss is not reported: deleting one test table may
+# remove half of them.
 FEW_OBJECTS = 100
 _NAMED = 5
 
@@ -38,7 +39,7 @@ class Load:
 
 
 def loads_of(history: Commits) -> Iterator[Load]:
-    """The loads that the log still records, newest first. Other commits are skipped."""
+    """The loads that these commits record, newest first. Other commits are skipped."""
     for commit in reversed(history.commits):
         try:
             record = json.loads(commit.user_metadata or "{}")["inventory"]
@@ -111,9 +112,9 @@ def assess_plausible(load: Load, previous: Load | None) -> CheckResult:
 
 
 def assess_missing(reconciliation: Reconciliation) -> CheckResult:
-    """Whether every live file is in the report.
+    """Whether every live file (a file that the newest version reads) is in the report.
 
-    A table whose log cannot be read also fails this check.
+    The check also fails if a table's log cannot be read.
     """
     tables = reconciliation.tables
     missing = [f"{table.table}/{name}" for table in tables for name in table.missing]

@@ -25,8 +25,8 @@ class OtherUses:
     """What other tables use in a table's folder.
 
     - `borrowed`: files that other tables read (names relative to the lake).
-    - `unplaced`: base names of further files that other tables may read.
-    - `landed`: prefixes that declared tables load from.
+    - `unplaced`: base names of further files that other tables may read (`TableFiles.unplaced`).
+    - `landed`: prefixes, relative to the lake, that declared tables load from.
     """
 
     borrowed: Set[str] = frozenset()
@@ -45,7 +45,7 @@ def is_current(each: StoredObject) -> bool:
 
 
 def archived_table(name: str) -> str | None:
-    """The table whose archive a file is in; `None` for other files.
+    """The table whose archive (`archive/<layer>/<name>/`) a file is in; `None` for other files.
 
     `name` is relative to the lake.
     """
@@ -63,9 +63,10 @@ def archived_part(each: StoredObject) -> Part:
 class ObjectClassifier:
     """Assigns each object in a table's folder to a `Part`.
 
-    Files that were removed or modified before the horizon are past the retention. The horizon is
-    `now_ms` minus the retention, or the argument `horizon_ms` if the argument is earlier. If the
-    retention is unknown, the horizon is 0, and no file is past the retention.
+    A removed file is past the retention if it was removed before the horizon; a file that was never
+    in the table, if it was last modified before the horizon. The horizon is `now_ms` minus the
+    retention, or the argument `horizon_ms` if the argument is earlier. If the retention is unknown,
+    the horizon is 0, and no file is past the retention.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class ObjectClassifier:
         return self._not_read_now(name, each)
 
     def _not_read_now(self, name: str, each: StoredObject) -> Part:
+        """The `Part` of a file that the newest version does not read."""
         table_files = self._table_files
         if name in table_files.tombstones:
             is_kept = self._is_kept(table_files.tombstones[name])

@@ -3,8 +3,8 @@
 **Safety properties** (tests in `core/inventory/test_checks.py`)
 - A file is selected only if it is in the folder of our own inventory configuration, and if its name
   has the form that our scans use. A report by AWS is never selected.
-- A report is selected if its stamp is older than `KEPT_DAYS`. The newest complete report is never
-  selected.
+- A report is selected only if its stamp, the time at which its scan began, is older than
+  `KEPT_DAYS`. The newest complete report is never selected.
 - A data file, or the leftover of a killed write, is kept a day longer than a report of the same
   age. By then, every scan that was running when the file was written has ended.
 """
@@ -31,8 +31,8 @@ def expired(
     """The names of the files that may be deleted, checksums first.
 
     `files` are names relative to the configuration's folder, with modification times. `newest` is
-    the stamp of the newest complete report. Without such a report, or if it has expired itself, no
-    file may be deleted.
+    the stamp of the newest complete report. Without a complete report, or if the newest one has
+    expired itself, no file may be deleted.
     """
     reports_ms = now_ms - KEPT_DAYS * DAY_MS
     data_ms = now_ms - (KEPT_DAYS + 1) * DAY_MS

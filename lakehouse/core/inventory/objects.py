@@ -27,9 +27,10 @@ class StoredObject:
     """One row of an inventory: an object, or one version of an object.
 
     Fields that the report lacks are `None`. `key` is decoded. `modified_ms` is `None` if the
-    recorded time is implausible. `is_latest` and `is_delete_marker` are `None` in a report that
-    shows only current versions. `multipart` is true if the object was uploaded in parts. No
-    inventory shows unfinished uploads.
+    recorded time is implausible. `is_dir`: the object only marks a folder. `archive_tier` is the
+    access tier of S3 Intelligent-Tiering. `is_latest` and `is_delete_marker` are `None` in a report
+    that shows only current versions. `multipart`: the object was uploaded in parts. No inventory
+    shows unfinished uploads.
     """
 
     bucket: str
@@ -133,7 +134,7 @@ PART_GROUPS = {
 
 
 def is_folder_marker(key: str, size_bytes: int) -> bool:
-    """Whether an object only marks a folder.
+    """Whether an object with this key and size only marks a folder.
 
     The S3 console writes `a/`; EMR and older Hadoop write `a_$folder$` (delta-io/delta#466).
     """

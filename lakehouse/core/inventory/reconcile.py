@@ -20,14 +20,14 @@ from lakehouse.core.inventory.objects import PAGE_KEYS, KnownObjects, Part, Stor
 from lakehouse.core.inventory.table_files import Reference, TableFiles
 from lakehouse.core.inventory.table_roots import Owners
 
-# The limit for small files of a table whose log is not read: three quarters of 16 MiB, the smallest
-# target size that is chosen automatically.
+# Below this size, a data file counts as small if its table's log is not read: three quarters of
+# 16 MiB, the smallest target size that is chosen automatically.
 _SMALL_BYTES = 12 * 1024 * 1024
 # The name for objects outside the lake's folder.
 _OUTSIDE = "(outside the lake)"
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
 
-# Folder, part and storage class.
+# Folder, part and storage class, as in `UsageShare`.
 _UsageKey = tuple[str, Part | None, str | None]
 
 
@@ -45,10 +45,10 @@ class _Usage:
 class UsageShare:
     """Objects of one part and one storage class.
 
-    `part` is `None` if the objects belong to no table. `folder` is the table, or else the top of
-    the path. `small_count` is the number of small data files; it is counted only for objects whose
-    table's log is not read. `padding_bytes` are billed in addition to the stored bytes, because
-    S3's infrequent-access classes bill a minimum size per object.
+    `part` is `None` if the objects belong to no table. `folder` is the table, or else the top two
+    folders of the path. `small_count` is the number of small data files; it is counted only for
+    objects of no table, or of a table whose log cannot be read. `padding_bytes` are billed in
+    addition to the stored bytes, because some storage classes bill a minimum size per object.
     """
 
     part: Part | None
@@ -65,9 +65,10 @@ class TableShares:
     """All objects in one table's folder and in its archive's folder, by part.
 
     - `version` is `None` if the log cannot be read. In this case, `problem` is the reason.
-    - `missing`: live files (files that the newest version reads) that are not in storage.
+    - `missing`: live files (files that the newest version reads) that are not in storage. Names are
+      relative to the table; for files in other folders of the lake, to the lake.
     - `archived`: live files that must be restored before they can be read.
-    - `cold_files`: live files in another storage class than STANDARD, with the class.
+    - `cold_files`: maps live files that cost a fee to read (`StoredObject.is_cold`) to their class.
     - `resized`: live files whose size in storage differs from the log.
     - `unsettled_count`: live files that the report lacks, but that may be too new for the report.
     - `outside_count`: live files outside the lake, which the report does not cover.
@@ -92,7 +93,7 @@ class TableShares:
 
     @property
     def size_bytes(self) -> int:
-        """The total size of these objects."""
+        """The total size of the objects that `file_count` counts."""
         return sum(share.size_bytes for share in self.shares)
 
 
@@ -110,7 +111,7 @@ class Reconciliation:
 
     @property
     def size_bytes(self) -> int:
-        """The total size of these objects."""
+        """The total size of the objects in the inventory."""
         return sum(each.size_bytes for each in (*self.tables, *self.unclaimed))
 
     @property
@@ -143,8 +144,9 @@ class KnownTables:
 def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> Reconciliation:
     """Assigns each object of an inventory to one `Part` of one table, or to no table.
 
-    The tables' logs must be read after the inventory was created. Then files that were removed in
-    the meantime have a tombstone, and files that were added are not taken for orphans.
+    The tables' logs must be read after the inventory was created. Then, files of the inventory that
+    were removed in the meantime have a tombstone, and files that were added are not taken for
+    orphans.
     """
     lake_prefix = tables.lake_prefix
     least_billed_bytes = tables.least_billed_bytes
@@ -165,11 +167,11 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
         if name in borrowed and is_current(each):
             borrowed_in_storage.add(name)
         archived_of = None if name is None or owner is not None else archived_table(name)
-        if name is not None and owner in by_key:
+        if name is not None and owner in by_key:  # in the folder of a table
             usage = usages[owner, by_key[owner].take(name, each), each.storage_class]
-        elif archived_of in by_key:
+        elif archived_of in by_key:  # in the archive of a table
             usage = usages[archived_of, archived_part(each), each.storage_class]
-        else:
+        else:  # in no table, or in one whose log cannot be read
             folder = _OUTSIDE if name is None else owner or _top_folder(name)
             usage = usages[folder, Part.UNREAD if owner else None, each.storage_class]
             usage.small_count += _is_small_data(each)
@@ -199,7 +201,7 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
 
 
 class _Table:
-    """Tracks which live files of a table are missing, archived, cold or have another size."""
+    """Tracks which live files of a table are missing, archived, cold, or of another size."""
 
     def __init__(self, table_files: TableFiles, classifier: ObjectClassifier) -> None:
         self._table_files = table_files

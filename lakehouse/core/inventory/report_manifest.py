@@ -17,8 +17,8 @@ from lakehouse.core.units import HOUR_MS
 
 _FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
-# The age limit of a report for a vacuum, and the age up to which reports of our own daily scans are
-# fresh. It includes two hours for listing, queueing and loading.
+# The age limit of a report for a vacuum, and the age up to which a report of our own daily scans is
+# fresh: a day, and two hours for listing, queueing and loading.
 MAX_REPORT_AGE_HOURS = 26.0
 # The time that AWS may take to deliver a report. We saw a daily report that was complete only 23
 # hours after its listing began. Source: Amazon S3 user guide, "Amazon S3 Inventory": reports are
@@ -27,8 +27,7 @@ _AWS_DELIVERY_HOURS = 26.0
 _DAY_HOURS = 24.0
 _WEEK_HOURS = 168.0
 # A report is refused if its time is more than this ahead of our clock, because it would count as
-# fresh for too long. Clocks that are synchronized with a time server differ only by
-# seconds.
+# fresh for too long. Clocks that are synchronized with a time server differ only by seconds.
 _AHEAD_MS = 300_000
 _MD5 = re.compile(r"[0-9a-f]{32}")
 # Matches between the words of a name in CSV: LastModifiedDate -> Last_Modified_Date.
@@ -50,7 +49,7 @@ class DataPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A complete report.
+    """A complete report. `bucket` is the bucket that it lists.
 
     `columns` are in the report's order, spelled as in ORC and Parquet (`last_modified_date`).
     `created_ms` is the time at which the listing began. Objects written later may be missing.
@@ -90,7 +89,7 @@ def parse_manifest(
     now_ms: int,
     max_age_hours: float | None = None,
 ) -> Report:
-    """The report that `manifest` describes.
+    """The report that `manifest` describes. `checksum` is the content of `manifest.checksum`.
 
     Raises:
         Refused: the manifest is damaged or its checksum is wrong; or the report lists another

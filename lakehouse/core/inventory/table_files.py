@@ -16,10 +16,10 @@ ResolvePath = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A file that a version reads.
+    """A file that the newest version reads.
 
-    `size_bytes` is `None` if the log lacks the size. `written_ms` is `None` for a file in a linked
-    folder. Such a file never counts as missing, because no listing of the table shows it.
+    `size_bytes` is `None` if the log lacks the size. `written_ms` is `None` for a file in a folder
+    that is a symbolic link. Such a file never counts as missing, because no listing shows it there.
     """
 
     size_bytes: int | None
@@ -35,7 +35,8 @@ class TableFiles:
     - `tombstones`, `removed_vectors`: removed files and deletion vectors, with the time of removal.
     - `dropped_tombstones`: files in the table's folder that a commit within the retention removed,
       but that no longer have a tombstone.
-    - `real_folder`: the table's folder with links resolved; empty if unknown.
+    - `real_folder`: the table's folder relative to the lake, with symbolic links resolved; empty if
+      unknown.
     - `elsewhere`: files in other folders of the lake that the newest version reads (names relative
       to the lake). `kept_elsewhere`: such files that only older versions read, according to the
       removals in the log.
@@ -88,7 +89,7 @@ class TableFiles:
 def fold_table_files(
     snapshot: Snapshot, *, resolve: ResolvePath, commits: Iterable[Commit] = (), now_ms: int = 0
 ) -> TableFiles:
-    """The files of a table at one version; `resolve` maps URIs to names in the lake.
+    """The files of a table at the snapshot's version.
 
     Files that `commits` within the retention removed are included even if they have no tombstone,
     because an older version reads them. A checkpoint drops expired tombstones, and the retention

@@ -26,7 +26,7 @@ class Owners:
     def table_of(self, name: str) -> str | None:
         """The table that the object `name` (relative to the lake) belongs to, or `None`.
 
-        A folder marker of a table's folder belongs to this table.
+        The marker of a table's folder (`<table>/`) belongs to this table.
         """
         parts = name.split("/")
         for depth in self._depths:

@@ -1,8 +1,8 @@
 """Decides which alerts fire and which messages are due.
 
 Each alert is reported when it begins, and once more when it is resolved. A message that was not
-delivered is sent again after 1, 2, 4 … minutes, at most an hour. If only the webhook's answer was
-late, the message arrives twice.
+delivered is sent again after 1, 2, 4 … minutes, at most an hour. If it was delivered, but the
+webhook's answer was late, it arrives twice.
 
 An unknown fact changes nothing: a firing alert keeps firing, and no new alert begins.
 """
@@ -20,7 +20,8 @@ from lakehouse.core.units import HOUR_MS
 # that a table whose score stays close to 50 does not cause a message after each compaction.
 SICK_SCORE = 50.0
 WELL_SCORE = 60.0
-# Inventories and vacuums run once a day. They are late after two missed runs, plus two hours.
+# Inventories and vacuums run once a day. They are late if the last success is more than two days
+# and two hours ago.
 LATE_HOURS = 50
 _FIRST_PAUSE_MS = 60_000
 _MOST_DOUBLINGS = 6
@@ -53,8 +54,9 @@ class AlertFacts:
 class Alert:
     """An alert that fires, or whose end is not reported yet (`is_over`).
 
-    `subject` identifies the alert. `is_sent` is set when its first message was delivered. `tries`
-    counts the attempts to send the next message; the newest attempt was at `tried_ms`.
+    `subject` identifies the alert. `sentence` describes it as it was when it began. `is_sent`: the
+    message about its beginning was delivered. `tries` counts the attempts to send the next message;
+    the newest attempt was at `tried_ms`.
     """
 
     subject: str
@@ -86,7 +88,8 @@ class _Judgement:
 def next_alerts(stored: Sequence[Alert], facts: AlertFacts, *, now_ms: int) -> tuple[Alert, ...]:
     """The stored alerts, updated by these facts, and new alerts; the oldest first.
 
-    An alert whose subject is no longer watched is over.
+    An alert whose subject is no longer watched is over. Alerts that are over are left out if their
+    beginning was never reported.
     """
     by_subject = {alert.subject: alert for alert in stored}
     firing = {alert.subject for alert in stored if not alert.is_over}
@@ -102,7 +105,6 @@ def next_alerts(stored: Sequence[Alert], facts: AlertFacts, *, now_ms: int) -> t
         elif alert is not None:
             alerts.append(replace(alert, is_over=not is_wrong))
     alerts += [replace(alert, is_over=True) for alert in stored if alert.subject not in judgements]
-    # If the beginning of an alert was never reported, neither is its end.
     reported = [alert for alert in alerts if alert.is_sent or not alert.is_over]
     return tuple(sorted(reported, key=lambda alert: alert.since_ms))
 
@@ -110,7 +112,7 @@ def next_alerts(stored: Sequence[Alert], facts: AlertFacts, *, now_ms: int) -> t
 def message_of(alerts: Sequence[Alert], *, lake: str) -> str:
     """The message about these alerts, in the markup that Slack and Teams share.
 
-    The message is empty if no alert has begun or ended.
+    The message is empty if the beginnings and ends of all alerts have been reported.
     """
     new_alerts = [alert for alert in alerts if not alert.is_sent]
     resolved_alerts = [alert for alert in alerts if alert.is_over]
@@ -131,7 +133,7 @@ def trial_message(*, lake: str) -> str:
 
 
 def tried(alerts: Iterable[Alert], *, now_ms: int) -> tuple[Alert, ...]:
-    """The same alerts, with another attempt recorded for each alert that is due."""
+    """The same alerts, with an attempt at `now_ms` recorded for each alert that is due."""
     return tuple(
         replace(alert, tries=alert.tries + 1, tried_ms=now_ms) if alert.is_due(now_ms) else alert
         for alert in alerts

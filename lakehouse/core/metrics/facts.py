@@ -10,16 +10,19 @@ from lakehouse.core.scheduling.health import Health
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
-    """One table. If it is not readable, all other facts are unknown.
+    """One table, or a quarantine or archive that cannot be read.
 
-    - `is_readable`: whether the table's log and journal could be read.
+    - `is_readable`: whether the log and the journal could be read. If not, all other facts are
+      unknown.
     - `exists`: whether the table has been written. A declared table may not exist yet.
-    - `decision`: the name of the reason why the table would, or would not, be compacted now.
+    - `decision`: the name of the reason why the table would, or would not, be compacted now; empty
+      if unknown.
     - `last_vacuum_ms`: when its newest vacuum began; `None` also if vacuums are not automatic.
     - `archived_bytes`: the size of its archive.
-    - `other_bytes`: the known sizes of parts that the log does not list, by the part's label.
+    - `other_bytes`: the known sizes of objects that the log does not list, by the value of the
+      metric's label `part` (`families.BYTES`).
     - `operations`: the recent upkeep operations, oldest first.
-    - `totals`: the sums over all upkeep operations since the first reading.
+    - `totals`: the sums over all upkeep operations since the table's metrics were first read.
     - `budget_usd_per_month`: the declared budget.
     """
 
@@ -53,7 +56,7 @@ class DagsterRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLake:
-    """A lake at one time.
+    """A lake at `read_ms`. Reading the facts took `seconds`. `version` is this program's.
 
     `sources` maps each source of facts about the whole lake to whether it could be read.
     """

@@ -215,8 +215,8 @@ def _of_table(table: MeasuredTable) -> Iterator[Sample]:
 def _of_totals(table: str, totals: TableTotals) -> Iterator[Sample]:
     """The table's counters.
 
-    The counters of compactions and vacuums start at zero, because Prometheus' `increase` ignores
-    the first value of a series.
+    The counters of compactions and vacuums are shown even if they are zero: Prometheus' `increase`
+    ignores the first value of a series, so it would not count the first operation otherwise.
     """
     labels = labels_of(table)
     counts: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -239,6 +239,7 @@ def _of_totals(table: str, totals: TableTotals) -> Iterator[Sample]:
 
 def _of_predictions(table: str, operations: Sequence[UpkeepOperation]) -> Iterator[Sample]:
     """The prediction errors of the newest predicted operation of each kind."""
+    # `operations` are ordered oldest first, so the newest of each kind remains in the dictionary.
     newest = {each.kind: each for each in operations if each.figures}
     for kind, operation in newest.items():
         for figure in operation.figures:

@@ -1,7 +1,7 @@
 """Totals of each table's operations, for counters that never decrease.
 
-Logs and the journal forget old operations. Therefore, the operations of each past day are added to
-stored totals, and only newer operations are counted from the logs and the journal.
+Logs and the journal forget old operations. Therefore, the operations of past days are added to
+stored totals. Only newer operations are counted from the logs and the journal.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ class TableTotals:
     totals: Mapping[CountedSeries, Total] = field(default_factory=dict[CountedSeries, Total])
 
     def through(self, operations: Iterable[UpkeepOperation], until_ms: int) -> "TableTotals":
-        """The totals up to a later time. `operations` include all that ended in between."""
+        """The totals before a later time. `operations` include all operations in between."""
         totals = dict(self.totals)
         for each in operations:
             if self.until_ms <= each.ended_ms < until_ms:

@@ -1,4 +1,4 @@
-"""Decides what needs attention, in which order, with the command that helps."""
+"""Decides what `lakehouse report` lists as needing attention, in which order, and what helps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from lakehouse.core.text import count_of, first_names, size_text, utc_text
 from lakehouse.core.units import HOUR_MS
 
 # Removed files are overdue this long after the end of their retention. Vacuums follow the nightly
-# inventory, so at least one night was missed.
+# inventory, so by then at least one nightly vacuum was missed.
 LATE_VACUUM_MS = 48 * HOUR_MS
-# Results of these checks are not listed, because the page shows newer facts of the same kind.
+# Failures of these checks are not listed, because the page shows newer facts of the same kind.
 _ON_PAGE = frozenset({"breaker", "quarantine", "fresh", "missing", "deleted", "budget"})
 _UPKEEP = ("compaction", "vacuum", "archive", "ttl")
 _OF_LAKE = ("inventory/", "costs/")
@@ -24,7 +24,7 @@ _STOPPED = frozenset(each.name for each in (Reason.BREAKER_OPEN, Reason.REWRITE_
 
 
 class Concern(Enum):
-    """The kinds of problems, the most urgent first. The value is the heading on the page."""
+    """The kinds of problems, the most urgent first. A member's value is its heading on the page."""
 
     UNREADABLE = "What cannot be read"
     MISSING_FILES = "Files that a table needs, but that are gone"
@@ -56,7 +56,7 @@ class Attention:
 def attention_to_table(
     table: ReportedTable, pause: Pause | None, *, now_ms: int
 ) -> list[Attention]:
-    """What needs attention at one table."""
+    """What needs attention at one table. If it cannot be read, only this is listed."""
     key = table.table
     if table.problem:
         return [

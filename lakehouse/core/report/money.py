@@ -1,4 +1,4 @@
-"""Money on the morning page: which tables cost the most, why, and what to do about it."""
+"""Money on the morning page (`lakehouse report`): the most expensive tables, why, and advice."""
 
 from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,13 +33,12 @@ _NAMES = {
 _PART_NAMES = {MULTIPART: _UPLOADS}
 for _group, _parts in PART_GROUPS.items():
     _PART_NAMES.update({part.name.lower(): _NAMES[_group] for part in _parts})
-# If a part of a table's cost has at least this share, advice on the part is shown.
-_WORTH_A_VACUUM = 0.1
-_WORTH_A_LOOK = 0.25
-# A part with at least this share is called most of the cost.
+# Advice on a part of a table's cost is shown if the part has at least this share.
+_WORTH_A_VACUUM = 0.1  # for files that a vacuum can delete
+_WORTH_A_LOOK = 0.25  # for any other part
+# From this share on, a part is called most of the cost.
 _MOSTLY = 0.75
-# The page shows this many of the most expensive tables.
-_SHOWN_TABLES = 10
+_SHOWN_TABLES = 10  # the page shows only the most expensive tables
 _OUTSIDE = "(outside all tables)"
 
 
@@ -55,8 +54,8 @@ class NamedAmount:
 class ExpensiveTable:
     """The forecast cost of a table for the present month, and its parts in descending order.
 
-    `advice` says how to reduce the cost, and `command` shows the details. `is_outside` marks the
-    cost of files that belong to no table.
+    `why` names the largest parts with their shares. `advice` says how to reduce the cost, and
+    `command` shows the details. `is_outside` marks the cost of files that belong to no table.
     """
 
     table: str
@@ -73,10 +72,11 @@ class ExpensiveTable:
 class Money:
     """The costs of the lake in USD, as `lakehouse costs` shows them.
 
-    - `known_days`: the number of days in the present month whose charges are known.
-    - `has_storage`: whether any inventory is known. Otherwise, no sum includes storage.
-    - `forecast_usd`: `None` if no day of the last week is known.
-    - `dead_usd`: the cost per month of bytes that no newest version needs; `None` if unknown.
+    - `known_days`: the number of days of the present month with a charge.
+    - `has_storage`: whether a charge for storage is known. Otherwise, no sum includes storage.
+    - `week_usd`, `month_usd`: the last seven days including today, and the present month so far.
+    - `forecast_usd`: for the whole month; `None` if the last seven days have no charge.
+    - `dead_usd`: the monthly cost of bytes that no table's newest version needs; `None` if unknown.
 
     A lake on a disk is priced as if it were on S3.
     """
@@ -134,7 +134,7 @@ def money_of(
 def most_expensive_tables(
     charges: Sequence[Charge], declared: Mapping[str, Table], *, today: date
 ) -> list[ExpensiveTable]:
-    """The tables with a cost, the most expensive first, with advice for each."""
+    """The tables with a forecast cost (and all files outside of tables), most expensive first."""
     forecast = forecast_by_table(charges, today=today)
     totals = {key: sum(parts.values()) for key, parts in forecast.items()}
     keys = sorted((key for key in totals if totals[key] > 0), key=lambda key: -totals[key])
@@ -148,7 +148,7 @@ def attention_to_budgets(
     *,
     today: date,
 ) -> list[Attention]:
-    """The budgets that the month will exceed. A budget is for a table, a layer, or the lake."""
+    """The budgets that the month's forecast exceeds, each for a table, a layer, or the lake."""
     items = list[Attention]()
     for scope, left in left_usd(charges, budgets, today=today).items():
         if left >= 0:
@@ -179,6 +179,7 @@ def forecast_by_table(charges: Sequence[Charge], *, today: date) -> dict[str, di
     days_left = monthrange(today.year, today.month)[1] - today.day
     parts = dict[str, dict[str, float]]()
     for charge in charges:
+        # A charge counts once in its month and, if it is in the mean, for each day left.
         weight = float(charge.day >= first)
         if week_first <= charge.day <= today:
             weight += days_left / days.of(charge)

@@ -16,7 +16,7 @@ from lakehouse.core.report.values import RecordsSize, ReportedTable, StoredBytes
 class Page:
     """Everything that the page shows. Tables are in the order in which they would be compacted.
 
-    `runs` are the operations since `since_ms`, the newest first.
+    `runs` are the upkeep operations since `since_ms`, the newest first.
     """
 
     lake: str
@@ -42,18 +42,18 @@ class Page:
 
     @property
     def effective_operations(self) -> list[UpkeepOperation]:
-        """The operations that did something, or failed."""
+        """The operations without the vacuums that `empty_vacuum_count` counts."""
         no_effect = Reason.NOTHING_PAST.name
         return [each for each in self.runs if not each.is_ok or each.reason != no_effect]
 
     @property
     def empty_vacuum_count(self) -> int:
-        """The number of vacuums that found nothing to delete."""
+        """The number of vacuums that planned no file and did not fail."""
         return len(self.runs) - len(self.effective_operations)
 
     @property
     def most_expensive_table(self) -> ExpensiveTable | None:
-        """The table with the highest cost; `None` if no table's cost is known."""
+        """The table with the highest forecast cost; `None` if no table has a known cost."""
         tables = () if self.money is None else self.money.dearest
         return next((each for each in tables if not each.is_outside), None)
 
@@ -64,7 +64,10 @@ class Page:
 
     @property
     def waiting(self) -> dict[str, list[ReportedTable]]:
-        """The tables that would not be compacted now, by the name of the reason."""
+        """The tables that would not be compacted now, by the name of the reason.
+
+        The reasons are in the order of `Reason`. Tables without a reason are left out.
+        """
         groups = dict[str, list[ReportedTable]]()
         for each in self.tables:
             if each.reason and not each.is_due:
@@ -73,7 +76,7 @@ class Page:
 
     @property
     def concerns(self) -> dict[Concern, list[Attention]]:
-        """What needs attention, by concern, the most urgent first."""
+        """The problems that need attention, by concern, the most urgent concern first."""
         by_concern = dict[Concern, list[Attention]]()
         for concern in Concern:
             group = [each for each in self.attention if each.concern is concern]

@@ -13,8 +13,8 @@ from lakehouse.core.vacuum.facts import Pin
 class RetainedTable:
     """The retention rules of one table, the contents of its archive, and its kept versions.
 
-    The archive's figures are `None` if the archive is unknown or does not exist. `from_ms` and
-    `until_ms` are the times of the oldest and newest archived rows. They are also `None` if the
+    The archive's figures are `None` if the archive cannot be read or does not exist. The archived
+    partitions span the time from `from_ms` to `until_ms` (exclusive). Both are also `None` if the
     archive is empty.
     """
 
@@ -32,7 +32,7 @@ class RetainedTable:
 def retained_table(
     table: Table, contents: ArchiveContents | None, pins: tuple[Pin, ...], *, now_ms: int
 ) -> RetainedTable:
-    """A table's retention. `contents` is `None` if there is no archive, or if it is unknown."""
+    """A table's retention. `contents`: `None` if there is no archive, or if it cannot be read."""
     partitions = () if contents is None else contents.partitions
     kept_versions = [
         f"version {number}, declared in keep_versions" for number in table.vacuum.keep_versions
@@ -58,7 +58,7 @@ def attention_to_archive(table: str, contents: ArchiveContents | None) -> list[A
         return []
     sentence = (
         f"operation {operation.number} on the archive ({operation.kind}) was interrupted. The next "
-        "run finishes it"
+        "run finishes or withdraws it"
     )
     return [
         Attention(

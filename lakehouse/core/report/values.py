@@ -1,4 +1,4 @@
-"""The values on the morning page. `None` means unknown, which the page never shows as 0."""
+"""The values on the morning page (`lakehouse report`). `None` means unknown, not 0."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from math import ceil
 
 # The line chart of a table's file counts has at most this many points; more could not be seen.
 _POINTS = 48
-# The page marks a score that has fallen by this many points. Between two compactions, a score
-# usually falls by less.
+# The page marks a health score that has fallen by at least this many points. Between two
+# compactions, a score usually falls by less.
 _FALL = 5.0
 
 
@@ -17,11 +17,13 @@ class ReportedTable:
 
     - `problem`: why its log cannot be read. If set, most other values are unknown.
     - `exists`: false if the declared table has not been written yet.
-    - `score_before`: the score on the newest page of an earlier day.
-    - `file_counts`: points (ms, live files) as far as the log goes back, oldest first.
+    - `score`: the health score, from 0 to 100. `score_before`: the score on the newest page of an
+      earlier day.
+    - `file_counts`: points (ms, live files) as far back as the log goes, oldest first.
     - `last_vacuum_ms`: when the newest vacuum ended.
     - `overdue_bytes`: removed bytes that a vacuum should have deleted by now.
-    - `decision`: why the table would, or would not, be compacted now.
+    - `is_due`, `reason`, `decision`: whether the table would be compacted now, and why: the name of
+      the reason, and a sentence.
     - `quarantined_rows`: `None` also for tables without a quarantine.
     """
 
@@ -56,9 +58,10 @@ class ReportedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredShare:
-    """The objects in one part of the inventory and in one storage class.
+    """The objects of the inventory with one use (`part`) and in one storage class.
 
-    `kind` is the part's group in `core.inventory.objects.PART_GROUPS`.
+    `part` is the text of a `Part`, or of a place outside all tables. `kind` is its group in
+    `core.inventory.objects.PART_GROUPS`, or `other`.
     """
 
     part: str
@@ -72,7 +75,7 @@ class StoredShare:
 class StoredBytes:
     """Where the bytes of the lake are, by the newest inventory.
 
-    `problem` says why there is no inventory.
+    `report` is the inventory's name. If there is no inventory, `problem` says why.
     """
 
     report: str = ""
@@ -87,7 +90,7 @@ class StoredBytes:
 
     @property
     def by_kind(self) -> dict[str, int]:
-        """Bytes by kind."""
+        """The bytes of each kind, the largest first."""
         return _sums((each.kind, each.size_bytes) for each in self.shares)
 
 
@@ -107,7 +110,7 @@ class RecordsSize:
 
 
 def points_of(times_ms: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The file counts after each commit, thinned to at most `_POINTS` points."""
+    """The file counts after each commit, thinned to at most `_POINTS` points, with the newest."""
     points = list(zip(times_ms, counts, strict=True))
     step = max(1, ceil(len(points) / _POINTS))
     newest_first = points[::-1]

@@ -2,10 +2,11 @@
 
 A breaker opens after three failures in a row and stays open for six hours. Then it is half open and
 allows one attempt. If this attempt succeeds, the breaker closes; if it fails, the breaker opens
-again for twice the time. Two events count as a failure:
+again for twice the time (at most four days). Two kinds of failures are counted separately:
 
-- An automatic compaction failed, or lost its commit to another writer.
-- A compaction rewrote the same bytes pointlessly, as `find_rewrites` defines it.
+- An automatic compaction failed, or lost its commit to another writer. Any later compaction that
+  succeeds resets this count, even if a person started it.
+- A commit, usually of another program, rewrote the same bytes pointlessly (`find_rewrites`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +36,7 @@ _ERROR_LETTERS = 200
 class Rewrites:
     """A series of pointless rewrites of the same bytes.
 
-    `times` is its length. `version` and `last_ms` are its last commit.
+    `times` is its length. `version` and `last_ms` are the version and time of its last commit.
     """
 
     times: int = 0
@@ -61,7 +62,8 @@ class BreakerState(Explained):
 def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int) -> BreakerState:
     """The breaker of a table at `now_ms`, from tries in any order. The last try of each run counts.
 
-    Tries that ended after `now_ms` were recorded before a clock was set back, and are ignored.
+    If a person started a compaction, only its success counts. Tries that ended after `now_ms` were
+    recorded before a clock was set back, and are ignored.
     """
     attempts = _last_of_each_run(
         each
@@ -112,7 +114,7 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
 
     A compaction that was undone, by itself or by the next run, counts only as a failure. If a
     compaction made some commits before it lost one to another writer, each of them counts as a
-    success, and the lost commit as a conflict.
+    success, and the lost commit as a conflict, which is newer.
     """
     recorded = tuple(failures)
     undone = history.undone()
@@ -139,26 +141,27 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
 
 
 def find_rewrites(history: Commits) -> Rewrites:
-    """Length of the current series of pointless rewrites, or zero.
+    """The longest series of pointless rewrites that has not ended, or `NO_REWRITES`.
 
-    Files are tracked through commits without data change, folder by folder (a partition is a
-    folder). Such a commit is pointless if it rewrites outputs of an earlier such commit, merges
-    fewer than two new files from writers, and does not halve the number of files. Our own plans
-    are never pointless: they merge two new files, or halve the number of files in a second tier.
-    REORG has another purpose, so it neither continues nor ends a series. A useful merge, a rewrite
-    of rows or a delete ends the series. A useful merge of ours ends all series of the table.
+    Files are tracked through rewrites (commits without data change), folder by folder, because a
+    partition is a folder. A rewrite is pointless if it rewrites outputs of an earlier rewrite,
+    merges fewer than two new files from writers, and does not halve the number of these outputs.
+    Our own plans are never pointless: they merge two new files, or halve the number of earlier
+    outputs. REORG has another purpose, so it neither continues nor ends a series. A useful rewrite,
+    an update or a delete of the files ends a series. A useful rewrite of ours ends all series of
+    the table.
     """
     series: dict[str, Rewrites] = {}  # by the path of a file that a rewrite added
     for commit in history.commits:
         ends_series = False
         for added, removed in _by_folder(commit):
             earlier = [series.pop(path) for path in removed if path in series]
-            after = None
+            after = None  # the series of the added files; `None`: they have none
             if not commit.changed_data:
                 new_count = len(removed) - len(earlier)
                 after = _series_after(commit, earlier, added=len(added), new_count=new_count)
             if after == NO_REWRITES:
-                ends_series = True
+                ends_series = True  # the rewrite was useful
             for path in added:
                 if after is not None:
                     series[path] = after
@@ -182,7 +185,7 @@ def _pause_after(
 
 
 def _last_of_each_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:
-    """The last attempt of each run, and all attempts without a run, oldest first."""
+    """The last attempt of each run, and all attempts without a run id, oldest first."""
     ordered = sorted(tries, key=lambda each: each.ended_ms)
     last = {each.run: each for each in ordered if each.run}
     return [each for each in ordered if not each.run or last[each.run] is each]
@@ -206,8 +209,8 @@ def _series_after(
     """The series of rewrites to which the added files of one folder belong.
 
     `earlier` are the series of the removed files that rewrites had added; `new_count` other files
-    were removed. `None` if the commit removed no file. For example, a commit that computes
-    statistics only adds the same files again.
+    were removed. `None` if the commit removed no file of the folder. For example, a commit that
+    computes statistics only adds the same files again.
     """
     if not earlier and not new_count:
         return None

@@ -32,9 +32,9 @@ _MANY = 4
 class FleetTable:
     """The facts about one table.
 
-    - `tries`: earlier compactions.
+    - `tries`: earlier attempts to compact the table.
     - `spark_is_conditional`: Spark cannot overwrite a commit of another writer.
-    - `hold`: a hold that the other facts do not show.
+    - `hold`: a reason to skip the table that the other facts do not show.
     - `shared_a_run`: a run for several tables has already been requested for this state.
     """
 
@@ -50,7 +50,7 @@ class FleetTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """The state of each table by its key, and one decision per table, in the order of service."""
+    """The state of each table by its key, and one decision per table, the first to serve first."""
 
     states: Mapping[str, TableState]
     decisions: tuple[Decision, ...]
@@ -73,20 +73,20 @@ def decide_fleet(
 
 
 def has_budgets(tables: Iterable[Table], budgets: str) -> bool:
-    """Whether a table, a layer or the lake (`LAKEHOUSE_BUDGETS`) has a monthly budget."""
+    """Whether a table has a monthly budget, or `LAKEHOUSE_BUDGETS` one for a layer or the lake."""
     return bool(budgets) or any(table.budget_usd_per_month is not None for table in tables)
 
 
 def within_budgets(tables: Sequence[FleetTable], left_usd: Mapping[str, float]) -> list[FleetTable]:
-    """The tables, with a hold if they exceed a monthly budget. `left_usd`: as in `over_budget`."""
+    """The tables; those over a monthly budget get a hold. `left_usd`: as in `over_budget`."""
     return [replace(each, hold=each.hold or over_budget(each.table, left_usd)) for each in tables]
 
 
 def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
-    """The decisions as lines, in their order. Decisions beyond `lines` are counted by reason.
+    """The decisions as at most `lines` lines, in their order. The others are counted by reason.
 
-    Tables usually have one line each. If many tables wait for the same reason, they share one line:
-    the first table's sentence, and the names of the others.
+    Tables usually have one line each. If at least `_MANY` tables wait for the same reason, they
+    share one line: the first table's sentence, and the names of the others.
     """
     shared = Counter(decision.reason for decision in decisions if not decision.request)
     groups = dict[object, list[Decision]]()

@@ -1,8 +1,8 @@
 """The health of a table: its counts, its file sizes, and a score of four named parts.
 
-Each part follows one rule: `value = limit / (limit + count)`. The value is 1 if the count is zero,
-one half at the limit, and falls smoothly towards 0 beyond the limit. The exception is the average
-size, which is already a share.
+Each part follows one rule: `value = limit / (limit + count)`, where the count is of files, commits
+or bytes. The value is 1 if the count is zero, one half at the limit, and falls smoothly towards 0
+beyond the limit. The exception is the average size: the share of files that would suffice.
 
 Sources: Apache Amoro's health score has the parts small files (by their average size), equality
 deletes and position deletes. AutoComp scores the reduction of the file count. The limit of the log

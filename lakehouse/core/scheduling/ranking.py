@@ -3,8 +3,8 @@
 Whether a table is to be compacted at all is decided before, in `table_decision`.
 
 The due table with the most benefit for its cost goes first (`NetBenefit`). Among equal tables, the
-worst health score goes first. A table that has been due for longer than the patience comes before
-all tables that have waited less. So:
+worst health score goes first. A table that has been due for at least `Bounds.patience_ms` comes
+before all tables that have waited less. So, in cycles of an hour:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s)
   cycles. Tables that deltalake compacts share a run, and so a slot.
@@ -32,15 +32,15 @@ from lakehouse.core.text import first_names
 from lakehouse.core.units import HOUR_MS
 
 CYCLE_MS = HOUR_MS
-SHARED_RUN_SECONDS = 60  # a shared run compacts one table after the other
+SHARED_RUN_SECONDS = 60  # the most estimated seconds of a run that compacts several tables in turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """The bounds of one cycle.
 
-    At most `slots` runs compact at once. The compactions of one hour cost at most `budget_usd` (0:
-    no limit); `spent_usd` is already spent. A table that has been due for `patience_ms` goes first.
+    At most `slots` runs compact at once. The predicted cost per hour is at most `budget_usd` (0: no
+    limit); the last hour has spent `spent_usd`. A table due for `patience_ms` or longer goes first.
     """
 
     slots: int = 1
@@ -52,7 +52,7 @@ class Bounds:
 def choose_compactions(
     candidates: Iterable[CompactionCandidate], runs: RunState, *, bounds: Bounds, now_ms: int
 ) -> tuple[Decision, ...]:
-    """One decision per table, in the order of service; tables without facts come last.
+    """One decision per table, in the order in which they are served; without facts, last.
 
     Each run that compacts takes one of `bounds.slots`, unless the run waits for its table's pool.
     """
@@ -114,8 +114,8 @@ def _served(
 ) -> Decision:
     """The decision about a table once slots and budget are assigned.
 
-    An overdue table is served while any budget is left. Any other table must fit into the rest of
-    the budget. If its cost is unknown, it does not fit.
+    Each table needs a slot. An overdue table is served while any budget is left. Any other table
+    must fit into the rest of the budget. If its cost is unknown, it does not fit.
     """
     decision = tentative.decision
     usd = tentative.state.estimate_usd

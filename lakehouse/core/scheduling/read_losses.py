@@ -1,9 +1,9 @@
-"""Computes what readers have lost to small files since the last compaction (rent or buy).
+"""Computes what readers have lost to small files since the last compaction.
 
 A full read of a table opens more files than it would after a compaction. The loss is the number of
 extra file openings, summed over all full reads. It depends only on the commits since the last
-compaction and on the times of the reads; nothing is forecast. The resulting bound is proved in
-docs/internals/rent-or-buy.md.
+compaction and on the times of the reads; nothing is forecast. A compaction is due when the loss
+reaches its cost. docs/internals/rent-or-buy.md proves a bound on the total cost of this rule.
 """
 
 from bisect import bisect_right
@@ -19,8 +19,8 @@ from lakehouse.core.units import DAY_MS
 
 # A plan does not merge a single new file with a compacted one (docs/internals/decisions/0003).
 _LEAST_NEW_FILES = 2
-# A table has at most this many steps, because each of its Dagster events holds a copy of them. They
-# take about 1 KiB.
+# A table has at most this many steps (`OpeningSteps`), which take about 1 KiB, because each of its
+# Dagster events holds a copy of them.
 _MOST_STEPS = 48
 
 # Steps: a time in ms, and how many openings a compaction would save each full read from then on.
@@ -43,7 +43,7 @@ class _SmallFiles:
 
     The log does not record past plans, so this class models them. The model packs bins by size
     only, and ignores deleted rows and the bounds of a run. `removed` are the paths that later
-    commits remove; `remove` ignores all other paths.
+    commits remove; only these are remembered, and `remove` ignores all others.
     """
 
     def __init__(self, *, target_bytes: int, candidate_bytes: int, removed: Set[str]) -> None:
@@ -130,8 +130,9 @@ def opening_steps(
 ) -> OpeningSteps | None:
     """The openings that a compaction would have saved, after each commit since the last compaction.
 
-    The newest step comes from the plan; earlier steps are modelled. If the log has no
-    compaction, the steps begin at the log's oldest commit. `None` if the log has no commit.
+    The newest step comes from the plan; earlier steps are modelled. A commit that replaced all
+    files counts as a compaction. If `history` has no compaction, the steps begin at its oldest
+    commit. `None` if `history` has no commit.
     """
     commits = _since_last_compaction(history, snapshot.file_count)
     if not commits:
@@ -145,6 +146,7 @@ def opening_steps(
         candidate_bytes=plan.policy.candidate_bytes,
         removed={path for commit in later_commits for path in commit.removed_paths},
     )
+    # The small files before the later commits: those of the snapshot that these did not write.
     for file in snapshot.files:
         if file.path in later_paths:
             later_sizes[file.path] = file.size_bytes
@@ -171,7 +173,8 @@ def lost_openings(
 ) -> float:
     """Openings lost by reads at these times, and by reads that are evenly `spread` over periods.
 
-    Reads before the first step lost nothing.
+    A read loses as many openings as the step in force at its time says. Reads before the first step
+    lost nothing.
     """
     if not steps:
         return 0.0
@@ -228,7 +231,7 @@ def _apply(
 
 
 def _written_paths(commits: Iterable[Commit]) -> set[str]:
-    """The files that these commits wrote, without files that only got a deletion vector."""
+    """The paths of the files that these commits wrote, without files that got only a vector."""
     paths: set[str] = set()
     for commit in commits:
         # Without a data change, a commit that only adds files adds existing files again.
@@ -260,7 +263,7 @@ def _merged_steps(steps: Sequence[tuple[int, int]]) -> OpeningSteps:
     """Drops steps that repeat the previous value, and bounds their number by `_MOST_STEPS`.
 
     While too many steps are left, neighbouring pairs are merged. A merged step has the smaller
-    value, so that the loss is never overstated.
+    value, so that the loss is never overstated. The newest step is kept as it is.
     """
     kept = list[tuple[int, int]]()
     for step in steps:

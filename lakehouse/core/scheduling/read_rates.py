@@ -1,8 +1,8 @@
 """Measures how often each table is read in full, and whether its readers got slower.
 
-A run that writes a table reads the inputs of that table, so lineage and runs show the reads without
-a query log. Reads are counted over the newest full day. A run that reads only the changes of an
-input is not a full read.
+A run that writes a table reads the table's inputs, so lineage and runs show the reads without a
+query log. Callers count the reads of about the last 24 hours. A run that reads only the changes
+of an input is not a full read.
 """
 
 from collections import defaultdict
@@ -34,9 +34,9 @@ class ReaderRun:
 class Readers:
     """The full reads of one table.
 
-    - `slowdown`: the share by which the newest runs took longer than the runs before (`None`:
-      unknown).
-    - `read_ms`: the times of the reads since `since_ms`.
+    - `slowdown`: the share by which the newest runs that read the table took longer than the runs
+      before (`None`: unknown).
+    - `read_ms`: the times of the full reads since `since_ms`, which are the ends of the runs.
     - `seen`: some table reads this table in full, and a full day of runs is known.
     """
 
@@ -57,9 +57,9 @@ def count_reads(
 ) -> Mapping[str, Readers]:
     """The readers of each table, by the table's key, from the runs that ended since `since_ms`.
 
-    Durations are compared between runs that wrote the same tables, since a run of the whole lake
-    takes longer than a run of one table. A table with several kinds of readers gets their mean
-    slowdown.
+    Durations are compared between runs that wrote the same tables (one kind of run), since a run of
+    the whole lake takes longer than a run of one table. If several kinds of runs read a table, it
+    gets their mean slowdown.
     """
     seconds: defaultdict[frozenset[str], list[float]] = defaultdict(list)
     written_ms: defaultdict[str, list[int]] = defaultdict(list)
@@ -98,7 +98,7 @@ def with_readers(
 ) -> TableState:
     """The state with its observed and declared readers.
 
-    Before the newest full day, reads are assumed to have been as frequent as on that day.
+    Before `readers.since_ms`, reads are assumed to have been as frequent as since then.
     """
     declared = policy.reads_per_day
     lost = None
@@ -135,8 +135,8 @@ def slowdown_of(seconds: Sequence[float]) -> float | None:
     """The share by which the newest five runs took longer than earlier runs (negative: faster).
 
     `seconds` are durations of runs of one kind, oldest first. The base is the median of the earlier
-    runs, so that a single run that had to wait does not distort the base. `None` if there are too
-    few runs.
+    runs, so that a single run that had to wait does not distort the base. `None` if there are fewer
+    than five earlier runs, or if their median is 0.
     """
     newest = seconds[-_ROLLING_RUNS:]
     earlier = seconds[:-_ROLLING_RUNS]

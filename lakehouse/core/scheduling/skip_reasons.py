@@ -1,4 +1,4 @@
-"""Reasons to skip a table, however much a compaction would gain."""
+"""Reasons to skip a table, however much a compaction would gain. Such a reason is called a hold."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ def find_hold(
 ) -> Explanation | None:
     """Why the sensor skips `table` at `now_ms`, or `None`.
 
-    A half-open or unknown (`None`) breaker allows one attempt. `risk` is the result of
+    A half-open or unknown (`None`) breaker is no reason to skip. `risk` is the result of
     `commits_at_risk`.
     """
     policy = policy_for(table.layer, table.compaction)
@@ -35,7 +35,7 @@ def find_hold(
 
 
 def over_budget(table: Table, left_usd: Mapping[str, float]) -> Explanation | None:
-    """The hold of a table whose own, its layer's or the lake's monthly budget will be exceeded.
+    """The hold of a table if its own, its layer's or the lake's monthly budget will be exceeded.
 
     `left_usd` is each budget minus the month's forecast, by table key, by layer, and for `lake`.
     """
@@ -59,14 +59,14 @@ def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explan
 
 
 def recommend_only(table_key: str, policy: Compaction) -> Explanation | None:
-    """The hold of a policy that only recommends compactions."""
+    """The hold of a policy that only recommends compactions, or `None`."""
     if policy.mode != "recommend":
         return None
     return Reason.RECOMMEND_ONLY.explain(mode=policy.mode, table=table_key)
 
 
 def closed_window(policy: Compaction, now_ms: int) -> Explanation | None:
-    """The hold of a policy whose windows are all closed, with the next opening."""
+    """The hold of a policy whose windows are all closed, with the next opening, or `None`."""
     if is_open(policy.windows, now_ms):
         return None
     opens = next_opening(policy.windows, now_ms)

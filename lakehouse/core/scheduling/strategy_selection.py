@@ -1,14 +1,16 @@
 """The strategy in force for a table: the declared strategy or, for `Chosen`, one that fits it.
 
-Merging before the write costs a shuffle of each batch, but nothing is written twice. Merging after
-each write delays the next batch. The sensor merges many batches at once, so it rewrites the fewest
-bytes, but small files stay until it runs. `Chosen` becomes the first case that applies:
+Optimized write costs a shuffle of each batch, but nothing is written twice. Merging after each
+write delays the next batch. The sensor merges many batches at once, so it rewrites the fewest
+bytes, but small files stay until it runs. A batch is large if it has three quarters of the target
+file size per partition. `Chosen` becomes the first case that applies:
 
-1. the sensor, if batches are large and already have few files
-2. optimized write, if batches are large, and shuffling a batch fits into the wanted latency
-3. after each write, if the sensor would exceed the latency, and a merge is short enough for the
+1. the sensor, if too few writes are known
+2. the sensor, if batches are large and have few files without optimized write
+3. optimized write, if batches are large, and a shuffle takes at most `Chosen.latency_seconds`
+4. after each write, if the sensor would exceed this latency, and a merge is short enough for the
    latency and for the time between two writes
-4. otherwise, the sensor
+5. otherwise, the sensor
 """
 
 from collections.abc import Iterable
@@ -54,10 +56,11 @@ _HYSTERESIS = 1.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFacts:
-    """The recent writes of a table: medians over its newest commits with new rows.
+    """The recent writes of a table. A batch is a commit with new rows.
 
-    Sizes are file sizes in storage. `is_shuffled`: the table has optimized write, so
-    `batch_files` does not show how many files a batch would have otherwise.
+    `batch_bytes`, `batch_files` and `batch_partitions` are medians over the newest batches. Sizes
+    are file sizes in storage. `is_shuffled`: the table has optimized write, so `batch_files` does
+    not show how many files a batch would have otherwise.
     """
 
     batch_bytes: int
@@ -94,7 +97,7 @@ def strategy_of(
 
 
 def measure_writes(snapshot: Snapshot, history: Commits) -> WriteFacts | None:
-    """The recent writes of a table; `None` if its log has too few commits with new rows."""
+    """The recent writes of a table; `None` if too few commits with new rows, or no time between."""
     commits = _commits_with_rows(history)[-_MOST_COMMITS:]
     if len(commits) < _FEWEST_COMMITS:
         return None
@@ -119,7 +122,7 @@ def choose_strategy(
 ) -> StrategyChoice:
     """The declared strategy or, for `Chosen`, the strategy that fits `facts` (see the module).
 
-    `known` is the number of commits with new rows in the log.
+    `policy` has the target file size in force. `known` counts the known commits with new rows.
     """
     if not isinstance(policy.strategy, Chosen):
         return _choice(
@@ -167,9 +170,10 @@ def _folder_count(paths: Iterable[str]) -> int:
 
 
 def _merge_seconds(facts: WriteFacts, target_bytes: int, rates: Rates) -> float:
-    """The duration of a merge after one batch.
+    """The estimated duration of a merge after one batch.
 
-    The merge rewrites the batch's files and, in each partition, an earlier file that is half full.
+    The merge is assumed to rewrite the batch's files and, in each of its partitions, an earlier
+    file of half the target size.
     """
     earlier_bytes = min(facts.table_bytes, facts.batch_partitions * target_bytes // 2)
     work = MergeWork(
@@ -181,8 +185,9 @@ def _merge_seconds(facts: WriteFacts, target_bytes: int, rates: Rates) -> float:
 
 
 def _sensor_seconds(policy: Compaction, facts: WriteFacts, merge_seconds: float) -> float:
-    """The time until the sensor compacts: by the file count, or earlier by the losses of readers.
+    """The seconds from a compaction until the sensor compacts again.
 
+    It does so at the file count or, if reads are declared, when the readers' losses reach the cost.
     The losses grow with the square of the time since the last compaction.
     """
     interval_seconds = 3600 / facts.arrivals_per_hour

@@ -4,8 +4,8 @@ The table's trigger must be reached (`triggers`), nothing may hold the table bac
 state must need another attempt. `ranking` then gives the tables slots and budget.
 
 Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
-is under way is never repeated. A failed attempt is repeated a limited number of times, and then
-once after each pause of the breaker. An attempt that was refused before it began, or that a person
+is under way is never repeated. A failed attempt is repeated; after `TRIES_ALLOWED` failures, only
+once after each pause (`pause_hours`). An attempt that was refused before it began, or that a person
 canceled, does not count: it is repeated as soon as the table may be compacted. Dagster never runs
 a run key twice, even if the run failed, so the key has the attempt's number.
 """
@@ -68,7 +68,7 @@ class Decision(Explained):
     """The decision about one table, and why. `run_key` is set if a run is requested.
 
     One run compacts all requested tables with `shares_run`. `due_since_ms` is set if a trigger is
-    reached and a compaction could serve the table, now or later.
+    reached, the version may be tried, and no compaction is under way; a hold does not matter.
     """
 
     table: str
@@ -85,7 +85,7 @@ class Decision(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionCandidate:
-    """A table that may be compacted. A table with a `hold` is skipped for that reason.
+    """A table that may be compacted. `hold`: the reason to skip it, if any.
 
     `may_share_run`: other tables may be compacted in the same run.
     """

@@ -17,7 +17,8 @@ from lakehouse.core.scheduling.read_losses import OpeningSteps, ReadBalance, ope
 class OnceCold:
     """The figures of a table from `at_ms` on, when all partitions are cold.
 
-    They hold if no writer commits before `at_ms`. Fields are named as in `TableState`.
+    A partition is cold if it did not change for `Compaction.cold_hours`. The figures hold if no
+    writer commits before `at_ms`. Fields are named as in `TableState`.
     """
 
     at_ms: int
@@ -35,8 +36,8 @@ class OnceCold:
 class NetBenefit:
     """The benefit of a compaction per day, and its cost, both in USD.
 
-    The benefit is the number of reads, times the file openings saved per read, times the price of
-    an opening.
+    The benefit is the number of reads per day, times the file openings saved per read, times the
+    price of an opening.
     """
 
     benefit_usd_per_day: float
@@ -44,7 +45,7 @@ class NetBenefit:
 
     @property
     def ratio(self) -> float:
-        """Benefit per day for each USD of cost; 0 if there is nothing to do."""
+        """Benefit per day for each USD of cost; 0 if the cost is 0."""
         return self.benefit_usd_per_day / self.cost_usd if self.cost_usd > 0 else 0.0
 
     @property
@@ -58,22 +59,25 @@ class NetBenefit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """The known facts of one table. `None` means unknown, and never leads to a run.
+    """The known facts of one table. `None` means unknown, and never makes a compaction due.
 
-    - `committed_ms`: distinguishes two versions with the same number, before and after a restore.
-    - `files_after`: live files after a compaction.
-    - `oldest_small_ms`: the write time of the oldest file from a writer that a compaction would
-      merge.
+    - `committed_ms`: the commit time of `version`. It differs if the table was created again, or
+      restored from a backup, and has the same version number.
+    - `mergeable_file_count`: files that compactions would merge, in as many runs as they need.
+    - `mergeable_bytes`, `files_after`: for one run: the bytes that it merges, and the live files
+      after it.
+    - `oldest_small_ms`: the write time of the oldest file that a compaction would merge and that no
+      compaction wrote.
     - `purged_row_count`: deleted rows that a compaction would remove from storage.
-    - `comparison_seconds`: the duration of the verification after a compaction's commit.
-    - `openings`: the steps since the last compaction (`read_losses`).
-    - `lost_openings`: at least this many openings have been lost by readers since then.
-    - `readers`: `declared` if the policy declares reads, `seen` if the table has readers and their
-      runs are known for a full day.
+    - `comparison_seconds`: how long the comparison of every row takes; 0 unless `verify="content"`.
+    - `openings`: the openings that a compaction would have saved each full read (`read_losses`).
+    - `lost_openings`: the estimated openings that readers have lost since the last compaction.
+    - `readers`: `declared` if the policy declares reads, `seen` if other tables read this table in
+      full and their runs are known for a full day.
     - `slowdown`: the share by which the readers' newest runs took longer than earlier runs.
-    - `due_since_ms`: the time since which the table has been waiting for its turn.
+    - `due_since_ms`: the time since which the table has been due and waiting.
     - `engine`: what would compact the table now, `spark` or `deltalake`.
-    - `chosen`, `sensor_driven`: the name of the chosen strategy, and whether it is the sensor's.
+    - `chosen`, `sensor_driven`: the name of the strategy in force, and whether it is the sensor's.
     - `on_s3`: whether the table is on S3, where opening a file costs requests.
     """
 
@@ -114,7 +118,7 @@ class TableState:
         return max(0, self.file_count - self.files_after)
 
     def at(self, now_ms: int) -> "TableState":
-        """The state at `now_ms`, if no writer has committed since."""
+        """The state at `now_ms`, if no writer has committed since: from `once_cold`, if reached."""
         cold = self.once_cold
         if cold is None or now_ms < cold.at_ms:
             return self
@@ -123,6 +127,7 @@ class TableState:
         state = replace(self, once_cold=None, **figures)
         if self.openings is None:
             return state
+        # From then on, a compaction may merge all partitions, so it would save more openings.
         cold_step = (cold.at_ms, state.openings_saved or 0)
         return replace(state, openings=(*self.openings, cold_step))
 

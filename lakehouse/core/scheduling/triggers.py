@@ -1,8 +1,9 @@
 """The triggers of a table's policy; any one of them makes a compaction due.
 
 The readers' losses are the first trigger: a compaction is due when the losses reach its cost
-(`read_losses`). In any case, a compaction is due at a number of mergeable files. This number is
-small while some readers may be unknown, and larger once all readers are known.
+(`read_losses`). It is also due at a number of mergeable files, at an age of the oldest of them, or
+at a share of deleted rows. The limits of number and age are small while the readers are unknown,
+and larger if reads are declared or observed, because then the losses should decide.
 """
 
 from lakehouse.core.declaration.compaction_policy import Compaction
@@ -11,13 +12,13 @@ from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.text import utc_text
 from lakehouse.core.units import HOUR_MS
 
-# Each slowdown of the readers by this share halves the threshold. On a shared machine, durations of
-# similar runs differ by less.
+# For each full 25 % by which the readers got slower, the number of mergeable files that makes a
+# compaction due is halved. On a shared machine, durations of similar runs differ by less.
 _SLOWDOWN_SHARE = 0.25
-# The threshold never falls below a quarter of the declared number.
+# At most two halvings, to a quarter of the number.
 _MOST_HALVINGS = 2
-# The bounds of a table with observed readers are multiplied by this factor. It is small, because
-# other readers may not be observed.
+# The limits of file count and file age are multiplied by this factor if readers are observed. It is
+# small, because other readers may not be observed.
 _SEEN_READERS_FACTOR = 2
 _FEWEST_FILES = 2
 
@@ -64,7 +65,7 @@ def _trusts_readers(state: TableState) -> bool:
 
 
 def _threshold_factor(state: TableState, policy: Compaction) -> int:
-    """The factor of the bounds on file count and file age, while readers' losses decide."""
+    """The factor for the limits of file count and file age; 1 unless readers' losses decide."""
     if not _trusts_readers(state):
         return 1
     return policy.threshold_factor if state.readers == "declared" else _SEEN_READERS_FACTOR
@@ -100,7 +101,7 @@ def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Explanatio
 
 
 def _by_deleted_rows(state: TableState, policy: Compaction) -> Explanation | None:
-    """The trigger of deleted rows, if the plan removes some of them from storage."""
+    """The trigger of deleted rows, reached only if the plan removes some of them from storage."""
     limit = policy.purge_deleted_rows_share
     share = state.deleted_rows_share
     if not limit or share is None or share < limit or not state.purged_row_count:

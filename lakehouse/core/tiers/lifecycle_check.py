@@ -37,10 +37,11 @@ def unknown_lifecycle(table: str, reason: str) -> CheckResult:
 def assess_lifecycle(
     lifecycle: Lifecycle, live: LiveObjects, uploads: Sequence[OpenUpload] | None, *, now_ms: int
 ) -> CheckResult:
-    """Whether every rule spares the files that the table needs, and ends unfinished uploads.
+    """Whether all rules spare the files that the table needs, and a rule ends unfinished uploads.
 
-    `uploads` are the unfinished uploads below the table's folder; `None` if they cannot be listed.
-    Uploads older than a day are a warning if no rule ends them.
+    A rule that would harm the table is an error. A needed file with `TIER_TAG` is a warning, and so
+    are uploads that are unfinished for a day or longer, if no rule ends them. `uploads` are those
+    below the table's folder; `None` if they cannot be listed.
     """
     harms = harms_of(lifecycle, live)
     problems = [harm.sentence(live) for harm in harms]

@@ -11,7 +11,8 @@ from typing import Any
 from lakehouse.core.inventory.objects import MUST_BE_RESTORED
 from lakehouse.core.text import count_of, printable, size_text
 
-# The tag that `lakehouse tiers apply` sets on dead files. Its value is the storage class.
+# The tag that `lakehouse tiers apply` sets on dead files: removed files that wait for their vacuum.
+# The tag's value is the storage class into which they move.
 TIER_TAG = "lakehouse-tier"
 # S3 moves no smaller object, except into GLACIER and DEEP_ARCHIVE with `varies_by_storage_class`.
 # A size in a rule's filter takes precedence.
@@ -100,8 +101,8 @@ class LiveObjects:
 
     - `folder`: a key that ends in `/`.
     - `sizes`: the size of each object; `None` if unknown. Includes the objects with `TIER_TAG` that
-      another table reads.
-    - `tagged`: the objects that carry `TIER_TAG`, with the tag's value.
+      only another table needs.
+    - `tagged`: those of these objects that carry `TIER_TAG`, with the tag's value.
     - `archive`: the folder of the table's archive; empty if there is no archive.
     """
 
@@ -203,9 +204,10 @@ def _when(element: Mapping[str, Any]) -> str:
 def harms_of(lifecycle: Lifecycle, live: LiveObjects) -> list[Harm]:
     """Every action that would delete live files, or move them to a class that must be restored.
 
-    Actions on the log count as well, and so do actions that would delete the table's archive. The
-    age of the files does not matter, because a file that stays live reaches every age. A rule with
-    a tag counts only for files that are known to carry the tag; see `rules_by_unknown_tags`.
+    The same actions on the log count as well, and so do actions that would delete the table's
+    archive. The age of the files does not matter, because a file that stays live reaches every age.
+    A rule with a tag counts only for files that are known to carry the tag, never for the log and
+    the archive; see `rules_by_unknown_tags`.
     """
     harms = list[Harm]()
     for rule in lifecycle.rules:

@@ -7,7 +7,7 @@ A dead file is a file that a commit removed, and that waits for its vacuum.
   it is removed and within the retention. A live file is never planned.
 - A file stays in its class if its time of removal, age or class is unknown, or if a reader has yet
   to read it.
-- `still_dead` repeats these checks with newer facts.
+- `still_dead` repeats these checks with newer facts, except those of removal time, age and class.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ from lakehouse.core.vacuum.facts import VacuumFacts
 # The default classes: an older version of a table can be read from them without a restore.
 READ_AT_ONCE = ("STANDARD_IA", "GLACIER_IR")
 TIER_CLASSES = (*READ_AT_ONCE, "GLACIER", "DEEP_ARCHIVE")
-# One run tags at most this many files. Its record names all, and each check reads the records.
+# One run tags at most this many files: its record names all, and each lifecycle check reads it.
 MOST_FILES = 10_000
 # The vacuum runs once a day, so a file stays for up to a day after its retention.
 _VACUUM_DAYS = 1
@@ -38,7 +38,7 @@ _SIZES = (MINIMUM_BYTES, 1024**2, 16 * 1024**2, 128 * 1024**2, 1024**3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadFile:
-    """A removed file in STANDARD. `days` is the number of days until the vacuum deletes it."""
+    """A removed file in STANDARD. `days`: the expected number of days until a vacuum deletes it."""
 
     name: str
     size_bytes: int
@@ -54,9 +54,9 @@ class TierRecord:
     - `tagged`: the tagged files, with their sizes in bytes.
     - `untagged`: needed files from which the tag was removed.
     - `spared`: planned files that were not tagged, with the reason.
-    - `predicted_usd`: the cost of the files with all fees, until the vacuum.
+    - `predicted_usd`: the cost of the planned files with all fees, until the vacuum.
     - `saved_usd`: what the move saves, compared with no move.
-    - `is_complete`: the run ended. Otherwise, only some of the files in `tagged` carry the tag.
+    - `is_complete`: the run ended. Otherwise, `tagged` are the planned files, tagged or not.
     """
 
     started_ms: int
@@ -77,10 +77,10 @@ class TierPlan(Explained):
     """The dead files of `table` at `version` that are cheaper in `storage_class`.
 
     - `files`: the files to tag. Without files, `reason` says why.
-    - `dead_count`, `dead_bytes`: all removed files within the retention that lie in STANDARD.
+    - `dead_count`, `dead_bytes`: all files in `dead_files`, also those that would not pay.
     - `stay_usd`, `move_usd`: the cost of `files` until the vacuum, without a move and with one.
     - `break_even`: by class and by size in bytes, the days after which a move pays (`None`: never).
-    - `untag`: files that carry the tag, but are live again, or borrowed by another table.
+    - `untag`: files that carry the tag, but are live again, or read by another table.
     - `left_count`: the number of files that would also pay, but exceed the limit of one run.
     - `rule_classes`: the classes of `files` and of earlier tagged files. Each needs a lifecycle
       rule.
@@ -183,7 +183,7 @@ def plan_tiers(
     classes: Sequence[str] = READ_AT_ONCE,
     untag: Sequence[str] = (),
 ) -> TierPlan:
-    """The plan for the class that saves the most. `dead` are the table's `dead_files`."""
+    """The plan for the class that saves the most or, if none does, would pay the soonest."""
     paying = {name: _paying(dead, prices, name) for name in classes}
     largest = max((file.size_bytes for file in dead), default=_SIZES[-1])
 
@@ -232,13 +232,13 @@ def still_dead(
         if is_dead(file.name, stored):
             allowed.append(file)
         else:
-            version = facts.table_files.version
-            spared[file.name] = f"version {version} needs it, or a vacuum deleted it"
+            users = f"version {facts.table_files.version}, a reader or another table"
+            spared[file.name] = f"needed by {users}, or expired"
     return allowed, spared
 
 
 def _dead_by(facts: VacuumFacts, *, now_ms: int) -> Callable[[str, StoredObject], bool]:
-    """Returns a function that decides whether an object is a dead file that no reader needs."""
+    """Returns a function: is an object a dead file that no reader and no kept version needs?"""
     classifier: ObjectClassifier = classifier_of(facts, now_ms=now_ms, horizon_ms=None)
     tombstones = facts.table_files.tombstones
     kept_for_versions = facts.kept_for_versions

@@ -1,8 +1,8 @@
 """What a file costs in a storage class, with all fees, and after how many days a move pays.
 
 A move costs a tag, a transition, and at least `minimum_days` in the class, even if the object is
-deleted sooner. In the class, S3 bills at least `minimum_bytes`, plus `overhead_bytes` and
-`index_bytes` (see `ClassPrices`).
+deleted sooner. In the class, S3 bills at least `minimum_bytes`, plus `overhead_bytes`. In STANDARD,
+it then bills `index_bytes` (see `ClassPrices`).
 Source: Amazon S3 pricing, notes on storage classes; Amazon S3 user guide, "Understanding and
 managing Amazon S3 storage classes".
 """
@@ -64,6 +64,7 @@ def move_usd(
     `age_days` is the time since the object was written.
     """
     into = prices.classes[storage_class]
+    # To set a tag, the object's tags are read and then written.
     requests_usd = (prices.usd_per_1000_gets + prices.usd_per_1000_puts) / 1_000
     tag_usd = prices.usd_per_1000_tag_months / 1_000 * days / _DAYS_PER_MONTH
     wait_days = max(_RULE_DAYS, _MINIMUM_AGE_DAYS.get(storage_class, 0) - age_days)

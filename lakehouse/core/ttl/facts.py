@@ -23,8 +23,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 class TimeBounds:
     """The bounds of the time column in one file; `None` means unknown.
 
-    `is_tight`: rows with these times still exist. Otherwise, a deletion vector may have deleted
-    them.
+    `is_tight`: rows with the minimum and the maximum still exist. Otherwise, a deletion vector may
+    hide them.
     """
 
     min_ms: int | None = None

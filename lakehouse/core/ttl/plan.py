@@ -2,18 +2,19 @@
 
 1. The cutoff is `Ttl.days` before now, or before the newest row. It does not change during a run:
    all steps delete rows before this cutoff, and no other rows. A row without a time is kept.
-2. A file is expired if all its rows are before the cutoff. A file straddles the cutoff if it may
-   have rows on both sides.
+2. A file is expired if all its rows have a time before the cutoff. A file straddles the cutoff if
+   it is not expired, but may have rows before the cutoff.
 3. Partitions in which every file is expired are removed by metadata alone. If the table is
    partitioned by the time column, no other step is needed.
-4. Delta scans the remaining files. It rewrites the files that straddle the cutoff, or marks their
-   rows in deletion vectors. Each step takes whole partitions, with up to
-   `Compaction.max_bytes_per_run` bytes of straddling files.
+4. In the other partitions with such files (or in the whole unpartitioned table), Delta removes
+   expired files, and rewrites straddling files or marks their rows in deletion vectors. Each step
+   takes whole partitions, with up to `Compaction.max_bytes_per_run` bytes of straddling files. A
+   larger partition has its own step.
 
 **Safety properties** (tests in `test_plan.py`)
 - No step deletes rows at the cutoff or later, or rows without a time.
-- A file without statistics never counts as expired. Neither such a file nor a time in the future
-  determines the newest row.
+- A file without statistics never counts as expired. Neither such a file nor a time more than a day
+  in the future determines the newest row.
 - In an adopted table, no partition is removed by metadata alone, unless the table is partitioned by
   the time column: another program may add new rows to a partition at the same moment.
 """
@@ -62,10 +63,10 @@ _FIGURES = (
 class TtlPlan(Explained):
     """The steps that delete a table's rows before `cutoff_ms`. Without steps, `reason` says why.
 
-    - `cutoff_ms`: `None` if the time of no row is known.
-    - `newest_ms`: the time of the newest known row; `None` unless `clock="newest_row"`.
+    - `cutoff_ms`: `None` if `clock="newest_row"` and the time of no row is known.
+    - `newest_ms`: the newest known time of a row, at most now; `None` unless `clock="newest_row"`.
     - `expired_files`, `expired_bytes`: files in which all rows are before the cutoff.
-    - `straddling_files`, `straddling_bytes`: files that may have rows on both sides of the cutoff.
+    - `straddling_files`, `straddling_bytes`: other files that may have rows before the cutoff.
     - `null_rows`: rows without a time, which are kept; `None` if unknown.
     - `gone_ms`: the time from which a vacuum deletes the removed files.
     """
@@ -99,7 +100,7 @@ class TtlPlan(Explained):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The plan without its steps, for the metadata of the run's commits."""
+        """The plan without its steps and notes, for the metadata of the run's commits."""
         figures = {name: getattr(self, name) for name in _FIGURES}
         return {
             **figures,
@@ -207,7 +208,7 @@ def _newest_ms(facts: TtlFacts, now_ms: int) -> int | None:
     """The newest known time of a row, at most now; `None` if no time is known.
 
     The minimum of a file is used if its maximum is too far in the future, or if the rows with the
-    maximum may be deleted.
+    maximum may be deleted. A file whose minimum is too far in the future is ignored.
     """
     latest_ms = now_ms + _CLOCK_AHEAD_MS
     newest_ms: int | None = None

@@ -25,7 +25,8 @@ class TtlStep:
     """One DELETE statement.
 
     - `partitions`: the partitions to which the statement is limited; `None` for the whole table.
-    - `by_metadata`: the step changes only the log. It must remove exactly `files`, which are paths.
+    - `by_metadata`: the step changes only the log, and must remove exactly `files`.
+    - `files`: the paths of the expired and straddling files in these partitions.
     - `scanned_bytes`: the size of the files that Delta may rewrite.
     - `least_rows`, `most_rows`: bounds of the number of deleted rows; `most_rows` is `None` if
       unknown.
@@ -42,7 +43,7 @@ class TtlStep:
 def files_by_age(
     facts: TtlFacts, cutoff_ms: int | None
 ) -> tuple[Sequence[DataFile], Sequence[DataFile]]:
-    """The files whose rows are all before the cutoff, and the files that may straddle it."""
+    """The expired files and the straddling files (see `plan.py`); none without a cutoff."""
     expired = list[DataFile]()
     straddling = list[DataFile]()
     if cutoff_ms is None:
@@ -79,7 +80,8 @@ def plan_steps(
     if not expired and not straddling:
         return
     if column.name in snapshot.partition_columns:
-        # A condition on the time column deletes no other row, whatever is committed meanwhile.
+        # The condition on the time column selects whole partitions. It deletes no other row,
+        # whatever is committed meanwhile.
         yield _step(facts, None, expired, (), by_metadata=True)
         return
     expired_paths = {file.path for file in expired}
@@ -135,7 +137,10 @@ def _removable_files(
 def _groups(
     sized: Iterable[tuple[PartitionFiles, int]], *, limit_bytes: int
 ) -> Iterable[Sequence[PartitionFiles]]:
-    """Groups of partitions up to this size (0: no limit). A larger partition is its own group."""
+    """Groups of at most `_STEP_PARTITIONS` partitions, up to this size in all (0: no limit).
+
+    A larger partition is its own group.
+    """
     group = list[PartitionFiles]()
     group_bytes = 0
     for partition_files, size_bytes in sized:

@@ -22,8 +22,8 @@ from lakehouse.core.vacuum.logged_files import AddedByLog, RemovedSince
 # A vacuum collects at most this many candidates. Each takes about 300 bytes of memory, so a million
 # takes 300 MB.
 MOST_FILES = 1_000_000
-# A report whose times are all this much too early may have local times instead of UTC, because time
-# zones are at least half an hour apart.
+# A report whose times are all at least this much too early may have local times instead of UTC,
+# because time zones are at least half an hour apart.
 _ZONE_MS = 1_800_000
 # Names that Delta or S3 rejects in a request. A single such name would make the whole vacuum fail.
 # Source: Hadoop, Path(String): a colon before the first slash ends a scheme; W3C, XML 1.0, Char,
@@ -69,20 +69,22 @@ class Selection:
         self._random = Random(facts.last.ended_ms if facts.last else 0)
         self._unsupported: set[str] = set()
         self._checksums: dict[str, StoredObject] = {}
-        self._nested: set[str] = set()
+        self._nested: set[str] = set()  # the folders of tables that the listing itself shows
         self._lead_ms: int | None = None  # see `_compare_times`
         self.false_table_counts: Counter[str] = Counter()
         self.landed_counts: Counter[str] = Counter()
         self.over_limit_count = 0
         self.borrowed: set[str] = set()
         self.kept_bytes: dict[str, int] = {}  # the sizes of files that only a kept version needs
+        # The files of the newest version that no listed object has shown so far.
         self.unseen: set[str] = {*facts.table_files.live, *facts.table_files.vectors}
 
     def take(self, objects: Iterable[StoredObject]) -> None:
         """Examines listed objects, and collects the objects that may be deleted.
 
         Live files of this table count as seen, even in another table's folder. All other files in
-        another table's folder are kept.
+        another table's folder are kept. If that folder only looks like a table, the files that
+        could otherwise be deleted are counted.
         """
         lake_prefix = self._facts.lake_prefix
         false_tables = self._facts.false_tables
@@ -106,7 +108,7 @@ class Selection:
                 self.false_table_counts[owner] += 1
 
     def _take_own(self, name: str, stored: StoredObject, part: Part) -> None:
-        """Collects an object in the table's own folder, or notes why it is kept."""
+        """Collects an object of the table if it may be deleted; counts some of the others."""
         if part is Part.LANDED:
             lake_name = self._facts.table_files.name_in_lake(name)
             prefix = next(prefix for prefix in self._facts.landed if lake_name.startswith(prefix))
@@ -176,14 +178,14 @@ class Selection:
         return (name for name in sorted(names) if not nested.table_of(name))
 
     def _compare_times(self, name: str, stored: StoredObject) -> None:
-        """Keeps the largest difference between the listed and the logged time of a live file."""
+        """Keeps the largest difference (listed minus logged) between the times of a live file."""
         live = self._facts.table_files.live.get(name)
         if stored.modified_ms is not None and live is not None and live.written_ms is not None:
             lead_ms = stored.modified_ms - live.written_ms
             self._lead_ms = lead_ms if self._lead_ms is None else max(lead_ms, self._lead_ms)
 
     def refuse_local_times(self, report: str) -> None:
-        """Refuses a report that shows an earlier time than the log for every live file.
+        """Refuses a report in which every live file is at least half an hour older than in the log.
 
         With such times, files would count as older than the retention too early.
         """
@@ -227,7 +229,10 @@ class LastCheck:
         self._allows_any = facts.table_files.retention_ms is not None and is_known
 
     def allow(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The files that may still be deleted. A Hadoop checksum may go only with its data file."""
+        """The files that may still be deleted: none if the retention or a feature is unknown.
+
+        A Hadoop checksum may be deleted only if its data file may.
+        """
         if not self._allows_any:
             return []
         return [each for each in candidates if self._allows(each)]

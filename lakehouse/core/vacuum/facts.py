@@ -16,7 +16,7 @@ from lakehouse.core.text import count_of, size_text, utc_text
 # Assumed duration of one page of a listing on S3.
 SECONDS_PER_PAGE = 0.15
 # The number of small requests in flight: as many as the client has connections. If each request
-# takes 10 ms, the rate stays below the 5,500 per second that S3 answers below one prefix.
+# takes at least 10 ms, the rate stays below the 5,500 per second that S3 answers below one prefix.
 ASKED_AT_ONCE = 32
 # Names with a UUID that is generated for each attempt to write, so that no name is used twice.
 # Source: delta-io/delta v4.4.0, DelayedCommitProtocol.getFileName, DeletionVectorStore;
@@ -82,7 +82,7 @@ class Pin:
     until_ms: int
 
     def holds(self, now_ms: int, *, table_id: str, readers: Iterable[str]) -> bool:
-        """Whether the pin is still in force for the table with this identity."""
+        """Whether the pin is in force for the table with this id. Only `readers` may pin."""
         return now_ms < self.until_ms and self.table_id == table_id and self.reader in readers
 
     @property
@@ -111,8 +111,9 @@ class VacuumFacts:
     - `older_commits`: returns the history in `log`, continued with older commits, newest first;
       `None` if there are no older commits.
     - `versioned`: whether the bucket keeps old versions of objects; `None` if unknown.
-    - `adopted`: other programs write the table, perhaps outside the lake.
-    - `log_only`: files that the log never named may belong to other programs, and are kept.
+    - `adopted`: other programs write the table, which may be outside the lake.
+    - `log_only`: only files that the log names may be deleted, because others may belong to other
+      programs.
     - `kept_versions`: versions that the declaration names or a reader has pinned.
     """
 
@@ -153,7 +154,7 @@ class VacuumFacts:
 
     @property
     def last(self) -> VacuumRecord | None:
-        """The newest vacuum, even if it failed."""
+        """The newest recorded vacuum, even if it is not complete."""
         return self.records[-1] if self.records else None
 
     @property

@@ -22,7 +22,10 @@ from lakehouse.core.vacuum.facts import VacuumFacts, written_once
 
 
 def log_covers(facts: VacuumFacts) -> bool:
-    """Whether the log still names every file that was removed since the last complete vacuum."""
+    """Whether the known commits name every file removed since the last complete vacuum's horizon.
+
+    Without a complete vacuum, they must reach back to version 0.
+    """
     commits = facts.log.history.commits
     if not commits:
         return False
@@ -32,12 +35,13 @@ def log_covers(facts: VacuumFacts) -> bool:
 
 
 def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
-    """Maps files removed since the last complete vacuum to the time of removal.
+    """Maps files removed since the last complete vacuum's horizon to the time of removal.
 
-    Names are relative to the table. Files that the last vacuum kept or failed to delete are
-    included. An orphan among them is omitted if a writer may have used its name again, which the
-    log does not show; the next search for orphans finds it. If only the log decides, the commits
-    before the known history are read, too, because no listing finds the files that they removed.
+    Names are relative to the table. Files that this vacuum kept or failed to delete are included.
+    An orphan among them is omitted if a writer may have used its name again, which the log does not
+    show; the next search for orphans finds it. If only the log decides (`log_only`) and the known
+    history does not reach back to the horizon, older commits are read, too, because no listing
+    finds the files that they removed.
     """
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
@@ -79,9 +83,10 @@ def _not_deleted_by(last: VacuumRecord, table_files: TableFiles) -> dict[str, in
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:
-    """The removed files that should still be in storage, according to the log.
+    """The removed files that may still be in storage, according to the log.
 
-    A size of 0 means unknown. `modified_ms` is the time of removal: the file was written earlier.
+    A size of 0 means unknown. `modified_ms` is the time of removal, since the log lacks the time of
+    the last write, which was earlier.
     """
     sizes = {name_in_table(stone.path): stone.size_bytes for stone in facts.log.snapshot.tombstones}
     for name, removed_ms in removed_by_log(facts).items():

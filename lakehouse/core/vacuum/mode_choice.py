@@ -1,4 +1,4 @@
-"""Chooses the cheapest valid mode for a vacuum, based on a quote for each mode."""
+"""Chooses the cheapest valid mode for a vacuum, based on the expected cost (quote) of each mode."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -38,7 +38,7 @@ _DUE_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """The expected cost of a vacuum by `mode`. If the mode is invalid, `why_not` is the reason."""
+    """The expected cost of a vacuum by `mode`. `why_not`: why the mode is invalid, or empty."""
 
     mode: VacuumMode
     why_not: str
@@ -68,7 +68,9 @@ class ModeChoice:
 def choose_mode(
     facts: VacuumFacts, *, prices: Prices, now_ms: int, requested: VacuumMode | None = None
 ) -> ModeChoice:
-    """The requested mode or, if it is `None`, the cheapest valid mode (if equal, the fastest).
+    """The requested mode or, if `requested` is `None`, the cheapest valid mode.
+
+    Of two equally cheap modes, the faster one is chosen.
 
     Raises:
         Refused: no mode is valid, or the requested mode is not valid.
@@ -121,6 +123,7 @@ def _quote(mode: VacuumMode, facts: VacuumFacts, prices: Prices, now_ms: int) ->
     if mode == "FULL":
         lists = ceil(known_count / PAGE_KEYS)
     if mode == "INVENTORY" and facts.report:
+        # Besides its data files, a report has a manifest and the manifest's checksum.
         gets = len(facts.report.files) + 2
     deletes = ceil(removed_count / DELETE_KEYS)
     file_count = removed_count if mode == "LITE" else removed_count + known_count

@@ -2,9 +2,10 @@
 
 **Safety properties** (tests in `core/vacuum/test_plan.py`)
 - A file is planned only if the shared classifier (`core/inventory/classify.py`) assigns it to a
-  reclaimable part, and if it was last modified before the horizon.
-- A file of unknown age is kept. Nothing is deleted if the retention is unknown, or if the listing
-  lacks live files.
+  reclaimable part, and if it was last modified before the horizon (now minus the retention, or
+  earlier if a reader still needs removed files).
+- A file of unknown age is kept. Nothing is deleted if the retention is unknown, or if a listing
+  (modes FULL and INVENTORY) lacks live files.
 - No plan contains a file in the log's folder or a file that another table of the lake reads. No
   plan contains a hidden file, except Hadoop checksums, which are deleted with their data files.
 - A file is never in a plan if a commit that is still in the log added it and no commit removed it,
@@ -43,7 +44,7 @@ from lakehouse.core.vacuum.mode_choice import ModeChoice, Quote, cost_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumPlan(Explained):
-    """The files that a vacuum of `table` at `version` deletes. `reason` explains an empty plan.
+    """The files that a vacuum of `table` at `version` deletes, and the reason.
 
     - `horizon_ms`: files removed before this time are past the retention.
     - `requests`, `seconds`, `usd`: predictions for this mode. `quotes`: the predictions for all
@@ -53,7 +54,7 @@ class VacuumPlan(Explained):
     - `over_limit_count`: files that could also be deleted, but exceed the limit of one vacuum.
     - `log_only`: only the log decides which files are deleted. `remembered`: kept files that later
       vacuums must consider again, although no listing finds them. They are kept because another
-      table or a kept version reads them.
+      table or a kept version needs them.
     """
 
     table: str
@@ -121,8 +122,8 @@ def plan_vacuum(
 
     Raises:
         Refused: the retention is unknown or too short, a table feature is unknown, or the report
-            lacks live files.
-        Broken: storage itself lacks live files.
+            lacks live files or seems to have local times.
+        Broken: storage itself lacks live files, or a checkpoint does.
     """
     _refuse_unsafe(facts, table.vacuum)
     mode = choice.mode
@@ -211,7 +212,7 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
 
 
 def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: VacuumMode, settled_ms: int) -> None:
-    """Refuses a listing that lacks files of the newest version."""
+    """Raises if a listing lacks files of the newest version written before `settled_ms`."""
     needed: Mapping[str, Reference] = {**facts.table_files.live, **facts.table_files.vectors}
     settled = [
         name

@@ -27,8 +27,8 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
 
     `tables` maps asset keys to addresses. Relative addresses are resolved against the project's
-    root. `min_small_files`, `target_file_bytes` and `engine` are knobs of `Compaction`; a 0 stands
-    for the layer's default. `archive` and `ttl` map the knobs of `Archive` and `Ttl` to their
+    root. `min_small_files`, `target_file_bytes` and `engine` are knobs of `Compaction`; 0 stands
+    for their defaults. `archive` and `ttl` map the knobs of `Archive` and `Ttl` to their
     values. The other fields are parameters of `lakehouse.maintain`.
     """
 

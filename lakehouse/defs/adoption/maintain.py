@@ -82,12 +82,13 @@ def maintain(
     tables. Assets without `dagster/uri` or `uri` in their metadata are ignored. The layer's
     defaults apply to all fields that `compaction` does not set. docs/adopt.md explains `writers`
     and `orphans`. `archive` and `ttl` apply to each table. Sensor names begin with `name`, so that
-    a project can call this function several times. Relative addresses are resolved against `base`
-    (default: the working folder).
+    a project can call this function several times, each time with another name. Relative addresses
+    are resolved against `base` (default: the working folder).
 
     Raises:
-        Refused: no asset has an address, an address is invalid, two assets are the same table, a
-            setting is not accepted, or archived rows would move from S3 to a disk.
+        Refused: no asset has an address, an address is invalid, two assets have the same table or
+            key, an asset needs a pool (`refuse_without_pool`), a setting is not accepted, or
+            archived rows would move from S3 to a disk.
     """
     folder = Path(base or Path.cwd()).resolve()
     settings = parse_settings(with_project_defaults(os.environ), base=folder)
@@ -121,7 +122,7 @@ def maintain(
 
 
 def maintained_metrics() -> str:
-    """The metrics of all tables passed to `maintain` in this process, in Prometheus' text format.
+    """The metrics of the lakes that `maintain` has defined in this process, as Prometheus' text.
 
     Serve this text from your own server, or write it to a file for node_exporter (docs/metrics.md).
     """

@@ -53,9 +53,9 @@ _Event = dg.AssetObservation | dg.AssetCheckEvaluation
 class _CursorEntry:
     """A table's entry in the sensor's cursor: its last observation.
 
-    `newest` is the newest file of its log, or `None` if the table could not be read or does not
-    exist yet. `is_made` is false only if it does not exist yet. `checked_ms` is the time at which
-    its checks last ran.
+    `newest` is the log file of its newest version, or `None` if the table could not be read or does
+    not exist yet. `is_made` is false only if it does not exist yet. `checked_ms` is the time at
+    which its checks last ran, or at which the log could not be read.
     """
 
     newest: LogFile | None = None
@@ -72,7 +72,7 @@ class _CursorEntry:
 
     @property
     def has_fresh_checks(self) -> bool:
-        """Whether the table's checks ran within the last hour.
+        """Whether `checked_ms` is within the last hour.
 
         A `checked_ms` in the future does not count, because then the clock was set back.
         """
@@ -166,7 +166,7 @@ def _confirm(record: MaintainedRecord) -> list[str]:
 def _out_of_range(
     instance: dg.DagsterInstance, tables: Sequence[Table], entries: Mapping[str, _CursorEntry]
 ) -> set[str]:
-    """The keys of the tables whose last observation is out of the compaction sensor's range."""
+    """The keys of the tables whose last observation the compaction sensor does not find."""
     readable = list[Table]()
     for table in tables:
         previous = entries.get(table.key)
@@ -180,7 +180,7 @@ def _observe_in_turn(
 ) -> tuple[list[_Event], list[str]]:
     """Observes tables until the time is up; returns the events to report, and sentences.
 
-    `entries` is ordered by the last read, so the entry of each table that is read moves to its end.
+    `entries` is ordered by the last read: the entry of each table that is read moves to the end.
     """
     events = list[_Event]()
     sentences = list[str]()
@@ -217,7 +217,7 @@ def _changed(
     """The tables to read now, longest unread first, and errors of unreachable storage by table key.
 
     A table is read if it is new, if its newest commit has changed, if it is `out_of_range`, or if
-    the last attempt to read it failed at least an hour ago.
+    it could not be read (or did not exist) at least an hour ago.
     """
     unreachable: dict[str, Transient] = {}
 

@@ -24,8 +24,8 @@ POOL_LINE = 'asset = functools.partial(dg.asset, pool="delta_tables")'
 class WrittenTable:
     """A table of the project, and the asset that writes the table.
 
-    `pool` is the pool of the asset, `None` if the asset has no pool, and empty if other code writes
-    the table.
+    `pool` is the pool of the asset, and `None` if the asset has no pool. It is empty if the asset
+    is not executable, or if only its key is known.
     """
 
     asset_key: dg.AssetKey
@@ -34,7 +34,11 @@ class WrittenTable:
 
 
 def written_tables(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[WrittenTable]:
-    """The tables of a mapping, or of the assets that have an address in their metadata."""
+    """The tables of a mapping, or of the assets that have an address in their metadata.
+
+    Raises:
+        Refused: an item is not an asset.
+    """
     if isinstance(tables, Mapping):
         for key, uri in tables.items():
             yield WrittenTable(asset_key=dg.AssetKey.from_user_string(key), uri=uri, pool="")
@@ -58,7 +62,7 @@ def written_tables(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[Writte
 
 
 def refuse_without_pool(tables: Sequence[WrittenTable]) -> None:
-    """Refuses assets whose runs might commit during a compaction.
+    """Refuses the given assets without a pool, because their runs may commit during a compaction.
 
     The message contains the code that fixes all of these assets.
     """
@@ -100,7 +104,11 @@ def adopted_table(table: WrittenTable, *, writers: Writers, orphans: Orphans, ba
 def maintained_by_key(
     adopted: Sequence[Adopted], upkeep: Upkeep, *, layer: str
 ) -> dict[str, Table]:
-    """The tables' declarations by key. A key consists of the layer and the asset's key."""
+    """The tables' declarations by key, which is the layer and the asset's key (`_` for `/`).
+
+    Raises:
+        Refused: two assets have the same key.
+    """
     tables = dict[str, Table]()
     assets = dict[str, str]()
     for each in adopted:

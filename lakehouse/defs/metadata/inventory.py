@@ -27,9 +27,10 @@ _LARGEST_TABLES = 12
 def inventory_metadata(
     outcome: "InventoryOutcome", declared: Iterable[Table], *, now_ms: int
 ) -> Metadata:
-    """The totals of an inventory, by part and by storage class, with two pictures.
+    """The totals of an inventory, by use and by storage class, with two pictures.
 
-    The metadata also names undeclared tables, and what to do about them.
+    A use (`Part`) is, for example, live files, removed files, orphans or the log. The metadata also
+    names undeclared tables, and what to do about them.
     """
     reconciliation = outcome.reconciliation
     load = outcome.load
@@ -72,7 +73,7 @@ def inventory_metadata(
 
 
 def _bytes_by_table(reconciliation: Reconciliation) -> tuple[Markdown, Markdown]:
-    """Stacked bars of the largest tables and of the rest, and a Markdown table of the same data."""
+    """The bytes of the largest tables, of all others and of no table: a picture and a table."""
     kind_of = {part: kind for kind, parts in PART_GROUPS.items() for part in parts}
     by_table = {table.table: Counter[str]() for table in reconciliation.tables}
     for table in reconciliation.tables:

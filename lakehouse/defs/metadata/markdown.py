@@ -50,13 +50,13 @@ def markdown_value(*parts: Markdown) -> dg.MarkdownMetadataValue:
 
 
 def histogram_picture(bars: Sequence[Bar]) -> Markdown:
-    """A picture of file sizes, one labelled bar per count."""
+    """A picture of file sizes, with one labelled bar per range of sizes."""
     description = "file sizes: " + ", ".join(f"{bar.label}: {bar.count}" for bar in bars)
     return _picture(description, lambda: bar_chart(bars))
 
 
 def stacked_picture(title: str, kinds: Sequence[str], bars: Sequence[StackedBar]) -> Markdown:
-    """A picture with one stacked bar per name. A legend names the colour of each kind."""
+    """A picture of stacked bars, each with its name. A legend names the colour of each kind."""
     numbers = ", ".join(f"{bar.name}: {bar.text}" for bar in bars)
     drawn = [bar._replace(name=printable(bar.name)) for bar in bars]
     return _picture(f"{title}: {numbers}", lambda: stacked_bar_chart(kinds, drawn))

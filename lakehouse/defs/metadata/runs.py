@@ -39,7 +39,7 @@ _PATHS = 1_000
 
 
 def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> Metadata:
-    """The plan and the outcome of a vacuum, with the paths of at most 1,000 files of each kind."""
+    """A vacuum's plan and outcome, with at most 1,000 planned, spared and failed paths each."""
     plan = outcome.plan
     record = outcome.record
     document = outcome.as_json()
@@ -99,6 +99,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
     entry = outcome.entry
     document = outcome.as_json()
     document["bins"] = _first_paths(document["bins"])
+    # Without a commit, the outcome's sentences say why.
     failure = None if outcome.version_after else " ".join(outcome.sentences)
     metadata = {
         "lakehouse/plan": plan.sentence,

@@ -86,7 +86,8 @@ def declared_metadata(table: Table, lake: Lake) -> Metadata:
 def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     """The metadata of a table at one version, for materializations and observations.
 
-    The metadata includes the time of the last compaction, in case Dagster has lost older records.
+    Old events are deleted (`maintenance/records`), so each event repeats the time of the last
+    compaction.
     """
     facts = assessed.facts
     snapshot = facts.snapshot
@@ -178,7 +179,8 @@ def _vacuum_text(record: VacuumRecord) -> str:
 def _next_vacuum(snapshot: Snapshot, horizon_ms: int) -> str:
     """The removed files that are still stored, and when a vacuum can delete the first of them.
 
-    The last vacuum deleted the files that were removed before its horizon.
+    Files that were removed before `horizon_ms` were in the plan of the last vacuum, and are not
+    counted.
     """
     retention_ms = retention_ms_of(snapshot.properties)
     removal_times = list[int]()
@@ -249,6 +251,7 @@ def _picture(health: Health) -> tuple[Markdown, ...]:
         return (markdown_text("no files"),)
     candidate_bytes = health.plan.policy.candidate_bytes
     bins = zip(health.histogram.items(), (*HISTOGRAM_BYTES, inf), strict=True)
+    # Ranges of sizes that a compaction would merge are drawn as small files.
     all_bars = [Bar(label, count, limit <= candidate_bytes) for (label, count), limit in bins]
     bars = all_bars[filled[0] : filled[-1] + 1]  # without the empty bins at both ends
     rows = [[bar.label, str(bar.count)] for bar in bars]

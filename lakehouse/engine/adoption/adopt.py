@@ -40,9 +40,10 @@ _FACTS_LOCK = Lock()
 def inspect_table(
     lake_facts: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
 ) -> TableFinding:
-    """Inspects one of the tables of `lake_facts`.
+    """Inspects a table of `lake_facts`: its health, a vacuum's plan, and the risk of compactions.
 
-    `known_as` is the table's key if the table is already declared, else empty.
+    `known_as` is the table's key if the table is already declared, else empty. A table that is not
+    declared yet keeps its liquid clustering in the finding.
 
     Raises:
         Refused: the table has a feature that this program does not know.
@@ -81,8 +82,8 @@ def choose_key(
     """The key of a table to adopt: `given_key`, or a key derived from its address.
 
     Raises:
-        Refused: the key is taken, or the lake has files at the key's path. For a table in this
-            lake, also: its path is not `layer/name`, or `given_key` is not its path.
+        Refused: the key is taken. A table outside this lake: the lake has files at the key's path.
+            A table in this lake: its path is not `layer/name`, or `given_key` is not its path.
     """
     settings = lake.settings
     root = real_address(lake.settings.root)
@@ -95,6 +96,7 @@ def choose_key(
         )
     free_key = path or key_of(address, tables)
     taken_keys = {*tables}
+    # The lake may have files of a table that is not declared at this key's path.
     while path is None and lake.holds_files(free_key):
         taken_keys.add(free_key)
         free_key = key_of(address, taken_keys)
@@ -140,12 +142,13 @@ def write_adopted(
     """Adds tables to the file of adopted tables, and keeps the other entries.
 
     `declared` are all tables that are declared already. The file is replaced atomically, under a
-    lock, so two people who adopt at the same time lose no entry.
+    lock, so no entry is lost if two people adopt at the same time.
 
     Raises:
         Refused: the file is not a file of adopted tables, or already has one of these tables, or
             one of them conflicts with another table (`checked`).
         Transient: another process is writing the file.
+        Broken: the new entries would be read as other tables; nothing was written.
     """
     store = DiskStore(settings.adopted.parent)
     name = settings.adopted.name

@@ -27,11 +27,12 @@ _HINT = f"use the folder that contains the table's {_LOG}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTables:
-    """The addresses of the tables below an address, sorted.
+    """The addresses of the tables at an address or below it, sorted.
 
     - `passed`: folders that were skipped because of their names. These are hidden folders, and
       partitions outside of Delta tables.
-    - `left_count`: the number of folders that were not searched, because there are too many.
+    - `left_count`: how many known folders were not searched, because there are too many. They may
+      contain more folders.
     """
 
     addresses: tuple[str, ...]
@@ -42,7 +43,10 @@ class FoundTables:
 def find_tables(
     address: str, *, store: Store | None = None, most_folders: int = MOST_FOLDERS
 ) -> FoundTables:
-    """Every Delta table at an address or below it. Folders inside a table are not searched."""
+    """The Delta tables at an address or below it, in at most `most_folders` folders.
+
+    Folders inside a table are not searched.
+    """
     searched = store or store_at(address)
     tables = list[str]()
     passed = list[str]()

@@ -35,7 +35,11 @@ class MaintainedRecord:
         self._confirmed_ms: int | None = None
 
     def confirm(self, now_ms: int) -> None:
-        """Writes the record if the stored one differs or is a day old. Then deletes old records."""
+        """Writes the record if the stored one differs or is a day old.
+
+        After a write, all records that are no longer in force are deleted. Only the first call
+        reads the stored record.
+        """
         if self._confirmed_ms is None:
             self._confirmed_ms = self._stored_ms()
         if 0 <= now_ms - self._confirmed_ms < _CONFIRMED_EVERY_MS:
@@ -57,14 +61,14 @@ def maintained_tables(store: Store, *, now_ms: int) -> dict[str, Table]:
     """The tables in a lake's records, by key. Of two records with the same key, the newer counts.
 
     Raises:
-        Refused: a record has a knob or a value that this version does not accept.
+        Refused: a record is not JSON, or has a knob or a value that this version does not accept.
     """
     records = [each for each in store.list(MAINTAINED) if _is_in_force(each, now_ms)]
     tables = dict[str, Table]()
     for record in sorted(records, key=lambda each: each.modified_ms):
         try:
             document = json.loads(store.read(record.name))
-        except FileNotFoundError:
+        except FileNotFoundError:  # a sensor has just deleted it
             continue
         except ValueError as error:
             raise Refused(

@@ -26,7 +26,7 @@ def has_files_of(lake: Lake, facts: TableFacts, operation: ArchiveOperation) -> 
     """Whether a DELETE of the partitions would remove exactly the recorded files, unchanged.
 
     A file that got a deletion vector afterwards has changed, because the archive has its deleted
-    rows.
+    rows. False if the log no longer has all commits since the plan.
     """
     snapshot = facts.snapshot
     partitions = [each.values for each in operation.partitions]
@@ -83,11 +83,14 @@ def delete_partitions(
 
 
 def verify_delete(lake: Lake, table_key: str) -> int | None:
-    """Compares the last unverified commit, if there is one, with its record; returns its version.
+    """Compares the last unverified commit with its record; returns its version.
+
+    `None` if no commit has to be verified, or if the operation has not committed.
 
     Raises:
-        Broken: the commit removed other files than recorded, or another program changed the files
-            just before it. This is reported only once, so the next run continues.
+        Broken: the commit removed other files than recorded, another program changed the files just
+            before it, or the log no longer has the commit. This is reported only once, so the next
+            run continues.
     """
     expected = expected_commit(lake.store, table_key)
     facts = None if expected is None else lake.facts(table_key)
@@ -95,14 +98,14 @@ def verify_delete(lake: Lake, table_key: str) -> int | None:
         return None
     number, version = expected
     if facts.snapshot.transactions.get(APP_ID, 0) < number:
-        settle_commit(lake.store, table_key)
+        settle_commit(lake.store, table_key)  # the DELETE has not committed
         return None
     [operation] = [
         each for each in archive_operations(lake.store, table_key) if each.number == number
     ]
     history = history_since(lake.store, facts.history, version)
     commits = [each for each in history.commits if each.applications.get(APP_ID) == number]
-    settle_commit(lake.store, table_key)
+    settle_commit(lake.store, table_key)  # before any error, so that it is reported only once
     commits_between = history.between(version, commits[-1].version - 1) if commits else None
     if commits_between is None:
         raise Broken(

@@ -66,7 +66,11 @@ def measured(store: Store, sources: Sequence[SourceFile]) -> list[ArchivedFile]:
 
 
 def copy_files(lake: Lake, table_key: str, operation: ArchiveOperation) -> None:
-    """Copies the files of an operation that are not in the archive yet."""
+    """Copies the files of an operation that have no copy of the same size yet.
+
+    Raises:
+        Broken: an original is missing, or (on S3) was written again after the operation's record.
+    """
 
     def copy(file: ArchivedFile) -> None:
         store = lake.store

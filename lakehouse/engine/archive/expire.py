@@ -12,7 +12,7 @@
 **Safety properties** (tests in `test_expire.py`)
 - A file is deleted only if it is below `archive/<layer>/<table>/`, a record names it, and the
   record of an `expire` or the commit of a restore has removed it from the archive.
-- While an operation is interrupted, nothing is deleted.
+- While an operation is interrupted (recorded, but not committed), nothing is deleted.
 - A run may be killed at any step. The next run deletes the remaining files.
 - A record is not folded while one of its files is stored, a partition in the archive comes from it,
   or a `RESTORE` could undo its operation. While a commit is unverified, no record is folded.
@@ -61,7 +61,7 @@ def expire(lake: Lake, table: Table, *, owner: str | None = None) -> ExpireOutco
     Raises:
         Refused: this machine's clock is wrong.
         Transient: another process holds the table, or the storage does not answer.
-        Broken: the records of the archive are damaged.
+        Broken: the records of the archive are damaged, or a `RESTORE` has undone an operation.
     """
     check_clock(lake, table.key)
     with hold_alone(lake, table.key, owner=owner or f"expire of {table.key}"):
@@ -82,7 +82,7 @@ def expire(lake: Lake, table: Table, *, owner: str | None = None) -> ExpireOutco
 
 
 def _fold(lake: Lake, table: Table, facts: ExpireFacts) -> None:
-    """Folds records that were no longer needed as of `facts`. The caller holds the table's lock."""
+    """Replaces records that were not needed as of `facts` by one. The caller holds the lock."""
     days = 0 if table.archive is None else table.archive.older_than_days
     fold = partial(foldable_records, facts, older_than_days=days, now_ms=now_ms())
     # The log is listed for its oldest version only if any record could be folded.

@@ -59,7 +59,8 @@ def read(
 
     `table` is a key or a declaration. With `with_archive`, the rows of its archive are included.
     The LAKEHOUSE_ variables of the environment name the lake. `spark` is a session with Delta; the
-    default is a session on the lake's Spark server, which must be running.
+    default is a session of the Spark that LAKEHOUSE_SPARK names. By default, that is the lake's
+    server, which must be running.
 
     Raises:
         Refused: the table is not declared, or does not exist yet.
@@ -149,6 +150,7 @@ def _rows_of(session: TableSession, schema: "StructType", group: StoredGroup) ->
     rows = _files(session, StructType(fields), group.files)
     columns = list["Column"]()
     for column in schema.names:
+        # A name that the file lacks reads as null.
         value = F.coalesce(*(F.col(quote(name)) for name in group.names[column]))
         type_ = renamed_fields(schema[column].dataType, (column,), {})
         if stored_types[column] != type_:  # the cast of a struct matches fields by position

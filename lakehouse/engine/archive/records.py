@@ -1,9 +1,9 @@
 """The records of archives: `_lakehouse/archives/<layer>/<name>/<number, 10 digits>.json`.
 
-All records of a table, together with the transaction in its log, define what its archive holds. So
-a record never changes once its operation is applied. Months later, when the files of the oldest
-records have been deleted, one record replaces these records. It has the name of the newest of them,
-and the kind `folded`.
+All records of a table, together with the transaction id in its log (the number of the last applied
+operation), define what its archive holds. So a record never changes once its operation is applied.
+Months later, when the files of the oldest records have been deleted, one record replaces these
+records. It has the name of the newest of them, and the kind `folded`.
 
 The file `unverified` next to the records names the operation whose commit must still be compared
 with its record. It is written before the commit, and deleted after the comparison.
@@ -37,6 +37,7 @@ def archive_operations(store: Store, table_key: str) -> tuple[ArchiveOperation, 
 
     Raises:
         Broken: a record is damaged.
+        Transient: records were replaced or withdrawn during each of several reads.
     """
     for _ in range(_READS):
         with suppress(FileNotFoundError):  # a listed record was folded or withdrawn meanwhile
@@ -50,6 +51,7 @@ def archive_operations(store: Store, table_key: str) -> tuple[ArchiveOperation, 
 
 def _read_operations(store: Store, table_key: str) -> list[ArchiveOperation]:
     listed = [file.name for file in store.list(f"{ARCHIVES}/{table_key}")]
+    # Four slashes: files in the folder itself, not staged files.
     names = [name for name in listed if name.endswith(".json") and name.count("/") == 4]
     operations = list[ArchiveOperation]()
     for name, data in zip(names, store.read_many(names), strict=True):
@@ -124,7 +126,7 @@ def record_operation(store: Store, table_key: str, operation: ArchiveOperation) 
 
 
 def replace_by(store: Store, table_key: str, folded: ArchiveOperation) -> None:
-    """Replaces all records up to the number of `folded`. The caller holds the table's lock.
+    """Replaces all records up to its number by `folded`. The caller holds the table's lock.
 
     The folded record is written first. Readers ignore the records before it, so the process may be
     killed at any time.
@@ -167,7 +169,8 @@ def _is_surely_unapplied(lake: Lake, facts: TableFacts, operation: ArchiveOperat
     """Whether the log proves that no commit applied the operation.
 
     An `archive` was not applied if the table still has all its files. Any operation was not applied
-    if no commit since its plan has its number. False if the log lacks one of these commits.
+    if no commit since its plan has its number. False if neither is certain, for example because the
+    log lacks one of these commits.
     """
     if operation.kind == "archive" and operation.files:
         current_paths = {file.path for file in facts.snapshot.files}
@@ -193,7 +196,7 @@ def clear_rewritten(lake: Lake, table_key: str) -> None:
 
 
 def expect_commit(store: Store, table_key: str, operation: ArchiveOperation, version: int) -> None:
-    """Records that the operation's commit, after `version`, must be verified."""
+    """Records that the operation's commit, which will follow `version`, must be verified."""
     content = {"number": operation.number, "version": version}
     store.put(_unverified(table_key), encoded(content))
 
@@ -218,7 +221,7 @@ def settle_commit(store: Store, table_key: str) -> None:
 
 
 def why_archived(lake: Lake, facts: TableFacts) -> str:
-    """Why a table with archived partitions cannot be rebuilt or moved; else an empty string."""
+    """Why a table cannot be rebuilt or moved; an empty string if nothing of it is archived."""
     if not facts.snapshot.transactions.get(APP_ID):
         return ""
     contents = archive_contents(lake, facts)

@@ -24,7 +24,7 @@ The archived files stay until a later expire step (`expire.py`).
   removes it from the archive.
 - A run that is killed before step 4 has changed nothing, and the next operation withdraws its
   record. A run that is killed after step 4 has restored everything.
-- A new table is never written to an existing table or folder.
+- A new table is never written to an existing table, or into a folder that has files.
 """
 
 import json
@@ -68,7 +68,8 @@ def plan_restore(lake: Lake, table: Table, request: RestoreRequest) -> RestorePl
     """Plans a restore. Nothing is written, and Spark is not needed.
 
     Raises:
-        Refused: there is no table, or the address of the new table already contains files.
+        Refused: there is no table, it is not partitioned by a requested column, or the address of
+            the new table already contains files.
     """
     first_file = next(iter(store_at(request.target).walk("")), None) if request.target else None
     if first_file is not None:
@@ -92,7 +93,8 @@ def run_restore(
             of another writer could be lost, or a column seems to have been renamed
             (`archived_rows`).
         Transient: another process holds the table, or the server or the storage is unavailable.
-        Broken: an archived file is missing, or does not have its recorded number of rows.
+        Broken: an archived file is missing or does not have its recorded number of rows, or the
+            commit added other numbers of rows.
     """
     lake = session.lake
     table = session.table
@@ -150,7 +152,7 @@ def _planned(
 def _into_new_table(
     session: TableSession, plan: RestorePlan, tell: Callable[[str], None]
 ) -> int | None:
-    """Creates the new table in one commit; returns its version."""
+    """Creates the new table in one commit; returns its version, or `None` without partitions."""
     if not plan.partitions:
         return None
     facts = session.lake.facts(session.key, version=plan.version)
@@ -178,7 +180,10 @@ def _into_source(
     number: int,
     tell: Callable[[str], None],
 ) -> int | None:
-    """Runs steps 3 to 5 of the operation with this number; returns the version of the append."""
+    """Counts the rows and runs steps 3 to 5 as the operation with this number.
+
+    Returns the version of the append; `None` if there are no partitions to restore.
+    """
     if not plan.partitions:
         return None
     rows = _counted_rows(session, facts, plan, tell)

@@ -1,7 +1,8 @@
 """Rewrites the rows of partitions as plain Parquet, before they are copied into the archive.
 
-The files stay below `_lakehouse/archives/<layer>/<name>/staged/` until their operation is applied.
-The rows of each partition are counted and hashed, both in the table and in the new files.
+The files stay below `_lakehouse/archives/<layer>/<name>/staged/` until their operation is applied
+or withdrawn. The rows of each partition are counted and hashed, both in the table and in the new
+files.
 
 Source: apache/spark v4.2.0, InMemoryFileIndex: Spark reads files in hidden folders if the given
 path is inside such a folder.
@@ -37,6 +38,8 @@ def stage_rewritten(
     names: ArchivedNames,
 ) -> dict[TypedPartition, list[SourceFile]]:
     """Writes the rows of these partitions to staged files; returns the files by partition.
+
+    Earlier staged files of the table are deleted first. `names` chooses the names of the copies.
 
     Raises:
         Broken: the written rows differ from the table's rows.

@@ -2,16 +2,16 @@
 
 1. The table's lock is taken. A compaction or an archive commit that a killed run did not verify is
    verified now.
-2. The log is read at its newest version, and the plan is made. If the plan moves nothing, the run
-   ends. An operation that a killed run recorded keeps its number and its cutoff. If its record is
-   more than a day old, a new one is written, because `keep_days` may count from the time of the
-   record.
+2. The log is read at its newest version, and the plan is made. An operation that a killed run
+   recorded is continued if it still fits the plan, and if its record is at most a day old, because
+   `keep_days` may count from the time of the record. Otherwise its copies and record are deleted.
+   If the plan moves nothing, the run ends.
 3. If files cannot be copied as they are stored (deleted rows, renamed columns), Spark writes their
    rows to new files next to the archive, and the rows are compared (`rewrite_partitions`).
 4. The operation is recorded, with each file, its row count and its checksum.
 5. The files are copied into the archive, and the copies are compared with the record (`copies`).
 6. The newest version is read again: the files of these partitions must be exactly the recorded
-   files. If a compaction or a late row changed them, steps 2 to 5 are repeated.
+   files. If a compaction or late rows changed them, steps 2 to 5 are repeated, at most twice.
 7. One DELETE removes the partitions. Its condition uses only partition columns, so it reads no
    data. Its commit carries the operation's number as its transaction id, so the same commit removes
    the rows from the table and adds them to the archive.
@@ -24,8 +24,8 @@
   that differ from the original, and copies of an operation that the log proves not to be applied.
   The vacuum deletes the table's files, after their retention and after tables downstream have read
   them.
-- No file leaves the table before its copy was compared: size, row count, checksum (on a disk), and
-  content (of rewritten rows).
+- No file leaves the table before its copy was compared: size, row count, and content (`copies`).
+  Rewritten rows are compared by hashes.
 - A DELETE that would rewrite a file is never sent.
 - If another program adds rows to an archived partition between steps 6 and 7, step 8 reports which
   version still has these rows.
@@ -176,8 +176,8 @@ def _run(
         raise _FilesChanged
     tell(f"{key}: deleting the partitions from the table")
     requests = requests_since(lake.store, requests_before)
-    measured = {"started_ms": started_ms, "requests": requests}
-    delete_partitions(session, operation, planned, current, measured=measured)
+    figures = {"started_ms": started_ms, "requests": requests}
+    delete_partitions(session, operation, planned, current, measured=figures)
     version = verify_delete(lake, key)
     clear_rewritten(lake, key)
     return ArchiveOutcome(plan=planned, operation=operation, version_after=version)

@@ -1,8 +1,9 @@
 """How the columns of a table, and the fields inside them, are named and typed in archived files.
 
 An archived file keeps the column names from the time of its archiving. Column mapping or the
-declaration shows how a column was renamed later. A column that neither of them explains is refused,
-because its values would be read as null.
+declaration shows how a column was renamed later. If a file has a column that neither of them
+explains, and also lacks a column of the table, it is refused: if the first was renamed to the
+second, the values would be read as null.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,8 +33,8 @@ _DELTA_PREFIXES = ("_row-id-col-", "_row-commit-version-col-", "__is_cdc", "_cha
 class StoredGroup:
     """Archived files that Spark reads together, because their columns have the same names.
 
-    `names` maps each column of the table to its possible names in these files. `field_names` maps
-    the path of each field inside its structs to the field's name in these files.
+    `names` maps each column of the table to its possible names in these files, most likely first.
+    `field_names` maps the path of each field inside its structs to the field's name in the files.
     """
 
     partition_columns: tuple[str, ...]
@@ -45,7 +46,7 @@ class StoredGroup:
 def groups_of(
     session: TableSession, snapshot: Snapshot, partitions: Iterable[ArchivedPartition]
 ) -> Iterable[StoredGroup]:
-    """The archived files in groups. Partition columns may be renamed, too."""
+    """The archived files, grouped by the names of their columns, also of partition columns."""
     groups = dict[object, StoredGroup]()
     for each in partitions:
         columns = tuple(name for name, _ in each.partition)
@@ -110,7 +111,7 @@ def _unmapped_fields(
 ) -> Iterable[tuple[str, str]]:
     """Pairs of a field that the table lacks and a field that the file lacks: one pair per column.
 
-    If the table uses a field's name for another field, the file's field was dropped. It is ignored.
+    A field of the file is ignored if another field of the table now has its name: it was dropped.
     """
     in_file = {field.name.lower(): field for field in stored}
     for column, names in group.names.items():

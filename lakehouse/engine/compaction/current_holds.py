@@ -59,8 +59,8 @@ def hold_now(
 ) -> Explanation | None:
     """Why the sensor skips the table now, or `None`.
 
-    A person may still compact the table, unless `refuse_held` refuses it. Without a `snapshot`,
-    Spark is assumed to compact the table.
+    A person may still compact the table, unless `refuse_held` or the compaction itself refuses it.
+    Without a `snapshot`, Spark is assumed to compact the table.
     """
     uses_deltalake = snapshot is not None and is_by_deltalake(table, snapshot)
     engine = "deltalake" if uses_deltalake else "spark"

@@ -1,5 +1,6 @@
 """Copies deltalake's output files into the table's folder, and deletes copies without a commit.
 
+deltalake writes them in the table's workshop, a folder in the home (`deltalake_run`).
 No log names these files before the commit, and a vacuum of an adopted table keeps files that its
 log never named. So if a run ends between the first copy and the commit, a later run has to know the
 names of the copies.
@@ -41,7 +42,10 @@ _COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 
 
 class CommitFailedError(Exception):
-    """Another writer changed planned files or the table itself. deltalake uses the same name."""
+    """Other writers changed planned files or the table itself, or always committed first.
+
+    deltalake's own error has the same name.
+    """
 
 
 class _Delivery(NamedTuple):

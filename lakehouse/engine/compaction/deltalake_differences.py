@@ -36,7 +36,8 @@ def refuse_misread(table: str, inputs: Mapping[Path, str], written: Sequence[Pat
     reads a column as null if the case of its name differs, and does not convert dates. The
     comparison of rows detects neither, because it reads files as deltalake does.
 
-    `inputs` maps the files that deltalake has read to their paths in the table's log.
+    `inputs` maps the files that deltalake has read to their paths in the table's log. `written`
+    are the files that it wrote, with the table's column names.
 
     Raises:
         Refused: there is such a file.

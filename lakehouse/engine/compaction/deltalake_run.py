@@ -8,7 +8,7 @@ commits the result to the table.
 1. The workshop gets the table's metadata and the planned files, in the plan's order. Files on a
    disk are linked, files on S3 are downloaded. They get plain names in the workshop, because
    deltalake respells the paths in a log: `ä` becomes `%C3%A4`. In the workshop's log, an entry
-   above the target size ends each bin.
+   above the target size ends each bin (the planned files that become one file).
 2. deltalake compacts the workshop. Its commit there names the files that it wrote. Planned files
    that Spark reads differently are refused, and statistics that may be wrong are omitted
    (`deltalake_differences`).
@@ -23,8 +23,8 @@ commits the result to the table.
   files would stay live, and their rows would be doubled.
 - If the log names one of the copied files, none of them is deleted, even if the storage reported
   that another writer created the version first.
-- The table's next compaction deletes a workshop that a killed run left. It deletes the links, not
-  the files that they point to.
+- The table's next compaction by deltalake deletes a workshop that a killed run left. It deletes the
+  links, not the files that they point to.
 - An undo commits directly after the newest version of the compaction, or not at all.
 """
 
@@ -80,7 +80,10 @@ def compact_by_deltalake(
     """Rewrites the planned files, and commits the result with `user_metadata`.
 
     Raises:
-        CommitFailedError: another writer changed planned files or the table itself.
+        CommitFailedError: another writer changed planned files or the table itself, or other
+            writers always committed first.
+        Refused: deltalake would misread a planned file.
+        Transient: the next version exists, but the log does not show it.
     """
     with _workshop(lake, snapshot.table) as folder:
         location = _location_of(lake, snapshot.table)
@@ -98,9 +101,9 @@ def compact_by_deltalake(
 
 @contextmanager
 def _without_probe(lake: Lake, snapshot: Snapshot, location: Location) -> Iterator[None]:
-    """Deletes, after the block, the object by which S3 was asked whether it honours conditions.
+    """Deletes, after the block, the object that tests conditional writes in a table elsewhere.
 
-    It stays in a lake, where each process uses it, but not in the folder of a table elsewhere.
+    In the lake itself, this object stays on S3, because each process uses it.
     """
     store = location[0]
     try:
@@ -111,7 +114,7 @@ def _without_probe(lake: Lake, snapshot: Snapshot, location: Location) -> Iterat
 
 
 def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str) -> None:
-    """Restores the version of `before`, as the version after `newest` and as no other version."""
+    """Restores the version of `before` in a commit after version `newest`, or raises."""
     from deltalake import CommitProperties
 
     properties = CommitProperties(custom_metadata={"userMetadata": user_metadata})
@@ -246,7 +249,7 @@ def _commit(
 
 
 def _live_paths(files: Sequence[DataFile]) -> set[str]:
-    """The paths of the live files. A file that got a deletion vector is a different file."""
+    """The paths of the live files, except those that got a deletion vector after the plan."""
     return {file.path for file in files if file.deletion_vector is None}
 
 

@@ -32,7 +32,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def statement(self, planned: CompactionPlan) -> Iterator[None]:
-        """Surrounds the plan's statement. If it fails, all planned work counts as wasted."""
+        """Surrounds the plan's statement; notes its start, and whether it lost the server."""
         self.started = time.monotonic()
         self.planned = planned
         try:
@@ -42,7 +42,7 @@ class Attempt:
             raise
 
     def failed(self, why: str) -> CompactionTry:
-        """The record of a failure: all planned work was wasted."""
+        """The record of a failure. All planned work counts as wasted."""
         return CompactionTry(
             ended_ms=now_ms(),
             result="failed",
@@ -57,7 +57,10 @@ class Attempt:
     def lost_race(
         self, planned: CompactionPlan, commits: Sequence[Commit], *, seconds: float, why: str
     ) -> CompactionTry:
-        """The record of a conflict: the planned work that was not committed, and its duration."""
+        """The record of a conflict: the planned work that was not committed.
+
+        Its duration is its share of `seconds`, by bytes.
+        """
         committed_bytes = sum(commit.removed_bytes for commit in commits)
         committed_files = sum(len(commit.removed_paths) for commit in commits)
         wasted_bytes = max(0, planned.bytes_removed - committed_bytes)
@@ -77,10 +80,10 @@ class Attempt:
 def failure_recorded(lake: Lake, table_key: str, attempt: Attempt) -> Iterator[None]:
     """Records an error in the block as a failure of the table.
 
-    Errors of the caller or the server are not recorded. Neither are conflicts, which `lost_race`
-    records with their cost. There is one exception: if the server is lost during the statement, the
-    statement may have crashed it. This counts as a failure of the table, unless the server was
-    stopped on purpose.
+    Errors of the caller (`Refused`) or the server (`Transient`, a lost server) are not recorded.
+    Neither are conflicts, because `lost_race` describes them with their cost. There is one
+    exception: if the server is lost during the statement, the statement may have crashed it. This
+    counts as a failure of the table, unless the server was stopped on purpose.
     """
     try:
         yield

@@ -1,9 +1,11 @@
 """Compares the rows before and after a compaction by the log alone, without reading data files.
 
-Row counts, minima, maxima and null counts are compared by partition. If they are equal, no row was
-lost or duplicated, provided that the writers counted correctly. A value that changed within the
-bounds of its column is not detected. A difference does not prove that rows differ, because two
-writers may spell a bound differently. After a difference, every row is compared (`verify`).
+Row counts are compared by partition, and so are the minima, maxima and null counts of the columns
+that have them in all files of both sides, unless rows were deleted. If they are equal, each
+partition has as many rows as before, provided that the writers counted correctly. A value that
+changed within the bounds of its column is not detected. A difference does not prove that rows
+differ, because two writers may spell a bound differently. After a difference, or if a row count is
+unknown, every row is compared (`verify`).
 """
 
 import json
@@ -29,7 +31,10 @@ PartitionFacts = tuple[int, Mapping[StatisticKey, Any]]
 def equal_by_log(
     store: Store, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side]
 ) -> int | None:
-    """The row count of both sides if the log shows that they are equal, otherwise `None`."""
+    """The number of rows after the compaction if the log shows no difference, otherwise `None`.
+
+    `removed` and `added` have an entry for each commit of the compaction.
+    """
     try:
         sides = [*removed, *added]
         paths = {file.path for side in sides for file in side.files}
@@ -69,7 +74,7 @@ def _by_partition(
             if file.row_count is None:
                 return None
             row_count += file.row_count - file.deleted_row_count
-            # A deleted row may have contained the minimum of its file.
+            # A deleted row may have contained the minimum of its file: only row counts are exact.
             if file.deletion_vector is not None or not parsed.get("tightBounds", True):
                 are_exact = False
         if row_count:

@@ -3,7 +3,7 @@
 1. A view of each of the two versions is created, so that the log is read only once. Each view is
    scanned once without being measured.
 2. The views are scanned alternately, with all columns and without output, until the time budget is
-   spent.
+   spent or ten pairs of durations are known.
 3. The pairs of durations are recorded in the journal:
    `_lakehouse/probes/<layer>/<name>/<time>-<version>.json`.
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BUDGET_SECONDS = 30.0
-# If the budget does not suffice for this many pairs, nothing is measured.
+# If the budget is not expected to suffice for this many pairs, nothing is measured.
 _LEAST_PAIRS = 3
 _MOST_PAIRS = 10
 _LEAST_SCANS = 2 + 2 * _LEAST_PAIRS  # two of them unmeasured
@@ -44,6 +44,8 @@ _BYTES_PER_SECOND = 100e6
 
 def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome) -> Probe | None:
     """Measures a compaction and records the probe; `None` if the compaction changed nothing.
+
+    If the table is too large for the time budget, the probe has no durations.
 
     Raises:
         Transient: the server does not answer.
@@ -92,7 +94,10 @@ def take_pairs(
     budget_seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Durations of alternating scans, before and after, after one unmeasured scan of each."""
+    """Durations of scans of the old and of the new version, in turn.
+
+    The first scan of each version is not measured.
+    """
     deadline = clock() + budget_seconds
     last_pair_seconds = scan_before() + scan_after()
     before: list[float] = []

@@ -4,8 +4,9 @@
 2. The plan is made from the log. If there is nothing to do, the compaction ends here.
 3. A note in the journal records that a commit must be verified. OPTIMIZE runs on the plan's
    partitions, with the plan's file sizes, and writes the plan's figures into its commits.
-4. OPTIMIZE fails if another writer removed a planned file first. The wasted work is recorded, and
-   steps 2 and 3 are repeated without the contested partitions, at most twice.
+4. OPTIMIZE fails if another writer removed a planned file first. The wasted work is recorded. If
+   nothing was committed, steps 2 and 3 are repeated, at most twice, without the partitions in which
+   the other writer removed files.
 5. The log is read again, to see which files were actually removed and added.
 6. The rows of the removed files and of the added files are compared (`verify`).
 7. With `cold_storage_class`, the added files move into that class (`engine/tiers/move_files.py`).
@@ -15,8 +16,8 @@
   nothing from storage (`test_run.py`).
 - If the rows differ, the compaction is undone, unless another writer has committed since. In both
   cases `Broken` is raised (`test_verify.py`).
-- This also holds if the run is killed between its commit and step 6, because the next compaction
-  first verifies the commit that the note in the journal names (`test_unverified_commits.py`).
+- This also holds if the run is killed between its commit and step 6: the next compaction first
+  verifies the commit that the note in the journal names (`test_unverified_commits.py`).
 """
 
 import json
@@ -143,7 +144,7 @@ def _compact(work: _Work) -> CompactionOutcome:
     planned = _plan(lake, table, facts, work.losses)
     if not planned.bins:
         return _outcome(planned, [], work.losses, facts)
-    mark = uuid4().hex
+    mark = uuid4().hex  # identifies the commits of this OPTIMIZE in the log
     optimized = _optimize(work, facts.snapshot, planned, mark)
     commits = optimized.commits
     after = optimized.facts
@@ -256,7 +257,7 @@ def _plan(
 ) -> CompactionPlan:
     """The current plan, without the partitions in which earlier attempts lost to other writers.
 
-    If there is nothing to compact in the other partitions, the plan includes these partitions.
+    If there is nothing to compact in any other partition, the plan includes them again.
     """
     whole_plan = _whole_plan(lake, table, facts, cold_start=is_cold(lake.settings))
     contested = frozenset[TypedPartition]().union(*(loss.partitions for loss in losses))
@@ -283,7 +284,7 @@ def _outcome(
     losses: Sequence[LostConflict],
     facts: TableFacts,
 ) -> CompactionOutcome:
-    """The outcome. Its figures are zero if OPTIMIZE committed nothing."""
+    """The outcome. The figures of its commits are zero if OPTIMIZE committed nothing."""
     return CompactionOutcome(
         plan=planned,
         version_after=commits[-1].version if commits else None,

@@ -50,8 +50,8 @@ def run_statement(
             }
             open_bytes = temporary_confs.OPEN_BYTES * planned.files_removed
             has_small_files = planned.bytes_removed < open_bytes
-            # Without these settings, cores would be idle, and opening files takes longer than
-            # reading and shuffling.
+            # Without these settings, one core reads each bin, and other cores are idle. Opening
+            # small files takes longer than the shuffle that several readers of a bin need.
             if has_small_files and len(planned.bins) < (cores or task_slots(spark)):
                 confs |= {
                     temporary_confs.READ_BIN_IN_PARALLEL: "true",

@@ -1,7 +1,8 @@
 """Writes and removes the note that a compaction of a table must be verified.
 
-The note, `_lakehouse/unverified/<layer>/<name>.json`, is written before the compaction can commit,
-and removed once the rows have been compared.
+The note, `_lakehouse/unverified/<layer>/<name>.json`, is written before the compaction can commit.
+It is removed once the rows have been compared, nothing was committed, or an error reports that the
+rows cannot be compared.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from lakehouse.engine.lake import Lake
 
 
 class Expected(NamedTuple):
-    """A compaction to verify: the `mark` in its commits, and the `version` before them.
+    """A compaction to verify: the `mark` (a random id) in its commits, and the `version` before.
 
     `version` is `None` if the note does not have it.
     """
@@ -54,9 +55,9 @@ def expected(lake: Lake, table_key: str) -> Expected | None:
 def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
     """Removes the note of this compaction after the block, or if the block raises `Broken`.
 
-    After any other error the note is kept, and the next compaction verifies the rows. If the note
-    cannot be removed, the next compaction compares the rows again. A note of another compaction is
-    kept.
+    After any other error the note is kept, and the next compaction, archive run, restore or TTL run
+    verifies the rows (`verify_left`). If the note cannot be removed, this compares the rows again.
+    A note of another compaction is kept.
     """
     try:
         yield

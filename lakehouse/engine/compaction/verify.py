@@ -1,8 +1,7 @@
 """Verifies that a compaction wrote exactly the rows that it read.
 
-1. With `verify="rows"` (the default), row counts and column statistics of the removed and added
-   files are compared, as the log records them (`log_comparison`). If they are equal, the compaction
-   is verified without reading data.
+1. With `verify="rows"` (the default), the row counts and column statistics that the log records
+   for the removed and added files are compared (`log_comparison`). If all are equal, this is done.
 2. Otherwise Spark (or, without a session, this process) counts the rows and sums a hash of their
    content by partition, before and after each commit (`row_hashes_spark`, `row_hashes_arrow`).
 3. If counts or sums differ, or the added files cannot be read, the version before the commit is
@@ -13,11 +12,11 @@
 - RESTORE replaces whatever version is the newest when it starts. If another writer commits between
   our check and the RESTORE, the message names the versions whose rows are lost.
 - The log decides whether a RESTORE was committed. If it shows none, the message reports this.
-- Tables that read this table's changes get no row twice: they skip the marked commit of a RESTORE.
+- Tables that read this table's changes get no row twice: our RESTORE is marked, and they skip it.
 - The rows to compare are fixed by version, file and deletion vector, whatever others commit later.
-- Missing or different statistics never count as equal; in this case every row is compared.
-- The note (`unverified_commits`) is removed only after the comparison, or when an error reports
-  that the rows can no longer be compared.
+- If a row count is unknown, or a count or statistic differs, every row is compared.
+- The note (`unverified_commits`) is removed only after the comparison, if nothing was committed, or
+  when an error reports that the rows can no longer be compared.
 """
 
 import json
@@ -85,7 +84,7 @@ def verify(
     except Exception as error:
         if not is_unreadable(error):
             raise
-        # This raises if the removed files cannot be read, either. The compaction is not the cause.
+        # If the removed files cannot be read, either, the compaction is not the cause: this raises.
         sums = content_sums(lake, spark, before, removed)
         try:
             # The second attempt may succeed, because storage may have failed only once.
@@ -96,8 +95,9 @@ def verify(
             why = f"its files cannot be read ({first_line(again)})"
             fault = Fault(commit=commits[0], why=why)
             raise Broken(undo(lake, spark, before, commits, fault)) from again
+    removed_sums = sums[: len(commits)]
     added_sums = sums[len(commits) :]
-    for commit, old, new in zip(commits, sums, added_sums, strict=False):
+    for commit, old, new in zip(commits, removed_sums, added_sums, strict=True):
         if old != new:
             fault = Fault(commit=commit, why=_difference(old, new))
             raise Broken(undo(lake, spark, before, commits, fault))
@@ -216,7 +216,7 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | 
     """The facts with every commit since the compaction began; `None` if the table was replaced.
 
     Raises:
-        Broken: the log has lost some of these commits, and no other commit has the note's mark.
+        Broken: the log has lost some of these commits, and none of the others has the note's mark.
     """
     if note.version is not None and facts.snapshot.version < note.version:
         return None

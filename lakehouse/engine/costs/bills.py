@@ -46,10 +46,14 @@ class AllocatedBill:
 def allocate_bill(
     lake: Lake, tables: Mapping[str, Table], bill: Path, *, resource: str
 ) -> AllocatedBill:
-    """Splits the rows of a bill whose ResourceId contains `resource`, and writes the result.
+    """Splits the rows of a bill whose ResourceId names `resource`, and writes the result.
+
+    Afterwards, this process's Spark session is stopped.
 
     Raises:
-        Refused: the file is not a FOCUS export, or no stored bytes are known for its period.
+        Refused: the file is not a FOCUS export, none of its rows names the resource, or no stored
+            bytes are known for its period.
+        Transient: another process holds `costs/chargeback`, or the server does not answer.
     """
     rows = select_rows(_read(bill), resource=resource, name=bill.name)
     spark = connect(lake.settings)

@@ -2,7 +2,7 @@
 
 1. The table's lock is taken, and the table's rows of the last days are read.
 2. Each day's charges are computed from current facts: storage from the day's newest inventory
-   report, operations from logs and journal.
+   report, operations from logs and journal, open multipart uploads from S3.
 3. One commit replaces the open days whose rows differ. For a closed day with a later report,
    another commit appends corrections.
 
@@ -96,6 +96,7 @@ def write_chargeback(costs: CostsSession, *, now_ms: int) -> CostsWritten:
                 previous = of_report(recorded) + day_corrections
                 continue
             charges = estimates.of_day(day, recorded, previous)
+            # After a day without storage charges, the last day that has some is carried on.
             previous = of_report(charges) or previous
             new_rows = estimates.rows(charges, is_closed=is_over and not estimates.unread)
             if _sorted_rows(new_rows) != _sorted_rows(rows):
@@ -126,7 +127,7 @@ def write_allocated(costs: CostsSession, bill: Sequence[Mapping[str, Any]], *, n
         rows = allocated_rows(bill, charges, bill=name)
         days = {row["x_day"] for row in rows}
         replaced = {(row["x_report"], row["ResourceId"]) for row in rows}
-        kept = list[Row]()
+        kept = list[Row]()  # written again, because the commit replaces whole days
         for row in read_rows(costs.lake, CHARGEBACK, COLUMNS, since=min(days)):
             is_replaced = (row["x_report"], row["ResourceId"]) in replaced
             if row["x_mode"] == "allocated" and row["x_day"] in days and not is_replaced:
@@ -193,8 +194,8 @@ class Estimates:
     ) -> list[Charge]:
         """The charges of an open day. `previous` are the storage charges of the day before.
 
-        Without a report, storage is charged as in `previous`. Operations among the `recorded`
-        charges stay even if they can no longer be read.
+        Without a report, storage is charged as in `previous`; if that is empty, as in `recorded`.
+        Operations among the `recorded` charges stay even if they can no longer be read.
         """
         report = self._reports.get(day)
         storage = of_report(recorded)
@@ -213,7 +214,7 @@ class Estimates:
         return [*storage, *unreadable, *others]
 
     def corrections_of(self, day: date, recorded: Sequence[Charge]) -> list[Charge]:
-        """The corrections that a later report makes to the storage charges of a closed day."""
+        """The corrections to a closed day's storage charges; empty unless it has a new report."""
         report = self._reports.get(day)
         storage = of_report(recorded)
         if report is None or any(each.report == report.name for each in storage):

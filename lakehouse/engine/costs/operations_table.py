@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OPERATIONS = "costs/operations"
-# Each run computes this many days again, because AWS's reports arrive up to 47 hours late. Logs and
-# journals go back at least a week.
+# Each run computes today and this many days before it again, because AWS's reports arrive up to 47
+# hours late. Logs and journals go back at least a week.
 DAYS_BACK = 7
 _ARROW_TYPES = {
     "STRING": pa.string(),
@@ -95,6 +95,7 @@ def write_operations(costs: CostsSession, *, now_ms: int) -> CostsWritten:
             vcpus = costs.tables[each.table].prices.vcpus
             fresh.append(operation_row(each, lake=lake.settings.root, vcpus=vcpus))
         stored = read_rows(lake, OPERATIONS, OPERATION_COLUMNS, since=first)
+        # Sorted in the same way, so that the rows of a day can be compared.
         stored_by_day = rows_by_day(merge_rows(stored, ()))
         merged_by_day = rows_by_day(merge_rows(stored, fresh))
         changed_days = list[date]()
@@ -111,7 +112,7 @@ def write_operations(costs: CostsSession, *, now_ms: int) -> CostsWritten:
 def operations_since(
     lake: Lake, tables: Mapping[str, Table], first: date
 ) -> tuple[list[UpkeepOperation], dict[str, str]]:
-    """The operations since the start of a day, and for each table without operations the error."""
+    """The operations since the start of a day, and the error of each table that cannot be read."""
     since_ms = int(midnight(first).timestamp() * 1_000)
     readings = read_operations(lake, list(tables.values()), since_ms=since_ms)
     operations = [each for reading in readings for each in reading.value or ()]
@@ -138,7 +139,7 @@ def read_rows(lake: Lake, key: str, columns: Mapping[str, str], *, since: date) 
                 " the version before that deletion"
             )
         data = lake.store.read(f"{key}/{unquote(file.path)}")
-        # Spark may write timestamps in nanoseconds.
+        # Spark may write timestamps as INT96, which Arrow reads as nanoseconds by default.
         stored = pq.read_table(io.BytesIO(data), coerce_int96_timestamp_unit="us")
         schema = arrow_schema({name: columns[name] for name in columns if name not in values})
         file_rows = stored.select(schema.names).cast(schema).to_pylist(maps_as_pydicts="strict")

@@ -26,9 +26,10 @@ def load_price_book(settings: Settings) -> PriceBook:
 
 
 def with_own_prices(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
-    """The tables. If the user has a price file, tables that declare no prices get its prices."""
+    """The tables. If the user has a price file, tables with the default prices get its prices."""
     if not settings.prices.exists():
         return tables
+    # A price book has no number of vCPUs.
     prices = replace(load_price_book(settings).prices, vcpus=DEFAULT_PRICES.vcpus)
     priced = dict[str, Table]()
     for key, table in tables.items():

@@ -1,4 +1,7 @@
-"""Reads the costs of a lake without Spark: the ledger's charges, today's charges, and budgets."""
+"""Reads the costs of a lake without Spark: charges, savings, and budgets.
+
+The ledger is the table `costs/chargeback`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,8 +54,8 @@ def read_ledger(
 ) -> LedgerReading:
     """The estimated charges since a day, including those of today so far.
 
-    The `facts` are not read again. Today, and the days that `costs/chargeback` lacks, are estimated
-    here, as the next run of `costs/chargeback` would estimate them.
+    The `facts` are not read again. Today, and those of the last days that `costs/chargeback` lacks
+    (`Estimates.days`), are estimated here as the table's next run would estimate them.
     """
     estimates = Estimates(lake, tables, now_ms=now_ms, known=facts)
     recorded = read_charges(lake, since=min(since, estimates.first))
@@ -72,7 +75,7 @@ def read_ledger(
 def read_savings(
     lake: Lake, tables: Mapping[str, Table], charges: Sequence[Charge], *, now_ms: int
 ) -> list[FormulaCost]:
-    """The costs of small files, and the savings by compactions, the inventory and the archive."""
+    """The monthly cost of small files; savings by compactions, the inventory and the archive."""
     book = load_price_book(lake.settings)
     return [
         *_costs_of_small_files(lake, tables, now_ms=now_ms),
@@ -163,7 +166,10 @@ def _saved_by_archive(charges: Sequence[Charge], book: PriceBook) -> FormulaCost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetReading:
-    """The check of all budgets and, by scope, the remaining and the forecast USD."""
+    """The check of all budgets and, by scope (`lake`, a layer or a table), two amounts.
+
+    `forecast_usd` is the forecast for this month, and `left_usd` the budget minus the forecast.
+    """
 
     check: CheckResult
     left_usd: Mapping[str, float]

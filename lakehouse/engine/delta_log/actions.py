@@ -1,8 +1,8 @@
 """Parses the actions of a commit, or of a V2 checkpoint in JSON.
 
 Any program may have written these actions. A required field that is missing, null or of another
-type raises `ValueError` with the field's name and value. Callers turn this error into `Broken` with
-the file's name.
+type raises `ValueError` with the field's name and value. `parse_actions` and the readers of
+checkpoints turn this error into `Broken` with the file's name.
 Source: PROTOCOL.md, "Actions".
 """
 
@@ -22,15 +22,16 @@ MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 TextPairs = tuple[tuple[str, str | None], ...]
 # Matches statistics that begin with numRecords, as Spark writes them, so that the rest need not be
-# parsed. A column of the same name can only come later.
+# parsed. The figures of a column named numRecords come later in the text, so they do not match.
 _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
 
 
 class AddedFile(NamedTuple):
     """An `add` action.
 
-    `vector` is the unique id of the file's deletion vector. `pairs` are the file's partition
-    values, by physical column name.
+    `vector` is the unique id of the file's deletion vector, and `deleted_row_count` the number of
+    rows that it deletes. `row_count` includes these rows; `None` means unknown. `pairs` are the
+    file's partition values, by physical column name.
     """
 
     path: str
@@ -57,7 +58,8 @@ class RemovedFile(NamedTuple):
 class AddedColumns(FileColumns):
     """`add` actions in columns. `pairs[partition[n]]` has the partition values of the n-th action.
 
-    The pairs contain physical column names. `partitions` is empty until `data_files` fills it.
+    The pairs contain physical column names. `partitions`, by logical names, is empty until
+    `data_files` fills it.
     """
 
     pairs: list[TextPairs] = field(default_factory=list[TextPairs])
@@ -74,8 +76,9 @@ class AddedColumns(FileColumns):
         return index
 
     def append(self, add: AddedFile) -> None:
-        """Appends an `add` action."""
+        """Appends an `add` action. An unknown row count becomes -1."""
         if add.vector is not None:
+            # Before the columns grow, their length is the index of the new action.
             self.vectors[len(self)] = add.vector, add.deleted_row_count
         self.path.append(add.path)
         self.size_bytes.append(add.size_bytes)
@@ -85,7 +88,7 @@ class AddedColumns(FileColumns):
 
 
 def append_removed(columns: TombstoneColumns, remove: RemovedFile) -> None:
-    """Appends a `remove` action to `columns`."""
+    """Appends a `remove` action to `columns`. An unknown time or size becomes -1."""
     if remove.vector is not None:
         columns.vectors[len(columns.size_bytes)] = remove.vector
     columns.path.append(remove.path)
@@ -99,7 +102,8 @@ class Actions:
 
     `changes` are the paths of change data files, and `info` is the commitInfo. `sidecars` are pairs
     of path and size (`None` if unknown). In `domains`, a domain whose metadata was removed has the
-    value `None`. Info, metadata and protocol stay unparsed, since only the newest must be valid.
+    value `None`. Metadata and protocol stay unparsed, since only the newest must be valid;
+    commitInfo, because it may hold anything.
     """
 
     adds: list[AddedFile] = field(default_factory=list)
@@ -113,7 +117,7 @@ class Actions:
     sidecars: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
 
     def merge_newer(self, newer: "Actions") -> None:
-        """Merges newer actions that describe the table itself. Ignores actions on data files."""
+        """Merges newer actions. Ignores commitInfo and the actions on data and change files."""
         self.metadata = newer.metadata or self.metadata
         self.protocol = newer.protocol or self.protocol
         self.transactions |= newer.transactions
@@ -134,7 +138,7 @@ class Actions:
             case "cdc":
                 self.changes.append(text(action, "path"))
             case "commitInfo":
-                self.info = part({kind: action}, kind)
+                self.info = part({kind: action}, kind)  # raises unless the action is a struct
             case "metaData":
                 self.metadata = part({kind: action}, kind)
             case "protocol":
@@ -179,7 +183,8 @@ def parse_actions(data: bytes, name: str) -> Actions:
 def vector_id(vector: Mapping[str, Any]) -> str:
     """A deletion vector's unique id.
 
-    The id contains `@` even without an offset, because a path may itself end in `@` and a number.
+    Without an offset, the id ends in `@`. Otherwise, a path that itself ends in `@` and a number
+    would be read as a path with an offset.
     Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId.
     """
     identity = f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}"
@@ -247,7 +252,7 @@ def number(action: Mapping[str, Any], name: str) -> int:
 
 
 def number_or_none(action: Mapping[str, Any], name: str) -> int | None:
-    """An optional integer; `None` if it is missing."""
+    """An optional integer; `None` if it is missing or null."""
     return None if action.get(name) is None else number(action, name)
 
 

@@ -1,7 +1,7 @@
 """Reads checkpoints: classic in one or several files, or V2 with sidecars.
 
-A checkpoint may name millions of files. Therefore, only the columns that a `Snapshot` needs are
-read, in batches. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
+A checkpoint may name millions of files. Therefore, from Parquet files, only the columns that a
+`Snapshot` needs are read, in batches. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
 """
 
 from array import array
@@ -64,7 +64,7 @@ class Checkpoint:
 
     @property
     def add_count(self) -> int:
-        """The number of live files at the checkpoint's version."""
+        """The number of `add` actions: live files, until `fold_layout` appends later files."""
         return len(self.adds)
 
 
@@ -73,6 +73,7 @@ def read_checkpoint(store: Store, segment: Segment) -> Checkpoint:
 
     Raises:
         UnreadableCheckpoint: a file is damaged, or a sidecar is missing or of another size.
+        FileNotFoundError: a file of the checkpoint itself is missing.
         Refused: a sidecar's path contains a folder.
     """
     checkpoint = Checkpoint()
@@ -140,7 +141,7 @@ def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
 
 
 def batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
-    """Yields the actions of one kind, with the fields in `leaves` (all fields if it is empty)."""
+    """Yields the actions of one kind, with the fields in `leaves` (empty: all fields)."""
     if kind in file.schema_arrow.names:
         columns = [f"{kind}.{leaf}" for leaf in leaves] or [kind]
         for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
@@ -174,6 +175,7 @@ def _append_removes(removes: TombstoneColumns, rows: pa.StructArray) -> None:
 
 
 def _append_texts(texts: Texts, column: pa.Array) -> None:
+    """Copies Arrow's buffers, whose offsets are shifted to the end of `texts.data`."""
     column = pa.concat_arrays([column.cast(pa.large_string())])
     column.validate(full=True)  # otherwise, a damaged text raises only when it is read
     if not len(column):
@@ -192,7 +194,7 @@ def compute() -> Any:
 
 
 def integers(values: Iterable[int]) -> pa.Array:
-    """An Arrow array of integers. Arrow's own `array` takes 0.25 s, because it imports pandas."""
+    """An Arrow array of integers. The first `pyarrow.array` takes 0.25 s: it imports pandas."""
     numbers = array("q", values)
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
@@ -277,10 +279,10 @@ def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[TextPairs]]:
     value_codes = column.items.dictionary_encode()
     names = name_codes.dictionary.to_pylist()
     values = [*value_codes.dictionary.to_pylist(), None]
-    null = len(values) - 1  # fill_null would import pandas
+    null = len(values) - 1  # Arrow's `fill_null` would import pandas
     codes = [null if code is None else code for code in value_codes.indices.to_pylist()]
     offsets = column.offsets.to_pylist()
-    if len(names) == 1 and offsets == list(range(len(codes) + 1)):
+    if len(names) == 1 and offsets == list(range(len(codes) + 1)):  # one value in every row
         return codes, [((names[0], value),) for value in values]
     entries = list(zip(name_codes.indices.to_pylist(), codes, strict=True))
     indices: dict[tuple[tuple[int, int], ...], int] = {}

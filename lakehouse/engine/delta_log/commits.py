@@ -1,7 +1,7 @@
 """Reads and parses commits, and caches parsed commits per store, up to a limit.
 
-`TableFacts` hold only the newest commits, so that a table with a long log can be read quickly. This
-limit must not affect any decision: code that asks what happened since a version, or whether
+`TableFacts` hold only the newest commits, so that a table with a long log can be read quickly. No
+decision may depend on how many they hold: code that asks what happened since a version, or whether
 something ever happened, uses `newest_first` or `history_since`.
 
 **Safety properties** (tests in `test_kept_commits.py`)
@@ -31,8 +31,7 @@ _KEPT_BYTES = 64 * 1024 * 1024
 # whole seconds, and FAT in steps of two seconds.
 _SETTLED_MS = 3_000
 _BATCH_COMMITS = 100
-# The most commits that `history_back_to` adds: twice the commits that a table with one commit per
-# minute has in a week.
+# The most commits that `history_back_to` adds: about two weeks of one commit per minute.
 _MOST_OLDER_COMMITS = 20_000
 
 
@@ -45,7 +44,7 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
     cache = _caches.setdefault(store, _KeptCommits())
     cached = {file: cache.get(file) for file in files}
     contents = store.read_many([file.name for file in files if cached[file] is None])
-    requested_ms = now_ms()
+    started_ms = now_ms()
     for file in files:
         commit = cached[file]
         if commit is None:
@@ -56,8 +55,9 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
                 fold_commit(actions, version=version, modified_ms=file.modified_ms), actions
             )
             actions.info = {}  # the commit has it, and caching it twice wastes memory
+            # Without an etag, the file must be old enough, and unchanged after it was read.
             is_settled = file.etag or (
-                file.modified_ms < requested_ms - _SETTLED_MS and store.stat(file.name) == file
+                file.modified_ms < started_ms - _SETTLED_MS and store.stat(file.name) == file
             )
             if is_settled and len(content) == file.size_bytes:
                 cache.add(file, commit)
@@ -67,8 +67,9 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
 def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> Iterator[Commit]:
     """The table's commits, newest first: the commits of `history`, then older ones.
 
-    The iteration ends at the first gap in the log, unless `over_gaps` is set. Older commits are
-    read in batches, so a caller that stops early reads little.
+    The iteration ends at the first gap in the log, unless `over_gaps` is set. If `history` is
+    empty, the newest commit is missing, which is such a gap. Older commits are read in batches, so
+    a caller that stops early reads little.
 
     Raises:
         Broken: a commit is damaged.
@@ -80,14 +81,16 @@ def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> 
         return
     folder = log_folder(history.table)
     files = {file.name: file for file in store.list(folder) if is_commit(file.name)}
-    if first is not None:
-        files = {name: file for name, file in files.items() if name < f"{folder}{first:020}"}
-    older = [files[name] for name in sorted(files, reverse=True)]
-    if first is not None and not over_gaps:
-        names = (f"{folder}{version:020}.json" for version in range(first - 1, -1, -1))
-        older = [files[name] for name in takewhile(files.__contains__, names)]
-    for start in range(0, len(older), _BATCH_COMMITS):
-        batch_files = older[start : start + _BATCH_COMMITS]
+    if first is None:
+        names = sorted(files, reverse=True)
+    elif over_gaps:
+        older_names = [name for name in files if name < f"{folder}{first:020}"]
+        names = sorted(older_names, reverse=True)
+    else:
+        expected_names = (f"{folder}{version:020}.json" for version in range(first - 1, -1, -1))
+        names = [*takewhile(files.__contains__, expected_names)]
+    for start in range(0, len(names), _BATCH_COMMITS):
+        batch_files = [files[name] for name in names[start : start + _BATCH_COMMITS]]
         try:
             batch = [each.commit for each in read_commits(store, batch_files)]
         except FileNotFoundError as error:
@@ -107,9 +110,10 @@ def history_since(store: Store, history: Commits, version: int) -> Commits:
 
 
 def history_back_to(store: Store, history: Commits, since_ms: int) -> Commits:
-    """The history, extended by older commits back to a time, as far as the log has them.
+    """The history, extended by older commits from `since_ms` (inclusive) on, if the log has them.
 
-    At most `_MOST_OLDER_COMMITS` older commits are read. Raises as `newest_first`.
+    The result ends at the first older commit with an earlier time, or at a gap in the log. At most
+    `_MOST_OLDER_COMMITS` commits are added. Raises as `newest_first`.
     """
     if not history.commits or history.commits[0].committed_ms < since_ms:
         return history
@@ -122,7 +126,8 @@ def history_back_to(store: Store, history: Commits, since_ms: int) -> Commits:
 class _KeptCommits:
     """A cache of commits by file, limited to about `_KEPT_BYTES` of memory.
 
-    The least recently used commit is evicted first.
+    The least recently used commit is evicted first. A commit that would take more than a quarter of
+    the memory is not cached.
     """
 
     def __init__(self) -> None:

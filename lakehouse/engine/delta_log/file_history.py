@@ -1,7 +1,7 @@
 """A table's history, commit by commit, from the oldest version that the log still describes.
 
-The history begins with the first commit if that still exists, otherwise with the oldest checkpoint
-after which no commit is missing. Nothing is written.
+The history begins with version 0 if the log still has all commits, otherwise with the oldest
+complete checkpoint after which no commit is missing. Nothing is written.
 """
 
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -24,8 +24,9 @@ from lakehouse.engine.delta_log.log_segment import (
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, Shape, shape_of
 from lakehouse.engine.store import Store, StoredFile
 
-# At most this many commits up to the start are read to mark the files that compactions wrote. Equal
-# to the default of `newest_commits` in `read_facts`, so that both mark the same files.
+# If the history starts with a checkpoint, at most this many commits up to its version show which of
+# its files compactions wrote. Equal to the default of `newest_commits` in `read_facts`, so that
+# both mark the same files as compacted.
 _OLDER_COMMITS = 500
 
 
@@ -35,7 +36,8 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
     `uri` is Spark's spelling of the folder.
 
     Raises:
-        Broken: a commit is damaged or missing, and no checkpoint replaces it.
+        Broken: a commit or the first checkpoint of the history is damaged, or commits are missing
+            and no complete checkpoint replaces them.
         Refused: a table feature makes it impossible to count files from the log.
         Transient: the log was cleaned up while it was read.
     """
@@ -48,13 +50,13 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
         start = None
         table_actions = Actions()
         compacted = set[str]()
-        first = newest.version + 1 - len(files)
+        first = newest.version + 1 - len(files)  # from this version on, no commit is missing
         if first > 0:
             segment = _first_segment(listing, key, first=first)
             checkpoint = read_checkpoint(store, segment)
             older_commits = list(read_commits(store, segment.older))
             start = fold_layout(segment, checkpoint, older_commits, uri=uri)
-            files = files[start.version + 1 - first :]
+            files = files[start.version + 1 - first :]  # the commits after the checkpoint
             table_actions = checkpoint.table_actions
             compacted.update(file.path for file in start.files if file.compacted)
         commits = read_commits(store, files)
@@ -73,7 +75,10 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
 
 
 def _first_segment(listing: Sequence[StoredFile], table: str, *, first: int) -> Segment:
-    """The segment of the oldest complete checkpoint that needs no commit older than `first`."""
+    """The segment of the oldest complete checkpoint that needs no commit older than `first`.
+
+    Raises `LogChanged` if there is none.
+    """
     versions = set[int]()
     for file in listing:
         name = file.name.removeprefix(log_folder(table))
@@ -131,5 +136,6 @@ def _added_files(actions: Actions, shape: Shape, compacted: Set[str]) -> tuple[D
     columns = AddedColumns()
     for add in actions.adds:
         columns.append(add)
+    # A DELETE with vectors adds a compacted file again, under the same path.
     compacted_here = {add.path for add in actions.adds if add.path in compacted}
     return tuple(data_files(columns, range(len(columns)), shape.partition_of, compacted_here))

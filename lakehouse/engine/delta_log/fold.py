@@ -41,6 +41,7 @@ from lakehouse.engine.delta_log.schema import shape_of
 # Arrow copies the paths that it searches for. Copies of all paths would take too much memory.
 _PATHS_AT_ONCE = 500_000
 
+# The last action on each file in the commits after a checkpoint, by path and deletion vector.
 LaterActions = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
 
 
@@ -57,7 +58,8 @@ def fold_layout(
     """The table at the segment's version.
 
     `commits` are all commits of the segment, oldest first, including commits before the checkpoint.
-    The snapshot uses the columns of `checkpoint` without a copy, and may add rows to them.
+    The snapshot uses the columns of `checkpoint` without a copy, and may add rows to them. In this
+    module, a place is the index of an action in such columns.
 
     Raises:
         Refused: a file is partitioned differently from the table.
@@ -73,9 +75,11 @@ def fold_layout(
     checkpoint_count = checkpoint.add_count
     touched_keys = keys_among(adds, {path for path, _ in later})
     replaced_places = {place for place, key in touched_keys.items() if key in later}
-    # The newest commit comes first, the checkpoint last: deltalake merges neighbours in this order.
+    # The newest commit comes first, the checkpoint last, as deltalake lists files: its compaction
+    # merges neighbours in this order.
     for each in reversed(tail):
         for add in each.actions.adds:
+            # A later commit may have removed the file, or added it again.
             if later[add.path, add.vector] is add:
                 adds.append(add)
     places = array("q", range(checkpoint_count, len(adds)))
@@ -152,7 +156,7 @@ def last_actions(commits: Sequence[ReadCommit]) -> LaterActions:
     for commit in commits:
         for action in chain(commit.actions.removes, commit.actions.adds):
             key = (action.path, action.vector)
-            later.pop(key, None)
+            later.pop(key, None)  # so that the file moves to the end of the order
             later[key] = action
     return later
 
@@ -183,7 +187,8 @@ def data_files(
 ) -> Rows[DataFile]:
     """The files of the `add` actions at these places.
 
-    `compacted` are the paths of files that compactions wrote.
+    `compacted` are the paths of files that compactions wrote. Sets `adds.partitions` and
+    `adds.compacted`.
     """
     # Only partitions in use are translated: others may belong to a former partitioning.
     used = set(map(adds.partition.__getitem__, places))
@@ -225,8 +230,9 @@ def _tombstones(
 ) -> Rows[Tombstone]:
     """One tombstone per removed path that no live file has, with its last deletion time.
 
-    The log may remove a path several times: once for each deletion vector that the file ever had.
-    The removes in `later` are appended to `removes`.
+    The time is unknown if any of the path's deletion times is unknown. The log may remove a path
+    several times: once for each deletion vector that the file ever had. The removes in `later` are
+    appended to `removes`.
     """
     checkpoint_count = len(removes.size_bytes)
     for action in later.values():
@@ -241,6 +247,7 @@ def _tombstones(
         removed_paths = _as_array(removes.path).slice(start, _PATHS_AT_ONCE)
         added_again.update(_places_of(added_paths, removed_paths))
     live_paths = [added_paths[place] for place in added_again.intersection(files.places)]
+    # An empty path names no file.
     dropped = {*_places_of(removes.path, _as_array(_texts_of(["", *live_paths])))}
     # Only a path with a deletion vector, or a path that later commits removed, can occur twice.
     candidates = integers([*removes.vectors, *range(checkpoint_count, count)])
@@ -258,11 +265,11 @@ def _tombstones(
 def _removed_vectors(
     removes: TombstoneColumns, commits: Sequence[ReadCommit], files: Rows[DataFile]
 ) -> Mapping[str, int | None]:
-    """The deletion vectors of removed files, with their last deletion time.
+    """The deletion vectors of removed files that no live file has, with their last deletion time.
 
     When a file gets a new vector, the log removes the file with its old vector. Commits before the
-    checkpoint count, too: the checkpoint omits tombstones that had expired, and the retention may
-    have been shorter at that time. `removes` are the checkpoint's tombstones.
+    checkpoint count, too: the checkpoint omits tombstones that had expired, perhaps by a retention
+    that was shorter than today's. `removes` are the checkpoint's tombstones only.
     """
     vectors: list[str | None] = [*removes.vectors.values()]
     times = [tombstone.deleted_ms for tombstone in Rows(removes, [*removes.vectors])]

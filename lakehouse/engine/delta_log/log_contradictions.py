@@ -1,6 +1,6 @@
-"""Compares the figures that a Delta log records with its content, to detect incomplete checkpoints.
+"""Compares a log's checkpoint with other files of the log, to detect an incomplete checkpoint.
 
-Only figures that must be equal by definition are compared:
+Only what must be equal by definition is compared:
 
 - `numOfAddFiles` in `_last_checkpoint` must be the number of the checkpoint's `add` actions.
 - `size` in `_last_checkpoint` must be the number of all the checkpoint's actions. Two other numbers
@@ -47,17 +47,18 @@ def refuse_contradictions(
 ) -> None:
     """Compares a checkpoint with `_last_checkpoint`, the commits before it, and its checksum.
 
-    `commits` are the segment's commits.
+    `commits` are all commits of the segment, oldest first.
 
     Raises:
-        LogContradiction: two figures that must be equal differ.
-        LogChanged: `_last_checkpoint` names a version that the log does not reach.
+        LogContradiction: two figures or sets of files that must be equal differ.
+        LogChanged: `_last_checkpoint` names a version that the log does not reach. This is not
+            checked if an older version was requested.
     """
     if segment.pointer is not None:
         _check_pointer(segment, checkpoint, _json_in(store, segment.pointer))
     if segment.checkpoint:
         _check_older_commits(segment, checkpoint, commits[: len(segment.older)])
-    # `refuse_wrong_totals` compares a checksum of the newest version.
+    # `refuse_wrong_totals` compares a checksum of the segment's version.
     is_of_checkpoint = segment.checksum_version != segment.version
     if segment.checksum is not None and is_of_checkpoint:
         size_bytes = sum(checkpoint.adds.size_bytes)

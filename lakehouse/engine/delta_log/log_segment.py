@@ -25,10 +25,10 @@ class LogChanged(Exception):
 
 
 class LogContradiction(Exception):
-    """Two figures in a log differ although they must be equal.
+    """Two figures in a log, or a checkpoint's files and those of its commits, wrongly differ.
 
-    `evidence` names the file that contradicts the checkpoint. Empty `evidence` means that commits
-    contradict the checkpoint.
+    `evidence` names the file (`_last_checkpoint` or a checksum) that contradicts the rest of the
+    log. Empty `evidence` means that commits contradict the checkpoint.
     """
 
     def __init__(self, message: str, *, evidence: str) -> None:
@@ -52,11 +52,11 @@ class UnreadableCheckpoint(Broken):
 class Segment:
     """The files to read for one version.
 
-    `tail` holds the commits after the checkpoint. `older` holds contiguous commits directly before
-    the tail. `pointer` is `_last_checkpoint`. `checksum` is the checksum file of `version`
-    or, if that is missing, of `checkpoint_version`. `has_twin` is set if the log has another
-    complete checkpoint of the same version. `is_older` is set if a version was requested. In that
-    case, newer versions are ignored.
+    `tail` holds the commits after the checkpoint, or all commits without one. `older` holds
+    contiguous commits directly before the tail. Both have the oldest commit first. `pointer` is
+    `_last_checkpoint`. `checksum` is the checksum file of `version` or, if that is missing, of
+    `checkpoint_version`. `has_twin` is set if the log has another complete checkpoint of the same
+    version. `is_older` is set if a version was requested. In that case, newer versions are ignored.
     """
 
     table: str
@@ -151,12 +151,12 @@ def find_segment(
     """The segment of the newest version in a listing, or `None` if there is no log.
 
     The segment's `tail` and `older` together hold at least `newest_commits` commits, unless the log
-    has fewer without a gap. With `version`, newer versions are ignored. Checkpoint files in
-    `without` are not used, but the remaining files must still reach their versions.
+    has fewer without a gap. With `version`, newer versions are ignored. Checkpoint files named in
+    `without` are not used, but the other files must still lead to the versions of these files.
 
     Raises:
-        LogChanged: a commit after the checkpoint (or from version 0 on) is missing, or there are
-            signs of a checkpoint, but neither a complete checkpoint nor commits.
+        LogChanged: a commit after the checkpoint (without a checkpoint: from version 0 on) is
+            missing, or there are signs of a checkpoint, but neither a complete one nor commits.
     """
     files = _LogListing()
     folder = log_folder(table)
@@ -172,9 +172,11 @@ def find_segment(
                 "nor commits"
             )
         return None
+    # If the log has two checkpoints of that version, both have the same content.
     checkpoint_version, kind = max(complete, default=(-1, ""))
     newest = max(files.reached, checkpoint_version, *commits)
     tail = _after(commits, checkpoint_version, newest, table=table)
+    # Back from the checkpoint's version, until there are enough commits.
     candidates = range(checkpoint_version, newest - newest_commits, -1)
     older = takewhile(commits.__contains__, candidates)
     return Segment(
@@ -192,6 +194,7 @@ def find_segment(
 
 
 def _is_complete(kind: str, files: Mapping[str, StoredFile]) -> bool:
+    """Whether no part is missing. `kind` is the number of parts (ten digits), a UUID, or empty."""
     is_multi_part = len(kind) == _DIGITS_OF_A_PART
     if not is_multi_part:
         return True

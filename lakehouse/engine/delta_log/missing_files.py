@@ -1,4 +1,4 @@
-"""Compares the files of a table's newest version with storage."""
+"""Compares the files of a table's version with storage."""
 
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -25,8 +25,8 @@ class UnreadableFiles:
 def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
     """The live files that are missing in storage, or have an archive storage class.
 
-    The table's folder is listed once, after the log was read. A file that a commit removes in the
-    meantime does not count as missing, since it stays in storage until a vacuum deletes it.
+    The table's folder is listed once, after the log was read. A file that a commit removes between
+    the two is not missing, since it stays in storage until a vacuum after the retention.
 
     Raises:
         Refused: a file lies outside the table's folder, as in a shallow clone.

@@ -1,7 +1,8 @@
-"""Reads a version of a table's log: its state and its history, tried again if the log changes.
+"""Reads a version of a table from its log: its state and its history.
 
-A checkpoint that cannot be read is left out: an older checkpoint and the commits after it may lead
-to the same version (`log_segment.py` chooses them).
+If the log changes meanwhile, it is read again. A checkpoint that cannot be read is left out: an
+older checkpoint and the commits after it may lead to the same version (`log_segment.py` chooses
+them).
 """
 
 import gc
@@ -37,16 +38,16 @@ def read_facts(
 
     `uri` is the folder's URI as Spark spells it. `version` requests the facts at an older version.
 
-    The history holds at most `newest_commits` commits. It omits commits without a JSON file.
-    `DataFile.compacted` is derived from the same commits. Code that decides about rows uses
-    `history_since` or `newest_first`, which have no such limit.
+    The history holds at most `newest_commits` commits, and none before a missing commit file.
+    `DataFile.compacted` is derived from these commits and the commits after the checkpoint. Code
+    that decides about rows uses `history_since` or `newest_first`, which have no such limit.
 
     Raises:
-        Broken: a commit or a checkpoint is missing or damaged, and the rest of the log does not
-            replace it. The cause is a `LogContradiction` if the checkpoint contradicts other files
-            of the log.
+        Broken: a commit that is read is damaged, or commits or a checkpoint are missing or damaged
+            and the rest of the log does not replace them. The cause is a `LogContradiction` if the
+            checkpoint contradicts other files of the log.
         Refused: a feature of the table makes it impossible to count files from the log, or the log
-            does not reach `version`.
+            cannot describe `version` (any more, or yet).
         Transient: the log changed during every attempt to read it.
     """
     problem: Exception | None = None
@@ -70,9 +71,11 @@ def read_facts(
             if error.lacks_sidecar and not isinstance(problem, UnreadableCheckpoint):
                 tries_left -= 1
             else:
+                # Not counted as a try, since the next round reads other files.
                 unreadable[error.name] = error
             problem = error
         except LogContradiction as error:
+            # The same contradiction in two readings is not due to a concurrent change.
             if str(error) == str(problem):
                 raise Broken(f"{error}. {_remedy(find, unreadable, error)}") from error
             problem = error

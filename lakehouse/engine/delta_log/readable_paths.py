@@ -39,12 +39,14 @@ _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
 def readable_paths(
     store: Store, key: str, *, trusts_checkpoints: bool = True
 ) -> frozenset[str] | None:
-    """The paths in the readable part of a log; `None` if it may lack paths in other tables.
+    """The paths in the readable part of a log; `None` if it may lack files of other tables.
 
-    A shallow clone names the files of other tables in its first commit, and every checkpoint
-    repeats these names. Therefore, the readable part is sufficient if it names any file and
-    includes the first commit or a complete checkpoint. Use `trusts_checkpoints=False` if the log
-    contradicts itself: then only the first commit is sufficient.
+    The paths are spelled as in the log. Those of data files are included, and the absolute paths of
+    deletion vectors. A shallow
+    clone names the files of other tables in its first commit, and every checkpoint repeats these
+    names. Therefore, the readable part is sufficient if it names any file and includes the first
+    commit or a complete checkpoint. Use `trusts_checkpoints=False` if the log contradicts itself:
+    then only the first commit is sufficient.
     """
     listing = store.list(log_folder(key))
     paths = set[str]()
@@ -61,6 +63,7 @@ def readable_paths(
 
 
 def _has_complete_checkpoint(store: Store, key: str, listing: Sequence[StoredFile]) -> bool:
+    """Whether the whole checkpoint of any version can be read, and names a live file."""
     by_version: defaultdict[str, list[StoredFile]] = defaultdict(list)
     for file in listing:
         name = file.name.removeprefix(log_folder(key))

@@ -46,7 +46,7 @@ _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte":
 
 
 class Shape(NamedTuple):
-    """A table's snapshot without files and commit time, and a function to partition its files.
+    """A table's snapshot, still without files and commit time, and how its files are partitioned.
 
     `partition_of` maps the partition values of an action to the partition of a `DataFile`.
     """
@@ -59,8 +59,8 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Shape:
     """The shape of a table at a version, from its newest metadata, protocol and clustering.
 
     Raises:
-        Broken: metadata or protocol is missing, or a required field is missing or of another type.
-        Refused: a reader feature or the reader version makes it impossible to count files from the
+        Broken: metadata or protocol is missing, or a required field is missing or invalid.
+        Refused: a table feature or the reader version makes it impossible to count files from the
             log.
     """
     metadata = newest.metadata
@@ -185,7 +185,10 @@ def _feature_names(protocol: Mapping[str, Any], name: str, *, is_required: bool)
 
 
 def _clustering(domain: str | None, physical: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of liquid clustering, by logical name; for a nested field, its full path."""
+    """The columns of liquid clustering. A nested field has its full path, joined by dots.
+
+    With column mapping, only the first name of a path is translated to the logical name.
+    """
     paths: list[list[str]] = [] if domain is None else json.loads(domain)["clusteringColumns"]
     if not isinstance(paths, list) or not all(isinstance(path, list) and path for path in paths):
         raise ValueError(f"clusteringColumns is {paths!r}, and must be a list of paths")

@@ -1,4 +1,4 @@
-"""Reads the statistics of data files, which a snapshot does not hold."""
+"""Reads the statistics of data files. A snapshot holds only their row counts."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -16,9 +16,10 @@ def read_statistics(
 ) -> Mapping[tuple[int, str], str | None]:
     """The statistics (JSON) of the data files at `paths` in each version, by version and path.
 
-    Each log file is read once, oldest first, so that a data file's newest statistics replace its
-    older statistics. Reading checkpoints of large tables takes most of the time. The sidecars of a
-    V2 checkpoint are not read, so the result lacks the data files that are named only there.
+    Each log file is read once, even if several versions need it. The oldest comes first, so that a
+    data file's newest statistics replace its older statistics. Reading checkpoints of large tables
+    takes most of the time. The sidecars of a V2 checkpoint are not read, so the result lacks the
+    data files that are named only there.
     """
     versions_of = dict[str, list[int]]()
     listing = store.list(log_folder(table))
@@ -38,8 +39,9 @@ def read_statistics(
 def each_statistics(store: Store, table: str, version: int) -> Iterator[tuple[str, str | None]]:
     """Path and statistics (JSON) of each data file that the log files of a version add.
 
-    The oldest log file comes first, so the last statistics of a path are the valid ones. The
-    statistics are never all in memory.
+    Files that a later commit removes are included; files named only in sidecars are not. The oldest
+    log file comes first, so the last statistics of a path are the valid ones. The statistics are
+    never all in memory.
     """
     names = _log_files(store.list(log_folder(table)), table, version)
     for name, data in zip(names, store.read_many(names), strict=True):

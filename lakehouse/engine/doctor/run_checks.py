@@ -22,7 +22,7 @@ class Examination:
     def check(
         self, name: str, run_check: Callable[[], Verdict], *, after: str = "", limited: bool = False
     ) -> bool:
-        """Runs a check; returns whether it passed.
+        """Runs a check; returns whether it passed, perhaps with a warning.
 
         The check is skipped unless the check `after` passed. With `limited`, it fails after three
         minutes, because Spark waits for executors without a limit.

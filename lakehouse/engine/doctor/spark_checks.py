@@ -35,6 +35,7 @@ _VERSIONS = {
     "Scala": "java_method('scala.util.Properties', 'versionNumberString')",
     "Java": "java_method('java.lang.System', 'getProperty', 'java.version')",
 }
+# Counts the tasks of a job, and asks the executors for a version.
 _TASKS = (
     "SELECT count(DISTINCT task), min(version) FROM "
     "(SELECT spark_partition_id() AS task, {version} AS version FROM range(0, 1000))"
@@ -57,7 +58,10 @@ _NOT_FOUND = re.compile(
 
 
 def check_spark(examination: Examination, lake: Lake, folder: str) -> None:
-    """Checks what a run needs from Spark; `folder` is a folder of the lake for test files."""
+    """Checks what a run needs from Spark.
+
+    In `folder`, a folder of the lake for test files, `check_storage` wrote the file to read.
+    """
     sessions = list["SparkSession"]()
 
     def check(name: str, run_check: Callable[["SparkSession"], Verdict], *, after: str) -> None:
@@ -91,6 +95,8 @@ def _open(settings: Settings, sessions: list["SparkSession"]) -> Verdict:
 
 def _versions(spark: "SparkSession") -> Verdict:
     versions = {name: _value(spark, expression) for name, expression in _VERSIONS.items()}
+    # If Java's version is known, Java methods may be called, and it is Delta's class that is
+    # missing.
     if versions["Delta"] is None and versions["Java"] is not None:
         raise Refused(
             "Spark has no Delta Lake on its class path. Start the server with --packages "

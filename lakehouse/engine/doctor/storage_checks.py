@@ -30,7 +30,10 @@ WRITTEN = b"written by lakehouse doctor\n"
 
 @contextmanager
 def scratch(lake: Lake) -> Iterator[str]:
-    """Yields the name of a new folder in the lake, and deletes the folder afterwards."""
+    """Yields the name of a new folder in the lake, and deletes the folder afterwards.
+
+    On a disk, empty folders above it that did not exist before are removed, too.
+    """
     root = Path(lake.settings.root)
     existing = nearest_folder(root / _FOLDER) if isinstance(lake.store, DiskStore) else None
     folder = f"{_FOLDER}/{uuid4().hex}"

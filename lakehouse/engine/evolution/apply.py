@@ -10,7 +10,8 @@
 
 **Safety properties** (tests in `test_apply.py`)
 - A change that no command can apply is refused before anything is changed.
-- A column is dropped only if a person names it in the command, and it is not declared.
+- A column is dropped only if it is not declared, and a person names it in the command. Exceptions:
+  a rebuild from inputs and a rebuild of an `Overwrite` keep only declared columns.
 - After a crash at any point, the same command continues, because it compares the declaration with
   the table's existing columns again.
 """
@@ -67,9 +68,9 @@ def apply_changes(
     Raises:
         Refused: a change is not possible, a column to drop is declared or unknown, or a rebuild is
             refused.
-        Transient: another process holds the table's lock, or another writer committed rows during
-            a rebuild.
-        Broken: the table still differs from its declaration afterwards.
+        Transient: another process holds a lock, or another writer commits during a move or rebuild.
+        Broken: a move or rebuild fails its checks, or the table still differs from its declaration
+            afterwards.
     """
     key = session.key
     refuse_adopted(session.table, asked="evolve")
@@ -148,6 +149,7 @@ def _compare_again(session: TableSession) -> DeclaredTable:
 
 
 def _check_drops(declared: DeclaredTable, drop: Sequence[str]) -> None:
+    """Raises `Refused` unless each column to drop is in the table and not declared."""
     plan = declared.plan
     snapshot = declared.facts.snapshot
     undeclared = {change.before for change in plan.of(Kind.COLUMN_LEFT)}
@@ -214,7 +216,7 @@ def _in_place_statements(in_place: InPlace, snapshot: Snapshot) -> Iterator[str]
         yield statements.set_properties(uri, dict(in_place.properties))
     for old_name, new_name in in_place.renamed:
         yield alter_columns.rename_column(uri, old_name, new_name)
-    new_names = dict(in_place.renamed)
+    new_names = dict(in_place.renamed)  # a widened column may have been renamed just before
     for change in in_place.widened:
         assert change.column is not None and change.before is not None
         name = new_names.get(change.before, change.before)
@@ -229,7 +231,7 @@ def apply_policy(
     """Applies the changes that `evolution="automatic"` allows, before a write.
 
     Returns a sentence for each change. If the table also needs a change that only a person can
-    request, nothing is applied here, and the write is refused.
+    request, nothing is applied here, and the write that follows is refused.
     """
     if session.table.evolution != "automatic":
         return ()

@@ -1,6 +1,7 @@
 """Compares a table with its declaration, either with Spark or, less exactly, without Spark.
 
-Rows without a value in a required column are counted from the statistics in the log.
+The comparison with Spark also counts the rows without a value in a required column, from the
+statistics in the log.
 """
 
 import json
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredTable:
-    """A table's facts, its plan, and an empty frame (`rows`) with the declared columns."""
+    """A table's facts, the plan of its changes, and a frame (`rows`) with the declared columns.
+
+    Only the schema of `rows` is used.
+    """
 
     facts: TableFacts
     rows: "DataFrame"
@@ -86,7 +90,10 @@ def compare_with_spark(session: TableSession) -> DeclaredTable | None:
 
 
 def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
-    """What a derived table's log records about its rows. For a landed table, nothing is known."""
+    """What a derived table's log records about its rows; `missing` stays empty.
+
+    For a landed table, nothing is known.
+    """
     if table.source is not None:
         return WrittenRows()
     history = facts.history
@@ -141,6 +148,7 @@ def declared_rows(session: TableSession, facts: TableFacts) -> "DataFrame":
     from lakehouse.engine.ingest.batch_rows import no_rows
 
     landing = session.table.source
+    # The schema may not be declared, but inferred from the first files and recorded in the ledger.
     ledger = PlannedBatches(session.lake.store, session.key, prefix=landing.prefix).ledger()
     pinned = pinned_table(session.table, ledger.columns, is_loaded=bool(ledger.last_taken))
     added = columns_in_force(ledger.columns, pinned.landing)
@@ -150,8 +158,9 @@ def declared_rows(session: TableSession, facts: TableFacts) -> "DataFrame":
 def count_missing(lake: Lake, table: Table, facts: TableFacts) -> Mapping[str, int | None]:
     """The number of rows without a value in each required column, by name; `None` if unknown.
 
-    This reads the statistics of all files from the log, unless all required columns are partition
-    columns. If the table still has the earlier name of a renamed column, that column is counted.
+    This reads the statistics of all files from the log, unless the table has column mapping or only
+    partition columns are required. If the table still has the earlier name of a renamed column,
+    that column is counted.
     """
     required = () if table.source is None else table.source.required
     snapshot = facts.snapshot

@@ -17,7 +17,9 @@ from lakehouse.engine.lake import TableSession
 
 
 def without_lost_rows(session: TableSession, version: int, mark: str) -> TableFacts:
-    """The facts after the rebuild with this mark. The rebuild read the rows of `version`.
+    """The facts after a rebuild that read the rows of `version`; their history begins after it.
+
+    `mark` is the text in the commit's metadata by which the rebuild's commit is found.
 
     Raises:
         Transient: the rebuild replaced unread rows of another writer, and was undone.
@@ -42,8 +44,8 @@ def without_lost_rows(session: TableSession, version: int, mark: str) -> TableFa
 def undo_killed(session: TableSession, tell: Callable[[str], None]) -> None:
     """Undoes an earlier rebuild that replaced unread rows and was killed before its last check.
 
-    It cannot be undone if rows were committed after it. In this case, `tell` only names the
-    versions.
+    It cannot be undone if rows were committed after it. In this case, nothing changes, and `tell`
+    names the versions that have the missing rows.
     """
     key = session.key
     facts = session.lake.facts(key)
@@ -52,7 +54,7 @@ def undo_killed(session: TableSession, tell: Callable[[str], None]) -> None:
     lost_versions = derived_increments.lost_by_rebuild(facts.history)
     if not lost_versions:
         return
-    *versions, rebuilt = lost_versions
+    *versions, rebuilt = lost_versions  # the last version is the rebuild's own
     newer = [each for each in facts.history.commits if each.version > rebuilt and is_news(each)]
     if newer:
         tell(
@@ -70,7 +72,7 @@ def _undo_rebuild(session: TableSession, facts: TableFacts) -> str:
     Compactions after the rebuild are undone, too. Returns a sentence about the restored version.
 
     Raises:
-        Broken: that version could not be restored, or another writer committed meanwhile.
+        Broken: the version could not be restored, or another writer committed meanwhile.
     """
     lake = session.lake
     key = session.key

@@ -76,7 +76,10 @@ def plan_move(lake: Lake, table: Table, declared: Iterable[Table]) -> MovePlan |
 
 
 def _old_table(lake: Lake, old_key: str) -> tuple[tuple[str, int] | None, str]:
-    """Identity and version of the old table, and why it cannot be moved (empty if it can)."""
+    """Table id and version of the old table, and why it cannot be moved (empty if it can).
+
+    Its quarantine moves along, so it must be movable, too.
+    """
     for key in (old_key, quarantine_key(old_key)):
         try:
             facts = lake.facts(key)
@@ -121,7 +124,7 @@ def _why_not_movable(lake: Lake, key: str, facts: TableFacts) -> str:
 
 
 def _identity(lake: Lake, key: str) -> tuple[str, int] | None:
-    """Identity and version of a table; `None` if there is no table, or its log cannot be read."""
+    """Table id and version; `None` if there is no table, or its log cannot be read."""
     try:
         facts = lake.facts(key)
     except LakehouseError:
@@ -145,9 +148,9 @@ def _by_kind(files: Sequence[MovingFile]) -> tuple[MovedFiles, ...]:
 
 
 def _count_at(lake: Lake, new_key: str) -> int:
-    """The number of objects at the new key that would collide with the moved objects.
+    """The number of objects at the new key that prevent a move.
 
-    Records that can be merged, for example pauses, are not counted.
+    Other objects, for example records of pauses, are not counted: the move may replace them.
     """
     folders = (
         new_key,
@@ -171,7 +174,7 @@ def _reads(reader: Table, table: Table) -> bool:
 
 
 def _borrowers(lake: Lake, table: Table, files: Sequence[MovingFile]) -> tuple[str, ...]:
-    """The other tables that read files of the old folder, or whose log cannot be read."""
+    """The other tables that may read files of the old folder, or whose log cannot be read."""
     old = table.formerly or ""
     own_keys = {old, table.key, quarantine_key(old), quarantine_key(table.key)}
     last_parts = {each.source.name.rpartition("/")[2] for each in files}

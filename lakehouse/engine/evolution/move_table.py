@@ -1,8 +1,8 @@
 """Moves a table to another key of its lake, with everything that the lake records under its key.
 
 1. Take the locks of both keys, plan again, and record the move in the journal.
-2. Write a commit without rows to the old table. It records the number of the last landed batch
-   under the new key, too. Do the same in the table's quarantine.
+2. If landed files were loaded, write a commit without rows to the old table. It records the number
+   of the last batch under the new key, too. Do the same in the table's quarantine.
 3. Copy every object to the new key: first data files and records, then the logs without their
    start, then the start of each log (`moved_files`). Readers find the new table only when it is
    complete.
@@ -12,7 +12,7 @@
 6. Delete the old objects that have a copy, in the opposite order: the start of each log first, so
    that readers no longer find the old table when its files are deleted. Before each batch of
    deletions, list the old log. If it has a new commit, copy the commit first.
-7. Delete the record. With `keep_old`, skip step 6 and keep the record.
+7. Delete the record. With `keep_old`, skip step 6, and keep the record, marked as finished.
 
 **Safety properties** (tests in `long/test_move_table.py`, `test_move_kills.py`)
 - If a run dies after any step, one of the keys has the complete table. The next run finishes.
@@ -21,7 +21,7 @@
   listing shows its copy: a data file of the same size, a commit of the same content, or, for other
   objects, a copy or a newer object of that name.
 - A commit by another program during the move is copied, too. If the new key has a different commit
-  with this number, both stay.
+  with this number, both stay, and the move stops.
 - No run writes the table under its new key before the move is finished (`journal.moves`).
 """
 
@@ -76,14 +76,12 @@ def run_move(
     keep_old: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> MoveOutcome:
-    """Moves the table of the session as planned. `tell` is called with a sentence per step.
-
-    `declared` are all declared tables.
+    """Moves the session's table; calls `tell` for each step. `declared` are all declared tables.
 
     Raises:
         Refused: the plan, or the new plan that is made under the locks, is refused.
         Transient: another process holds a lock, or others commit faster than the move copies.
-        Broken: the two keys have different commits or data files of the same name.
+        Broken: a commit or data file differs between the keys, or the copy has another table id.
     """
     plan.checked(keep_old=keep_old)
     started = time.monotonic()
@@ -119,7 +117,7 @@ def run_move(
 
 
 class TableMove:
-    """One run of a move. The caller holds the locks of both keys."""
+    """One run of a move. Creating it records the move. The caller holds the locks of both keys."""
 
     def __init__(self, session: TableSession, plan: MovePlan, tell: Callable[[str], None]) -> None:
         self._session = session
@@ -252,6 +250,7 @@ class TableMove:
                 " to one of the two keys. Both files stay as they are. Compare the two logs, and"
                 " restore the wrong one from a copy of the lake"
             )
+        # An object that differs from a completed copy is newer. Before, it is copied again.
         return self._record.is_copied or is_commit_of_log(file.target)
 
     def _copy_all(self, files: Sequence[MovingFile]) -> None:

@@ -62,7 +62,8 @@ def moving_files(
 ) -> Iterator[MovingFile]:
     """Every object that is now under a table's old key.
 
-    With `is_copied`, the new key has a copy of everything, and the old ledger may be incomplete.
+    With `is_copied`, the new key has a copy of everything. The old ledger may be deleted in part,
+    so the new one is read.
     """
     new_key = table.key
     yield from _table_files(lake, old_key, new_key, Stage.LOG_START)
@@ -114,6 +115,7 @@ def _table_files(lake: Lake, old: str, new: str, start: Stage) -> Iterator[Movin
         folder, _, name_in_log = name.partition("/")
         stage = Stage.FILES
         if folder == "_delta_log":
+            # A checksum file of Hadoop, `.<name>.crc`, belongs to the stage of its file.
             stage = start if _START.fullmatch(name_in_log.lstrip(".")) else Stage.LOG
         kind = DATA_FILES if stage is Stage.FILES else "log"
         if start is Stage.QUARANTINE_START:

@@ -80,7 +80,12 @@ def declared_request(session: TableSession, source: RebuildSource | None) -> Reb
 def plan_now(
     session: TableSession, request: RebuildRequest, tables: Iterable[Table]
 ) -> PlannedRebuild:
-    """Plans a rebuild from the newest facts."""
+    """Plans a rebuild of the newest version. For a rebuild from own rows, reads all rows once.
+
+    Raises:
+        Refused: there is no table, its rows were written in another way than declared, or the
+            rebuild is impossible, inexact, or too early for an `Append` downstream.
+    """
     lake = session.lake
     table = session.table
     facts = lake.facts(table.key)
@@ -109,6 +114,7 @@ def plan_now(
         derived_increments.check_written_alike(table, newest_first(lake.store, facts.history))
     frame = table_at(session.spark, facts.snapshot)
     rebuild_facts = RebuildFacts(table=facts, readers=readers)
+    # The first plan supplies the columns. The second one refuses casts that would change values.
     columns = rebuild_plan(request, rebuild_facts).columns
     with session_confs(session.spark, confs_to_read([whole_table(facts.snapshot)])):
         sums = sums_of_own_rows(frame, columns, facts.snapshot)
@@ -140,7 +146,10 @@ def refuse_readers_behind(
 def _readers(
     lake: Lake, table: Table, facts: TableFacts, tables: Iterable[Table]
 ) -> Iterable[DownstreamReader]:
-    """The declared tables that read this table, and whether they have read all its changes."""
+    """The declared tables that read this table, and whether they wait to read changes of it.
+
+    A table that has consumed none of its versions does not wait.
+    """
     for reader in tables:
         if not any(source.key == table.key for source in reader.inputs):
             continue

@@ -25,6 +25,8 @@ from lakehouse.engine.spark.errors import translated
 def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
     """The proposal for one table. `tables` are all declared tables, including its readers.
 
+    If the table must first move to another key, the proposal has only the move.
+
     Raises:
         Refused: other programs write the table, or an input does not exist.
     """
@@ -61,6 +63,7 @@ def rebuild_request(
     """The rebuild after which the table matches its declaration; `None` if none is needed."""
     plan = declared.plan
     way = plan.rebuild_from or (Way.OWN_ROWS if drop else None)
+    # With `evolution="refuse"`, the next `Overwrite` must not replace the columns: a rebuild does.
     if plan.of(Kind.REPLACED) and plan.policy == "refuse":
         way = Way.OWN_ROWS if table.source is not None else Way.INPUTS
     if way is None:

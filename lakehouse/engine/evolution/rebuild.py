@@ -7,7 +7,8 @@
    ends here.
 3. Write the rows next to the table (`staged_rows`): either the rows of version V under the new
    columns, or the transform of all inputs at their newest versions.
-4. Check the staged rows: own rows against the sums of step 2, rows from inputs for repeated keys.
+4. Check the staged rows: own rows against the sums of step 2, rows from inputs for repeated keys
+   and for an empty result.
 5. Replace rows, columns and partitioning in one overwrite. The commit records V, whether the rows
    are the same and, for a rebuild from inputs, the consumed versions.
 6. After a rebuild from own rows, read the log again. If another writer committed rows after V, the
@@ -19,10 +20,10 @@
 - A rebuild from own rows loses no row of another writer. If step 6 cannot restore, because rows
   were committed after the overwrite, the next write stops and names the versions that have the
   missing rows. A rebuild from inputs keeps only the rows of the inputs.
-- Values change only by casts that are exact for every row: the staged rows, cast back to the
-  earlier types, must equal the rows of version V.
+- A rebuild from own rows changes values only by casts that are exact for every row: the staged
+  rows, cast back to the earlier types, must equal the rows of version V.
 - Nothing is loaded or consumed twice: an overwrite keeps all transaction ids, and the commit with
-  the rows also records the version of the input from which they were computed.
+  the rows also records the version of the first input from which they were computed.
 - Only staged rows are deleted. Files of earlier versions stay for time travel.
 """
 
@@ -199,7 +200,10 @@ def _check_staged(rebuild: PlannedRebuild, staged: "DataFrame") -> int:
 
 
 def _replace_rows(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> None:
-    """Step 5: replaces the table's rows, columns and partitioning in one commit."""
+    """Step 5: replaces the table's rows, columns and partitioning in one commit.
+
+    Commits without rows come first, if the table needs other features or must lose its clustering.
+    """
     session = rebuild.session
     plan = rebuild.plan
     snapshot = rebuild.facts.snapshot
@@ -226,6 +230,7 @@ def _replace_rows(rebuild: PlannedRebuild, staged: "DataFrame", mark: str) -> No
     }
     if type_features:
         session.spark.sql(statements.set_properties(snapshot.uri, type_features))
+    # Delta does not allow a table to be both clustered and partitioned.
     if snapshot.clustering_columns and plan.partition_by:
         session.spark.sql(statements.cluster_by(snapshot.uri, ()))
     column_features = needed_features(columns_of(staged), snapshot)

@@ -50,7 +50,7 @@ class RowSums:
 def sums_of_own_rows(
     frame: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot
 ) -> RowSums:
-    """The sums of a table's existing rows, in one pass.
+    """The sums of a table's existing rows, over the columns that the rebuild keeps, in one pass.
 
     Raises:
         Refused: Spark has no cast between two of the types.
@@ -110,6 +110,7 @@ def check_own_rows(
 ) -> None:
     """Raises `Broken` unless the staged rows, cast back, equal the table's existing rows."""
     types = _types(snapshot)
+    # If several columns have the same source, the first one is compared.
     by_source = {each.source: each for each in reversed(columns) if each.source is not None}
     original = list["Column"]()
     for name in _sources(columns):

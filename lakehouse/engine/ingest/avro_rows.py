@@ -11,8 +11,8 @@ from lakehouse.engine.ingest.dates_to_iso import BeyondPython, DateTexts, file_c
 from lakehouse.engine.ingest.parquet_rows import decimal_type
 
 _CODECS = ("null", "deflate", "snappy")
-# The maximum size of a decompressed block. Avro writers fill blocks of 16 KB to 64 KB by default,
-# and of a few MB at most in practice.
+# The maximum size of a deflated block after decompression. Avro writers fill blocks of 16 KB to
+# 64 KB by default, and of a few MB at most in practice.
 _MOST_BLOCK_BYTES = 64 * 1024 * 1024
 _SQL_TYPES = {
     "boolean": "BOOLEAN",
@@ -31,6 +31,7 @@ def avro_rows(data: bytes, limit: int) -> Iterator[Any]:
 
     Raises:
         Unreadable: its codec is not supported, or its blocks unpack to more than `limit` bytes.
+        Exception: the file is damaged.
     """
     from fastavro import block_reader
 

@@ -1,4 +1,4 @@
-"""Converts a batch's staged records to rows of the table and entries of its quarantine.
+"""Converts a batch's staged records to rows of the table and quarantine entries; writes both.
 
 Modules for change data are imported where they are used, because most loads have no change data.
 """
@@ -63,7 +63,7 @@ def parse_batch(
 
     Raises:
         Broken: the count differs from the number of staged records.
-        Refused: the columns of the rows differ from the columns of the existing table (`facts`).
+        Refused: the existing table (`facts`) needs a change of columns that a write must not make.
     """
     assert batch.part_count is not None and batch.record_count is not None
     if not batch.part_count:
@@ -81,7 +81,8 @@ def parse_batch(
             from lakehouse.engine.ingest.changes.rows import ChangeBatch
 
             if table.renamed:
-                # The code below reads the table by the new names of its keys.
+                # `checked_changes` reads the table by the new names of its keys, so a rename that
+                # is not yet applied is refused here.
                 declared = _table_rows(session, frame).drop(RESCUED, KEPT)
                 commit_rows.check_columns(declared, table, snapshot)
             load = ChangeBatch(session=session, batch=batch, facts=facts)
@@ -125,7 +126,10 @@ def rows_of_part(session: TableSession, parsed: ParsedBatch, part: Batch) -> "Da
 def write_batch(
     session: TableSession, batch: Batch, parsed: ParsedBatch, facts: TableFacts | None
 ) -> TableFacts | None:
-    """Writes a batch, first to the quarantine, then to the table. Returns the table's new facts."""
+    """Writes a batch, first to the quarantine, then to the table.
+
+    Returns the table's new facts, or the given `facts` if the batch has no files for the table.
+    """
     lake = session.lake
     spark = session.spark
     table = session.table

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-# The log is kept this many days longer than landed files.
+# If landed files are not kept, the log is kept at least this many days longer than `keep_days`.
 _SPARE_DAYS = 7
 # Types that need a table feature, by their names in Spark's simple strings.
 _TYPE_FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
@@ -98,7 +98,10 @@ def declared_properties(table: Table) -> dict[str, str]:
 
 
 def differences_from(rows: "DataFrame", table: Table, target: Snapshot | None) -> tuple[str, ...]:
-    """Describes each difference between the declared rows and the existing table."""
+    """Describes each difference in columns and partitioning that an `Overwrite` would remove.
+
+    Empty for a table with another write mode.
+    """
     if target is None:
         return ()
     return differences(table, columns_of(rows), target)
@@ -137,7 +140,8 @@ def follow_declaration(
 ) -> TableFacts | None:
     """Applies the safe changes of the declaration, in commits without rows. Returns the new facts.
 
-    A table with `Overwrite` is left unchanged, because each write replaces its columns and rows.
+    For an `Overwrite`, only descriptions and table features are changed, because each write
+    replaces columns and rows.
 
     Raises:
         Refused: the table needs a change that is not safe.

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField
 
-# Marks a field without content; no text contains this marker.
+# Spark's CSV reader puts this in place of a field without content, and reads it as null. No text
+# contains it.
 _NOTHING = "\x01nothing\x01"
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _WHOLE = r"^[-+]?[0-9]+$"
@@ -89,5 +90,6 @@ def csv_value(text: "Column", field: "StructField", landing: Landing) -> "tuple[
     value = castable.try_cast(field.dataType)
     is_unfit = text.isNotNull() & value.isNull()
     if kind in ("float", "double"):
+        # The cast makes a number beyond the type's range infinite.
         is_unfit = is_unfit | ((F.abs(value) == F.lit(inf)) & text.rlike("[0-9]"))
     return value, is_unfit

@@ -86,7 +86,10 @@ class DateTexts:
         return text
 
     def time_text(self, count: int, unit: str, *, zoned: bool, int96: bool = False) -> str:
-        """The text of a time, given as a count of `unit` since 1970-01-01, cut to microseconds."""
+        """The text of a time, given as a count of `unit` since 1970-01-01.
+
+        The time is rounded down to microseconds. `zoned` means UTC, so the text ends in `Z`.
+        """
         microseconds = count * 1_000_000 // _UNITS_PER_SECOND[unit]
         is_in_years = _FIRST_US <= microseconds <= _LAST_US
         if is_in_years:

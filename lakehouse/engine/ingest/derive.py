@@ -1,11 +1,13 @@
 """Updates derived tables from their inputs.
 
-For a `Merge` or `Append`, only the first input's changes since the last consumed version are read,
-and every other input is read whole. Each input is read at the version that it had when the run
-started. The rows and the consumed version are written in one commit.
+For a `Merge` or `Append`, only the first input's changes since the last consumed version are read
+(all its rows if it is read for the first time, or its changes cannot be followed). Every other
+input is read whole. Each input is read at the version that it had when the run started. The rows
+and the consumed version are written in one commit.
 
 **Safety properties**
-- A run that finds no new rows in its inputs makes no commit (`test_write.py`).
+- A run that finds no new rows in its inputs makes no commit, unless the declaration or the code of
+  an `Overwrite` has changed (`test_write.py`).
 - An `Overwrite` is skipped only if the last `Overwrite` read exactly the declared inputs, no row of
   these inputs has changed since, and the declaration still gives the table's columns
   (`test_schema_changes.py`).
@@ -151,7 +153,7 @@ class _Derivation:
     """One run of a derived table, with the facts of its inputs by key.
 
     `target` is the table itself, or `None` if it does not exist yet. `code` is the hash of its
-    transform. `changed_since` is the newest version with rows that other code computed.
+    transform. `changed_since` is the newest version with rows that other code computed, or `None`.
     """
 
     session: TableSession
@@ -187,7 +189,10 @@ class _Derivation:
         return increment.explanation
 
     def overwrite(self) -> Explanation:
-        """Writes all rows again if a row of an input, the declaration or the code has changed."""
+        """Writes all rows again if a row of an input or the declaration has changed.
+
+        With `evolution="automatic"`, also if the code has changed.
+        """
         rows = transformed(self.session, self.inputs)
         lake = self.session.lake
         spark = self.session.spark
@@ -196,6 +201,7 @@ class _Derivation:
         return replace(self, target=target)._overwrite_with(rows)
 
     def _overwrite_with(self, rows: "DataFrame") -> Explanation:
+        """Replaces the table's rows, unless there is no reason to."""
         reasons = self._reasons_to_overwrite(rows)
         if not reasons:
             versions = ", ".join(
@@ -237,6 +243,10 @@ class _Derivation:
     def _write(
         self, write: Append | Merge, first: TableFacts, increment: ReadAll | ReadChanges
     ) -> None:
+        """Writes the increment's rows in one commit.
+
+        Raises `Broken` if an existing `Append` would have to append the whole input again.
+        """
         lake = self.session.lake
         table = self.session.table
         target = self.target

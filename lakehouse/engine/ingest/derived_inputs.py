@@ -1,4 +1,7 @@
-"""Decides and reads the increments of a derived table's inputs."""
+"""Decides and reads the increments of a derived table's inputs.
+
+An increment is what a run reads of an input: all rows, the latest changes, or nothing.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -52,7 +55,7 @@ def next_increment(
     if consumed is not None:
         history = history_since(lake.store, first.history, consumed.version - 1)
         refuse_older_copy(lake, table, first, target)
-    # An `Append` that has never read the input's changes has only the rows of its first write.
+    # An `Append` that has not read changes since its first write may hold all rows of the input.
     has_followed = derived_increments.has_followed(first.snapshot, commits_of(lake, target))
     prefix = f"{CONSUME}{first.snapshot.table}/"
     reader = Reader(
@@ -107,7 +110,7 @@ def refuse_older_copy(
 def increments_to_overwrite(
     lake: Lake, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[list[Increment], list[str]]:
-    """The increment of each input, and the keys of inputs that only the last overwrite read."""
+    """The increment of each input, and the keys of other inputs that the last overwrite read."""
     last_consumed = derived_increments.consumed_by_overwrite(commits_of(lake, target))
     consumed = _under_new_keys(last_consumed, inputs)
     increments = [_increment_of(lake, consumed, facts) for facts in inputs.values()]

@@ -39,7 +39,10 @@ _BY_ENDING = {"gz": GZIP, "zst": ZSTD}
 
 
 class Content(NamedTuple):
-    """A landed file and its bytes, which are `None` if it is missing or archived."""
+    """A landed file and its bytes, which are `None` if it is missing or archived.
+
+    `archived_in` is the storage class of an archived file.
+    """
 
     file: LandedFile
     data: bytes | None
@@ -51,10 +54,10 @@ def read_contents(
 ) -> Iterator[list[Content]]:
     """The contents of a batch's files in order, in lists of bounded size.
 
-    If a file of a list is missing or archived, the files of the list are read one by one.
+    If a file of a list is missing or archived, each file of the list is read by itself.
 
     Raises:
-        Refused: a file is archived, and `stops_at_archived` is set.
+        Refused: a file is archived, and `stops_at_archived` is set; or a permission is missing.
     """
     for group in _read_at_once(batch.files):
         try:

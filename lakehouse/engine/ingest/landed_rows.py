@@ -8,7 +8,7 @@ Times become ISO 8601, in UTC if they have a zone.
 - A file is decoded to its end before its first record is returned. So either all rows are returned,
   or no row is.
 - A file whose rows take more than `max_content_bytes` gives no record. Memory holds the file and,
-  of its rows, at most 100 (Parquet) or one block of limited size (Avro).
+  of its rows, at most 100 (Parquet) or one block (Avro; the size of a deflated block is limited).
 """
 
 import base64
@@ -104,6 +104,7 @@ def _decode_fully(data: bytes, format: str, limit: int) -> DateTexts:
 def _record(
     number: int, row: Any, dates: DateTexts, fields: Mapping[str, str], landing: Landing
 ) -> Record:
+    """A row as a record: its JSON text under the names in the file, and under present names."""
     problem = None
     undeclared = None
     event = None

@@ -45,7 +45,7 @@ def with_late_rows_refused(session: TableSession, rows: "DataFrame") -> "DataFra
 
 
 def _cutoff_ms(operations: Iterable[ArchiveOperation], snapshot: Snapshot) -> int | None:
-    """The newest cutoff of the operations that this version includes; `None` without operations."""
+    """The newest cutoff of the archive operations in this version; `None` without any."""
     archived = [each for each in operations if each.kind in ("archive", "folded")]
     cutoffs_ms = [each.cutoff_ms for each in archived if each.is_applied_to(snapshot)]
     return max(cutoffs_ms, default=None)
@@ -57,7 +57,7 @@ def _late_partitions(
     """The partitions of the rows that ended by the cutoff and are not in the table.
 
     A restored partition is in the table, so its late rows are accepted. The table's own partitions
-    are read to find the length of time that a partition covers.
+    help to find the length of time that a partition covers.
     """
     names = snapshot.partition_columns
     texts = [F.col(quote(name)).cast("string") for name in names]

@@ -7,19 +7,20 @@
 4. Parse and count the staged records: each is a row, or has a reason for rejection.
 5. Write the batch's manifest: the files as they were read, and the files set aside with reasons.
 6. Write rejected records and files to the quarantine table, under the batch's number.
-7. Write the rows to the table, under the batch's number. With this commit the batch is loaded, and
-   its staged records are deleted.
-8. Repeat steps 3 to 7 until no listed file is left. An unfinished batch is repeated first: its
-   staged records are parsed again, and step 6 follows. If a write failed because of some rows, the
-   batch is repeated without these rows' files (`engine.ingest.quarantine.unwritable_files`).
-9. If there are many manifests, fold them into a segment (`engine.journal.planned_batches`).
+7. Write the rows to the table, under the batch's number. With this commit, the batch is loaded.
+8. Repeat steps 3 to 7 until no listed file is left to load. An unfinished batch is repeated first:
+   its staged records are parsed again, and step 6 follows. If a write failed because of some rows,
+   the batch is repeated without these rows' files (`engine.ingest.quarantine.unwritable_files`).
+9. Delete the staged records. If there are many manifests, fold them into a segment
+   (`engine.journal.planned_batches`).
 
 **Safety properties**
 - Landed files are deleted only in step 1, and never changed (`test_retire.py`).
 - Repeating a step adds nothing: manifest, quarantine and rows each carry the batch's number
   (`test_load.py`).
 - Every record that is read becomes a row or a quarantined record. Both are counted before anything
-  is written, and rows also after the commit (`test_bad_input.py`, `test_loaded_batches.py`).
+  is written, and rows other than change data also after the commit (`test_bad_input.py`,
+  `test_loaded_batches.py`).
 - A table is not loaded if its log does not show which batches were loaded
   (`test_loaded_batches.py`).
 - A batch that was written but is not in the table's log stops the load (`test_loaded_batches.py`,
@@ -67,8 +68,8 @@ class LandingLoad:
         self._batches = PlannedBatches(session.lake.store, session.key, prefix=landing.prefix)
         self._listing = dict[str, LandedFile]()
         self._loaded = list[Batch]()
-        self._counts = Counter[str]()
-        # `BATCH_READY` as soon as a new batch was loaded.
+        self._counts = Counter[str]()  # by name of a field in `WriteOutcome`
+        # `BATCH_READY` as soon as a new batch, or one without poison files, was loaded.
         self._reason = Reason.BATCH_UNFINISHED
         self._facts_before: TableFacts | None = None
 
@@ -164,9 +165,10 @@ class LandingLoad:
         ledger: Ledger,
         facts: TableFacts | None,
     ) -> TableFacts | None:
-        """Loads the planned batch, or removes poison files from it, so that it can be repeated.
+        """Loads the planned batch. Returns the table's facts.
 
-        Returns the table's facts.
+        If the write fails because of some files (poison files), they are removed from the batch, so
+        that it can be repeated.
         """
         lake = session.lake
         key = session.key
@@ -176,6 +178,7 @@ class LandingLoad:
         else:
             batch = staged_again(lake.store, key, planned, session.table.landing)
             parsed = _parse(session, batch, ledger, facts)
+            # Since the first try, the declaration may have changed, and accept quarantined lines.
             take_out_new_rows(session, batch, parsed.frame if parsed.bad_count else None)
         try:
             with session_confs(session.spark, confs_to_load(session.table, batch, facts)):
@@ -224,7 +227,7 @@ class LandingLoad:
         ledger: Ledger,
         facts: TableFacts | None,
     ) -> tuple[Batch, ParsedBatch]:
-        """Reads and parses the planned batch, and writes its manifest.
+        """Reads and parses the planned batch, and writes its manifest (unless no file is left).
 
         Files that were read, and files that no longer exist, are removed from the listing.
         """

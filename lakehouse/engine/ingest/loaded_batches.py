@@ -1,8 +1,9 @@
-"""Reads from a table's own log which landed batches were loaded.
+"""Reads from a table's own log which landed batches were loaded. A person can record it there, too.
 
 **Safety properties** (tests in `test_loaded_batches.py`)
 - The load stops if the table's log does not show which batches were loaded. This is never guessed.
-- After a write, the load stops if the log lacks the batch's number, or shows another row count.
+- After a write, the load stops if the log lacks the batch's number, or shows another row count than
+  the batch has. (Rows of change data are merged, so they are not compared.)
 """
 
 from dataclasses import dataclass
@@ -35,11 +36,11 @@ class WrittenBatch:
 
 
 def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
-    """The number of the last batch that the table's log records, or 0.
+    """The number of the last batch that the table's log records; 0 without a table or a batch.
 
     Raises:
-        Broken: the log records no batch, although the table has rows or a batch was planned; or
-            the log records a batch that has no manifest.
+        Broken: the log records no batch, although the table has files or a batch with files was
+            planned; or the log records a newer batch than the newest manifest.
         Refused: a property of the table lets Delta forget batches.
     """
     if facts is None:
@@ -56,7 +57,7 @@ def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
     if loaded is None and not ledger.last_taken and facts.snapshot.file_count:
         raise Broken(
             f"load of {table.key}: the table has rows, but its log has no transaction id of a "
-            "landed batch, and no batch has a manifest. If the table was renamed or copied: "
+            "landed batch, and no manifest has files to load. If the table was renamed or copied: "
             "1. Rename its folders below _lakehouse/ingest and _lakehouse/deleted_keys to "
             f"{table.key}, too. 2. Use `lakehouse landing {table.key} --arrived N`, where N is the "
             "last batch whose rows the table has. If the table has no row of the files in "
@@ -81,27 +82,27 @@ def last_loaded(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
 def unfinished_batch(
     lake: Lake, table: Table, loaded: int, ledger: Ledger, batches: PlannedBatches
 ) -> Batch | None:
-    """The planned batch whose rows or quarantine entries are missing, or `None`.
+    """The planned batch to repeat, because its rows or quarantine entries are missing, or `None`.
 
     `loaded` is the number of the last batch in the table's log.
     """
     unfinished = find_unfinished(ledger, table.write, last_loaded_batch=loaded, read=batches.batch)
     newest = ledger.newest
-    # A batch without files only writes quarantine entries, which the table's log does not show.
+    # A batch without files writes only quarantine entries, which the table's log does not show.
     if unfinished is None and newest is not None and not newest.files and newest.quarantined:
         return None if quarantine_has_files(lake, table.key, newest) else newest
     return unfinished
 
 
 def last_in_log(table_key: str, facts: TableFacts | None) -> int:
-    """The number of the last batch in a table's log, or 0."""
+    """The number of the last batch in a table's log, or 0. Unlike `last_loaded`, checks nothing."""
     return 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table_key), 0)
 
 
 def batch_commits(
     lake: Lake, table_key: str, *, before: TableFacts | None, after: TableFacts
 ) -> list[Commit]:
-    """The commits of batches between two readings of a table's log, oldest first."""
+    """The commits that wrote batches after the version of `before`, up to `after`, oldest first."""
     version = -1 if before is None else before.snapshot.version
     commits = history_since(lake.store, after.history, version).commits
     return [commit for commit in commits if ingest_app_id(table_key) in commit.applications]
@@ -110,7 +111,10 @@ def batch_commits(
 def check_loaded(
     lake: Lake, batch: WrittenBatch, *, before: TableFacts | None, after: TableFacts | None
 ) -> None:
-    """Raises `Broken` unless the log shows the batch that was just written, with its rows."""
+    """Raises `Broken` unless the log shows the batch that was just written.
+
+    Its row count is compared, too, if the batch has one and a commit since `before` records one.
+    """
     key = batch.table_key
     loaded = last_in_log(key, after)
     if after is None or loaded < batch.number:
@@ -140,7 +144,8 @@ def record_loaded(session: TableSession, number: int) -> None:
     The caller must be sure of this, because it is not checked. The commit adds no rows.
 
     Raises:
-        Refused: there is no table, its log already shows a batch, or no batch has this number.
+        Refused: there is no table, its log already shows a batch, or `number` is not between 0 and
+            the number of the newest planned batch.
     """
     lake = session.lake
     spark = session.spark

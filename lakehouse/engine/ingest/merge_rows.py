@@ -32,9 +32,10 @@ def merge_rows(
 ) -> None:
     """Merges rows, one per key, in one commit.
 
-    Rows that are not newer than the table's row of the same key are left out first, because the
-    MERGE would rewrite their files without a change. With `are_few`, the rows are checkpointed to
-    compute their key range, and files outside of that range are not read.
+    A row that is not newer than the table's row of the same key is left out first. Otherwise, the
+    MERGE would rewrite the file of the table's row without a change. With `are_few`, the rows are
+    checkpointed to compute the range of their keys, and the table's files outside of this range are
+    not read.
     """
     snapshot = merge.snapshot
     write = merge.write
@@ -59,8 +60,8 @@ def merge_rows(
 def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
     """Keeps one row per key: the row with the greatest `order_by`.
 
-    If several rows have the greatest value, a hash of the row's content decides, so that a repeated
-    call keeps the same row.
+    Nulls are the least values. If several rows have the greatest value, the greatest hash of a
+    row's content decides, so that a repeated call keeps the same row.
     """
     from pyspark.sql import Window
 

@@ -13,15 +13,15 @@ from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.ingest.dates_to_iso import DateTexts, TextOf, file_calendars
 
-# The number of rows in a decoded batch. It is small, because a value that a dictionary stores once
-# takes memory in each row.
+# The number of rows in a decoded batch. It is small, because a value that the file's dictionary
+# stores once takes memory in each decoded row.
 _ROWS_AT_ONCE = 100
 # The greatest precision of a decimal in Spark.
 _MOST_DIGITS = 38
 
 
 def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
-    """The decoded rows of a Parquet file in small batches, with dates and times as integers.
+    """The decoded rows of a Parquet file in small batches, with dates and timestamps as integers.
 
     Raises:
         Unreadable: two columns have the same name, or the rows take more than `limit` bytes.
@@ -50,7 +50,10 @@ def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
 
 
 def parquet_dates(data: bytes) -> DateTexts:
-    """Converts the integers that `parquet_batches` gives for dates and times to texts."""
+    """The converter of a file's dates and timestamps to texts, with a function for each column.
+
+    The functions take the integers that `parquet_batches` gives for dates and timestamps.
+    """
     with _open_file(data) as file:
         metadata = {
             key.decode(errors="replace"): value.decode(errors="replace")
@@ -61,6 +64,7 @@ def parquet_dates(data: bytes) -> DateTexts:
         int96_paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
         of_columns = dict[str, TextOf]()
         for field in file.schema_arrow:
+            # A column with an INT96 member counts as INT96 as a whole.
             is_int96 = any(f"{path}.".startswith(f"{field.name}.") for path in int96_paths)
             text = _text_of(field.type, dates, is_int96=is_int96)
             if text is not None:
@@ -89,7 +93,7 @@ def _open_file(data: bytes) -> pq.ParquetFile:
 
 
 def _check_footer(metadata: pq.FileMetaData, limit: int) -> None:
-    """Raises `Unreadable` if a file unpacks to more than `limit` bytes according to its footer."""
+    """Raises `Unreadable` if a file, by its footer, unpacks to more than `limit` bytes."""
     size = 0
     for group_index in range(metadata.num_row_groups):
         group = metadata.row_group(group_index)
@@ -102,10 +106,10 @@ def _check_footer(metadata: pq.FileMetaData, limit: int) -> None:
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without dictionaries, and with integers instead of dates and times.
+    """The type without dictionaries, and with integers instead of dates and timestamps.
 
-    Dates and times are read as integers, because a file may have years that Python's `datetime`
-    does not support.
+    These are read as integers, because a file may have years that Python's `datetime` does not
+    support.
     """
     is_a = pa.types
     if is_a.is_dictionary(kind):
@@ -132,13 +136,13 @@ def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
     try:
         return column.cast(type_)
     except pa.ArrowNotImplementedError:
-        return column  # Arrow cannot cast some lists and string views
+        return column  # Arrow cannot cast some lists and string views; they keep their type
 
 
 def _text_of(kind: pa.DataType, dates: DateTexts, *, is_int96: bool) -> TextOf | None:
-    """The function that converts all dates and times in a value to texts.
+    """The function that converts all dates and timestamps in a value to texts.
 
-    `None` if the type has no dates or times.
+    `None` if the type has neither.
     """
     is_a = pa.types
     inner = partial(_text_of, dates=dates, is_int96=is_int96)

@@ -2,7 +2,8 @@
 
 Staging has already checked the syntax of each record and recorded its problem, if any. Here Spark
 parses the text of the other records into typed columns, once. Fields that the schema does not name
-become columns of their own, or are collected in one column.
+become columns of their own, are collected in one column, or make their record bad
+(`Landing.new_columns`).
 """
 
 from collections.abc import Callable, Sequence
@@ -48,10 +49,11 @@ _STAGED_NAMES = {
     "event": EVENT,
 }
 _PARSED = "_parsed"
-# The beginnings of reasons, from which `depends_on_declaration` recognises them.
+# The beginnings of reasons, by which `depends_on_declaration` recognises them.
 _MISSING = "required field "
 _EMPTY = "partition field "
 LATE = "its partition is in the table's archive"
+# Hive's word for null in the name of a partition's folder.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # The accepted range of a DATE or TIMESTAMP. Spark writes any year, but Python and other readers
 # support only the years 1 to 9999.
@@ -78,12 +80,14 @@ class _Value(NamedTuple):
 def parse_records(
     landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn], partition_by: Sequence[str]
 ) -> "DataFrame":
-    """One row per record of `staged_lines`: columns, origin, text, and the reason if it is bad.
+    """One row per record of `staged_lines`: its columns, origin and text, and why it is bad.
 
-    A record is also bad if a column of `partition_by` has an empty string or Hive's word for null,
-    because Delta stores both as null. Source: Delta protocol, "Partition Value Serialization";
-    delta-io/delta v4.4.0, PartitionUtils.scala, parsePartitionColumn.
+    The reason of a good record is null. A record is also bad if a column of `partition_by` has an
+    empty string or Hive's word for null, because Delta stores both as null.
+    Source: Delta protocol, "Partition Value Serialization"; delta-io/delta v4.4.0,
+    PartitionUtils.scala, parsePartitionColumn.
     """
+    # A record that staging found bad is not parsed.
     text = F.when(F.col(REASON).isNull(), F.coalesce(EVENT, RAW))
     parse = _parsed_csv if landing.records_are_csv else _parsed_json
     parsed, values = parse(text, landing, lines)
@@ -108,7 +112,7 @@ def staged_lines(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch
     root = lake.settings.spark_root
     paths = [literal_path(f"{root}/{name}") for name in part_names(table_key, batch)]
     lines = spark.read.schema(STAGED_SCHEMA).parquet(*paths).withColumnsRenamed(_STAGED_NAMES)
-    if not batch.isolated:
+    if not batch.isolated:  # no file was removed, so all staged records are the batch's
         return lines
     paths = [f"{batch.prefix}{file.name}" for file in batch.files]
     return lines.where(lines[ORIGIN[0]].isin(*paths))
@@ -120,7 +124,7 @@ def no_lines(spark: "SparkSession") -> "DataFrame":
 
 
 class LineCounts(NamedTuple):
-    """The number of rows, of bad records, and of rows with rescued fields."""
+    """The number of rows, of bad records, and of rows with a value in the column `RESCUED`."""
 
     rows: int
     bad: int
@@ -158,9 +162,9 @@ def quarantined_lines(lines: "DataFrame") -> "DataFrame":
 
 
 def depends_on_declaration(reason: "Column") -> "Column":
-    """Whether a bad record may become a row if the declaration changes.
+    """Whether a bad record can be retried: a changed declaration may remove this reason.
 
-    For any other reason the declaration does not matter, and the record's text may be truncated.
+    A record with any other reason may have been stored with a truncated text.
     """
     return (
         reason.isin(NOT_JSON, UNFIT)
@@ -173,7 +177,10 @@ def depends_on_declaration(reason: "Column") -> "Column":
 
 
 def parsed_json(text: "Column", ddl: str) -> "Column":
-    """JSON as a struct. If a value does not fit, the field `CORRUPT` is set (if `ddl` has it)."""
+    """JSON text as a struct of the fields in `ddl`.
+
+    If a value does not fit its type, the field `CORRUPT` is set (if `ddl` has it).
+    """
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": CORRUPT,
@@ -184,7 +191,10 @@ def parsed_json(text: "Column", ddl: str) -> "Column":
 
 
 def why_other_years(why: "Column", landing: Landing, value: "Callable[[str], Column]") -> "Column":
-    """Adds to the cases of `why`: a declared DATE or TIMESTAMP is outside the years 1 to 9999."""
+    """Adds to the cases of `why`: a declared DATE or TIMESTAMP is outside the years 1 to 9999.
+
+    `value` gives the column of a declared field, by its name.
+    """
     for name, type_ in field_types(landing.schema):
         kind = type_.strip().upper()
         for word, (first, last) in _FIRST_AND_LAST.items():
@@ -249,6 +259,7 @@ def _with_derived(rows: "DataFrame", landing: Landing) -> "DataFrame":
 def _reason(
     landing: Landing, added: Sequence[AddedColumn], values: "dict[str, _Value]"
 ) -> "Column":
+    """The reason from staging, or the first problem with the parsed values; null without any."""
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     why = why.when(F.col(_PARSED).isNull() | _member(CORRUPT).isNotNull(), UNFIT)
     for each in values.values():

@@ -1,6 +1,6 @@
 """Finds the source code of functions and classes, and normalizes it for comparisons.
 
-The normalized form has no comments, formatting, docstrings or type annotations.
+The normalized form has no comments, formatting, docstrings, type annotations or `pass`.
 """
 
 import ast
@@ -12,14 +12,14 @@ from types import CodeType, FunctionType
 from typing import Any
 
 _IGNORED_FIELDS = frozenset({"annotation", "ctx", "kind", "returns", "type_comment", "type_params"})
-_MODULES_KEPT = 64
+_MODULES_KEPT = 64  # in the cache of parsed modules
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 DefinitionNode = FunctionNode | ast.ClassDef
 
 
 def find_function(function: FunctionType) -> FunctionNode | None:
-    """The syntax tree of a function; `None` if its source code is not available."""
+    """The syntax tree of a function; `None` if its source code is not available, or was changed."""
     code = function.__code__
     candidates = [
         node
@@ -36,7 +36,10 @@ def find_function(function: FunctionType) -> FunctionNode | None:
 
 
 def find_class(class_: type) -> ast.ClassDef | None:
-    """The syntax tree of a class; `None` if its source code is not available, or not certain."""
+    """The syntax tree of a class.
+
+    `None` if its source code is not available, or its module defines several classes of this name.
+    """
     module = sys.modules.get(class_.__module__)
     file = getattr(module, "__file__", None)
     if module is None or file is None:
@@ -50,7 +53,7 @@ def find_class(class_: type) -> ast.ClassDef | None:
 
 
 def counted_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and its descendants, without annotations."""
+    """The node and its descendants, in any order, without annotations."""
     nodes = [node]
     while nodes:
         each = nodes.pop()
@@ -61,10 +64,10 @@ def counted_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def source_text(tree: object) -> str:
-    """A syntax tree as text, without positions, docstrings and annotations."""
+    """A syntax tree, or a list of trees, as text, without positions, docstrings and annotations."""
     texts = list[str]()
     # A stack instead of recursion, because a chain of a few hundred calls is as many levels deep. A
-    # tuple on the stack contains finished text.
+    # tuple on the stack contains finished text. What is pushed last is written first.
     stack: list[object] = [tree]
     while stack:
         value = stack.pop()
@@ -74,6 +77,7 @@ def source_text(tree: object) -> str:
             kept = [each for each in value if not _has_no_effect(each)]
             stack += [("]",), *reversed(kept), ("[",)]
         elif isinstance(value, ast.AnnAssign) and value.value is not None:
+            # `x: int = 1` gives the same text as `x = 1`.
             stack.append(ast.Assign(targets=[value.target], value=value.value))
         elif isinstance(value, ast.AST):
             stack.append((")",))
@@ -114,6 +118,7 @@ def _contains(node: FunctionNode, code: CodeType) -> bool:
     """Whether all instructions of `code` come from the text of `node`."""
     begin = (node.lineno, node.col_offset)
     end = (node.end_lineno or 0, node.end_col_offset or 0)
+    # An instruction without a position, or with an empty one, comes from no text.
     for line, end_line, column, end_column in code.co_positions():
         if line is None or end_line is None or column is None or end_column is None:
             continue

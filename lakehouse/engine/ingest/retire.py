@@ -6,7 +6,7 @@
    plan does not name. Look up the remaining files, and keep those that changed after their load.
 3. Delete the batch's files.
 
-Commits that are older than the table's facts are read at most once a day, because that is slow.
+At most one load a day reads commits that are older than the table's facts, because that is slow.
 
 **Safety properties** (tests in `test_retire.py`)
 - Only files that the newest plan names are deleted.
@@ -55,8 +55,8 @@ class _Landed(NamedTuple):
 class _CurrentPlan(NamedTuple):
     """A plan, and the state of the logs from which it was made.
 
-    `logs` has the newest log file of the table and of its quarantine, or `None` without a log.
-    With `read_older`, commits older than the table's facts were read.
+    `logs` has the newest log file of the table and of its quarantine by key, or `None` if there is
+    no such table. With `read_older`, commits older than the table's facts were read.
     """
 
     plan: RetirementPlan
@@ -67,7 +67,10 @@ class _CurrentPlan(NamedTuple):
 def plan_landed(
     lake: Lake, table: Table, batches: PlannedBatches, facts: TableFacts | None
 ) -> RetirementPlan:
-    """The files that `retire` would delete from a table's landing area now."""
+    """The files that `retire` would delete from a table's landing area now.
+
+    Commits that are older than the table's facts are always read if the plan needs them.
+    """
     return _make_plan(lake, table, _landed(lake, table, batches), facts, reads_older=True).plan
 
 
@@ -76,10 +79,12 @@ def retire(
 ) -> tuple[RetirementPlan, int]:
     """Deletes loaded files. Returns the plan, and the number of files that could not be deleted.
 
-    The caller holds the table's lock.
+    The plan is the one from before the first deletion. Some of its files are kept if a later check
+    finds a reason. The caller holds the table's lock.
 
     Raises:
         Refused: the landing area is behind a link.
+        Broken: a data file of the quarantine is outside of the quarantine's folder.
     """
     if table.landing.after_load == "keep":
         return RetirementPlan(action="keep", kept={}), 0
@@ -111,9 +116,9 @@ def retire_first(
     facts: TableFacts | None,
     report: Callable[[str], None],
 ) -> None:
-    """Retires files at the beginning of a load, and reports the result.
+    """Calls `retire` at the beginning of a load, and reports the result.
 
-    Storage errors do not stop the load; the next load tries again.
+    A refusal or a storage error does not stop the load; the next load tries again.
     """
     try:
         plan, failed = retire(lake, table, batches, facts)
@@ -167,6 +172,7 @@ def _make_plan(
         arrivals = read_arrivals(facts, reversed(facts.history.commits), oldest=oldest)
         first = arrivals.first_version
         needs_older = bool(open_batches) and not arrivals.settles(oldest)
+        # Whether the log still has commits that are older than the facts.
         if needs_older and first is not None and lake.has_version(table.key, first - 1):
             read_older = reads_older
             arrivals = replace(arrivals, is_partial=True)
@@ -201,7 +207,7 @@ def _still_as_loaded(
 
 
 def _is_a_day_old(lake: Lake, marker: str) -> bool:
-    """Whether a day has passed since older commits were last read; `marker` records that time."""
+    """Whether a day has passed since a load read older commits; `marker` records that time."""
     try:
         return now_ms() - int(lake.store.read(marker)) >= DAY_MS
     except (FileNotFoundError, ValueError):

@@ -31,7 +31,7 @@ _PART_RECORDS = 500_000
 
 
 def part_names(table_key: str, batch: Batch) -> list[str]:
-    """The objects with the staged records of a batch."""
+    """The names of the objects with the staged records of a batch."""
     folder = batch_folder(table_key, batch.number, batch.shape)
     return [f"{folder}/{part:05}.parquet" for part in range(batch.part_count or 0)]
 
@@ -42,7 +42,7 @@ def trial_folder(table_key: str) -> str:
 
 
 def clear_staged(store: Store, table_key: str) -> None:
-    """Deletes all staged parts of a table.
+    """Deletes all staged parts of a table, and what trial writes left behind.
 
     The caller holds the table's lock, and has made sure that no batch is unfinished.
     """
@@ -50,13 +50,16 @@ def clear_staged(store: Store, table_key: str) -> None:
 
 
 def batch_folder(table_key: str, number: int, shape: str) -> str:
-    """The folder in which a batch is staged."""
+    """The folder in which a batch is staged. `shape`: see `Batch`."""
     suffix = f"-{shape}" if shape else ""
     return f"{_FOLDER}/{table_key}/{number}{suffix}"
 
 
 class StagedParts:
-    """The parts of one batch, each put into storage when it is full."""
+    """The parts of one batch, each put into storage when it is full.
+
+    `size_bytes` is the size of the contents of all records so far.
+    """
 
     def __init__(self, store: Store, folder: str, new_columns: NewColumns) -> None:
         self._new_columns = new_columns
@@ -68,7 +71,10 @@ class StagedParts:
         self.size_bytes = 0
 
     def add(self, path: str, modified_ms: int, record: Record, digest: str) -> None:
-        """Adds a record of a file with this digest."""
+        """Adds a record of a file with this path, time and digest.
+
+        Bytes that are not UTF-8 are escaped, and make the record bad.
+        """
         try:
             text = record.content.decode()
             problem = record.problem

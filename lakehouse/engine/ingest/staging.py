@@ -47,9 +47,9 @@ from lakehouse.engine.store import Store
 class Staged:
     """A staged batch.
 
-    `files` are the files that were read, by name, and `gone` the files that were missing. All other
-    planned files are left to the next batch. `columns` are the columns of an inferred schema, and
-    new columns for undeclared fields.
+    `files` are the files that were read or are archived, by name, and `gone` the missing files. All
+    other planned files are left to the next batch. `columns` are the columns of an inferred schema,
+    and new columns for undeclared fields.
     """
 
     batch: Batch
@@ -63,9 +63,9 @@ def stage(
 ) -> Staged:
     """Reads the files of a batch, and stages their records.
 
-    Without `known`, the batch is staged as it was planned. If no schema is declared, it is inferred
-    from the first files. If that fails, these files are set aside, and all others are left to the
-    next batch. If a batch unpacks to too many bytes, its last files are left to the next batch.
+    Without `known`, the batch is an earlier one, which is staged as it was planned. If no schema is
+    known, it is inferred from the first files. If that fails, only these are read, to be set aside.
+    All others are left to the next batch, as are the last files if too many bytes are unpacked.
     """
     groups = read_contents(store, batch, stops_at_archived=known is None)
     first_group = next(groups, []) if landing.schema is None else []
@@ -116,8 +116,8 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     """A planned batch, staged again if staged parts are missing or the declaration has changed.
 
     Raises:
-        Broken: the batch must be staged again, but a file is gone, has changed, or cannot be read
-            with the current declaration.
+        Broken: the batch must be staged again, but a file is gone, has changed (other than by
+            growing), or cannot be read with the current declaration.
     """
     is_whole = batch.part_count is not None and all(map(store.stat, part_names(table_key, batch)))
     if is_whole and batch.shape.partition("-")[0] == _shape(landing):
@@ -127,7 +127,7 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
         for each in chain.from_iterable(read_contents(store, batch, stops_at_archived=True))
         if each.data is not None
     }
-    _check_unchanged(table_key, batch, as_planned)
+    _check_unchanged(table_key, batch, as_planned)  # before anything is staged
     staged = stage(store, table_key, batch, landing)
     try:
         _check_unchanged(table_key, batch, staged.files)
@@ -203,7 +203,7 @@ def _begins_with(chunks: Iterator[bytes], mark: TextMark) -> bool:
 
 
 class _FileReader:
-    """Stages the records of each file that belong to one batch."""
+    """Stages the records of one batch, file by file."""
 
     def __init__(self, parts: StagedParts, landing: Landing, prefix: str) -> None:
         self._parts = parts
@@ -224,7 +224,7 @@ class _FileReader:
     def stage_replaced(
         self, file: LandedFile, data: bytes, loaded: KnownFile, *, reads_whole: bool
     ) -> FileRead:
-        """Stages the new records of an overwritten file, if it begins with the loaded content."""
+        """Stages an overwritten file, or its new records, if it begins with the loaded content."""
         read = FileRead(size_bytes=len(data), digest=content_digest(data))
         if read.digest == loaded.digest or self._landing.format not in ("json", "csv"):
             return read
@@ -240,7 +240,7 @@ class _FileReader:
         return self._stage(file, data, replace(read, continues=True, loaded_records=skipped))
 
     def _count_loaded(self, file: LandedFile, data: bytes, until_byte: int) -> int | None:
-        """The number of records up to a byte of the text; `None` if a record extends beyond it.
+        """The number of records up to a byte of the text; `None` if it is not the end of a record.
 
         Raises:
             Unreadable: the whole file cannot be read.

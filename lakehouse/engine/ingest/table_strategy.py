@@ -89,8 +89,9 @@ def with_strategy(
     """Applies the strategy if the write created the table or removed its clustering.
 
     Before such a write, `apply_strategy` is too early: the table does not exist, or the overwrite
-    removes its clustering again. The outcome gets the strategy, and the properties that a person
-    set to other values. Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
+    removes its clustering again. The outcome gets the strategy that was in force before the write,
+    and the strategy's properties to which a person gave other values.
+    Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
     """
     table = session.table
     after = outcome.facts
@@ -121,6 +122,8 @@ def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
 def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
     """Session settings that make Delta's auto compaction follow the table's policy.
 
+    Empty unless the policy declares `AutoCompaction`.
+
     Without `autoCompact.minFileSize`, auto compaction counts files of any size as small files, its
     own outputs included, and runs more and more often. Source: delta-io/delta #4045; v4.4.0,
     `OptimisticTransaction.scala`.
@@ -140,6 +143,7 @@ def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
 
 
 def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
+    """The ALTER statements that are needed, in the order of the module's steps."""
     snapshot = facts.snapshot
     declared = declared_properties(table)
     plan = compare(table, None, snapshot)
@@ -154,8 +158,8 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     column_names = {column.name.lower() for column in snapshot.columns}
     change_keys = json.loads(declared.get(CHANGE_KEYS, "[]"))
     if not column_names.issuperset(key.lower() for key in change_keys):
-        # A key is not a column of the table yet, because its rename has not been applied. Until
-        # then, the recorded keys are not changed.
+        # A key is not a column of the table yet, because its rename has not been applied. The
+        # recorded keys are not changed before the rename.
         del desired[CHANGE_KEYS]
     if clustering.mark is not None:
         desired[CLUSTERING_MARK] = clustering.mark
@@ -180,7 +184,8 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
 def _is_kept_as_long(existing: str | None, desired: str | None) -> bool:
     """Whether the log is already kept at least as long as `desired`.
 
-    Without a property, Delta's default applies. False if a span cannot be parsed.
+    Without a property, Delta's default applies. False without `desired`, or if an interval cannot
+    be parsed.
     """
     if desired is None:
         return False

@@ -38,7 +38,7 @@ from lakehouse.engine.ingest.python_source import (
 
 # Changes with the way in which hashes are made. Hashes of different kinds are not compared.
 _KIND = "ast1"
-# The code of a transform that refers to more values is unknown. Most refer to far fewer.
+# A transform that refers to more values gets no hash. Most refer to far fewer.
 _MOST_VALUES = 2_000
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, type(...))
 # Modules with classes whose `repr` describes a value completely.
@@ -66,7 +66,7 @@ def transform_code(declared: Table) -> str | None:
 
 
 class _ReferredValues:
-    """The values that a transform refers to, numbered in the order in which they are values."""
+    """The values that a transform refers to, numbered in the order of the first reference."""
 
     def __init__(self, package: str) -> None:
         self._package = package
@@ -134,7 +134,7 @@ class _ReferredValues:
         cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
         closure = {name: _cell_value(cell) for name, cell in cells}
         defaults = [self.refer(each) for each in function.__defaults__ or ()]
-        is_transform = self._numbers[id(function)] == 0
+        is_transform = self._numbers[id(function)] == 0  # it was referred to first
         parts = [
             _function_source(node, scope, with_decorators=not is_transform),
             self._named(closure),
@@ -153,12 +153,12 @@ class _ReferredValues:
         return f"{source_text(node)} {self._globals_text(node, scope, names)}"
 
     def _globals_text(self, node: ast.AST, scope: Mapping[str, Any], names: set[str]) -> str:
-        """The values of the globals that a node uses, including members of our own modules."""
+        """References to the globals that a node uses, including members of our own modules."""
         nodes = [*counted_nodes(node)]
         imported = self._imported(nodes, scope)
         known = {**scope, **imported}
         mentioned = {each.id for each in nodes if isinstance(each, ast.Name)}
-        used = mentioned & known.keys() & (names | imported.keys())
+        used = mentioned & known.keys() & (names | imported.keys())  # `names` has no local names
         values = {name: known[name] for name in sorted(used)}
         for path in sorted({_path_of(each) for each in nodes if isinstance(each, ast.Attribute)}):
             if path and isinstance(values.get(path[0]), ModuleType):

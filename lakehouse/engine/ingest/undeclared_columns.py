@@ -25,7 +25,7 @@ _ADDED_CORRUPT = "_lakehouse_added_corrupt"
 
 
 def with_undeclared(lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
-    """The records with their undeclared fields parsed."""
+    """The records with their undeclared fields parsed, for the other functions of this module."""
     columns = [f"{quote(column.name)} {column.type}" for column in _typed(added)]
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _ADDED_CORRUPT}
     ddl = ", ".join([*columns, f"{_ADDED_CORRUPT} STRING"])
@@ -33,11 +33,15 @@ def with_undeclared(lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFr
 
 
 def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[Column]":
-    """The added columns, the JSON of the fields without a column, and the JSON of all fields."""
+    """The added columns, the JSON of undeclared fields without a column, and the JSON of all.
+
+    The JSON of fields without a column is null if there are none, or if they make a record bad.
+    """
     names = [column.name for column in _typed(added)]
     rest = _rest(added)
     rescued: Column = F.lit(None).cast("string")
     if landing.new_columns != "refuse":
+        # If no field has a column, the text is kept as it is.
         is_whole = F.size(rest) == F.size(F.json_object_keys(UNDECLARED))
         rest_members = _members(F.col(UNDECLARED), lambda name: ~name.isin(*names))
         rescued = F.when(is_whole, F.col(UNDECLARED)).when(F.size(rest) > 0, rest_members)

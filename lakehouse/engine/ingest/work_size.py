@@ -17,7 +17,7 @@ _MERGED_INTO_ROWS = 3
 # The most bytes of rows whose key range is computed, because the server stores these rows in its
 # memory and on its disk.
 _STORED_BYTES = 32 * 1024 * 1024
-# The table must be at least this many times as large as the rows.
+# The key range is computed only if the table is at least this many times as large as the rows.
 _LEAST_RATIO = 4
 # With fewer rows in the table, computing the range takes as long as it saves.
 # Source: docs/internals/benchmarks/interpreted.json
@@ -26,6 +26,7 @@ _LEAST_ROWS = 10_000
 
 def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mapping[str, str]:
     """Settings to parse and write a staged batch, or to merge its changes into the table."""
+    # No rows for the files, because their records are counted in `records`.
     read: list[Size] = [(0, sum(file.size_bytes for file in batch.files))]
     if facts is not None and table.landing.changes is not None:
         read.append(merged_into(facts.snapshot))
@@ -33,7 +34,10 @@ def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mappi
 
 
 def are_few(size_bytes: int, snapshot: Snapshot) -> bool:
-    """Whether rows of this size are few compared to the table. False without its row count."""
+    """Whether rows of this size are so few that a MERGE should compute their key range first.
+
+    False if the table is small, or its row count is unknown.
+    """
     rows = snapshot.row_count
     return (
         size_bytes <= _STORED_BYTES
@@ -55,7 +59,10 @@ def whole_table(snapshot: Snapshot) -> Size:
 
 
 def confs_to_read(read: Sequence[Size], *, records: int = 0) -> Mapping[str, str]:
-    """Settings for statements that read these amounts, and this number of landed records."""
+    """Settings for statements that read these amounts, and this number of landed records.
+
+    If the number of rows of one amount is unknown, so is their sum.
+    """
     known_rows = [rows for rows, _ in read if rows is not None]
     total_rows = sum(known_rows) if len(known_rows) == len(read) else None
     size_bytes = sum(read_bytes for _, read_bytes in read)

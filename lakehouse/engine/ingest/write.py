@@ -1,7 +1,7 @@
 """Runs a table's write: loads landed files, or updates a derived table from its inputs.
 
-The table's lock is held throughout. After a conflict with another writer's commit, the write starts
-again.
+The table's lock is held throughout. If the write conflicts with another writer's commit, it starts
+again, a few times.
 """
 
 import time
@@ -39,7 +39,7 @@ def write_table(
     *,
     tell: Callable[[str], None] = lambda _: None,
 ) -> WriteOutcome:
-    """Runs the table's write once. `tell` is called with a sentence after each batch of a load.
+    """Runs the table's write. `tell` is called with sentences about the progress of a load.
 
     Raises:
         Refused: foreign jobs write the table; the table was not yet moved from its earlier key; an
@@ -92,11 +92,11 @@ def _derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
 
 
 def refuse_lost_rows(facts: TableFacts) -> None:
-    """Raises `Broken` if a killed rebuild replaced foreign rows that it had not read."""
+    """Raises `Broken` if a killed rebuild replaced rows of another writer that it had not read."""
     lost_versions = lost_by_rebuild(facts.history)
     if not lost_versions:
         return
-    *versions, rebuild_version = lost_versions
+    *versions, rebuild_version = lost_versions  # the last one is the rebuild's own
     key = facts.snapshot.table
     raise Broken(
         f"write of {key}: version {rebuild_version} is a rebuild that was killed. It lacks rows "

@@ -1,4 +1,4 @@
-"""Reconciles an inventory report with the logs of all tables in it, declared or not.
+"""Reconciles an inventory report with the logs of all tables in it, and of all declared tables.
 
 The logs are read after the report was made, as `reconcile` requires. Nothing is written, except
 that `fresh_report` may scan the lake, and so write a report.
@@ -61,10 +61,11 @@ def known_report(
 
 
 def fresh_report(lake: Lake, *, now_ms: int, configuration: str | None = None) -> Report:
-    """The newest complete report, after a scan if our newest own report is over an hour old.
+    """The newest complete report (of `configuration`, if given), after a scan if one is needed.
 
-    If the lake has reports of another configuration, it is scanned only if `configuration` is
-    `SCAN`.
+    A scan is needed if our newest own report is missing, refused or over an hour old. However, the
+    lake is never scanned if `configuration` is not our own (`SCAN`), nor, without `configuration`,
+    if it has a complete report that is not our own. Raises as `known_report`.
     """
     if configuration == SCAN or (configuration is None and _has_only_own_reports(lake.store)):
         recent = None
@@ -96,7 +97,10 @@ def reconcile_report(
 
 
 def tables_to_read(lake: Lake, declared: Iterable[Table], report: Report) -> list[str]:
-    """The keys of the tables whose logs a reconciliation needs: in the report, or declared."""
+    """The keys of the tables whose logs a reconciliation needs.
+
+    These are the tables in the report, and the declared tables in the lake.
+    """
     store = lake.store
     names = (
         key.removeprefix(store.prefix)
@@ -144,7 +148,10 @@ def _has_only_own_reports(store: Store) -> bool:
 def read_table_files(
     lake: Lake, declared: Iterable[Table], keys: Iterable[str], *, now_ms: int
 ) -> KnownTables:
-    """The files of the tables `keys`, or the reason why a table's log cannot be read."""
+    """The files of each table in `keys`, or the reason why its log cannot be read.
+
+    A table that does not exist is omitted.
+    """
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
     for table in keys:
@@ -164,7 +171,8 @@ def read_table_files(
 
 
 def covered_files(lake: Lake, facts: TableFacts, *, now_ms: int) -> TableFiles:
-    """The files of a table in the lake. A report does not cover tables outside the lake."""
+    """The files of a table in the lake."""
+    # A report does not cover tables outside the lake, so paths to them are not resolved.
     resolve = PathResolver(replace(lake, elsewhere={}))
     commits = facts.history.commits
     return fold_table_files(facts.snapshot, resolve=resolve, commits=commits, now_ms=now_ms)

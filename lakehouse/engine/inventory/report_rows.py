@@ -42,8 +42,8 @@ def stored_objects(
     Rows whose key does not begin with `below` may be omitted (`_may_contain`).
 
     Raises:
-        Refused: the file or a row cannot be read, a row belongs to another bucket, or no row has a
-            plausible time.
+        Refused: the file or a row cannot be read, a row belongs to another bucket, or none of the
+            rows that were read has a plausible time.
     """
     row_count = 0
     plausible_count = 0
@@ -72,7 +72,7 @@ def column_batches(
     """The report's columns that are in `only`, in batches of some ten thousand rows.
 
     Values are Python objects, and keys are decoded. Parquet row groups that contain no key with the
-    prefix `below` may be skipped.
+    prefix `below` may be skipped. Raises `Refused` if the file cannot be read.
     """
     readers = {"CSV": _csv, "ORC": _orc, "Parquet": partial(_parquet, below=below)}
     read = readers[report.file_format]
@@ -156,7 +156,7 @@ def _csv(report: Report, data: bytes, names: Sequence[str]) -> Iterator[pa.Recor
 
     file_names = list(report.columns)
     with pa.CompressedInputStream(pa.BufferReader(data), "gzip") as text:
-        if not text.read(1):
+        if not text.read(1):  # Arrow refuses a CSV file without rows
             return
     with (
         pa.CompressedInputStream(pa.BufferReader(data), "gzip") as text,

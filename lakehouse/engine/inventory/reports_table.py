@@ -1,16 +1,19 @@
 """Loads inventory reports into `inventory/<bucket>`, a table with one partition per day.
 
+A report that was loaded last is only reconciled. For any other report:
+
 1. The table's lock is taken. Leftovers of an earlier load in the staging folder are removed.
 2. The keys of the report are read, to find the tables whose logs are needed. Then its rows are read
    and reconciled with these logs. Each row is written to Parquet files in the staging folder, with
    the table that it belongs to. Each data file of the report is verified whenever it is read.
 3. Spark reads these files and overwrites only the partition of the report's bucket and day, in one
-   commit that names the report.
+   commit that names the report. A report without rows is not written.
 4. The staging folder is emptied.
 
 **Safety properties** (tests in `test_reports_table.py`)
 - A report that is refused, even at its last row, changes nothing in the table.
-- If a day is loaded twice, or from two reports, the table has only the rows of the last load.
+- If a day is loaded twice, or from two reports, the table has only the rows of the last load (of a
+  report with rows).
 - Only files in the staging folder are deleted, and only the holder of the lock writes there.
 """
 
@@ -86,9 +89,10 @@ _SCHEMA = pa.schema(
 class InventoryOutcome:
     """A report and its reconciliation with the logs.
 
-    `before` is the report that was loaded previously, if the table's log still records it.
-    `row_count` is the number of rows that the table has for the report's day, according to its log
-    (`None` if unknown). `newly_loaded` is the number of rows that this run loaded.
+    `before` is the newest load of another report, if the table's log still records one. `row_count`
+    is the number of rows that the table has for the report's day, according to its log (`None` if
+    unknown; 0 for a report without rows). `newly_loaded` is the number of rows that this run
+    loaded.
     """
 
     report: Report
@@ -116,6 +120,8 @@ def load_report(
     owner: str,
 ) -> InventoryOutcome:
     """Reconciles a report, and loads it unless it was the last report loaded.
+
+    On S3, also records the tables' cold files (`engine.tiers.cold_files`).
 
     Raises:
         Refused: the report cannot be trusted; the table is unchanged.
@@ -220,6 +226,7 @@ def _rows(batch: Sequence[StoredObject], table_of: TableOf, report: Report) -> p
 def _overwrite(
     lake: Lake, spark: "SparkSession", key: str, files: Sequence[DataPart], load: Load
 ) -> None:
+    """Replaces the partition of the report's day, if the session sets `PARTITIONS_OVERWRITTEN`."""
     names = [file.key.removeprefix(lake.store.prefix) for file in files]
     frame = spark.read.parquet(*[f"{lake.settings.spark_root}/{name}" for name in names])
     write = FrameWrite(

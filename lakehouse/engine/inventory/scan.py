@@ -3,7 +3,7 @@
 1. The store is listed. Rows are written in batches to Parquet files below `data/`; only the current
    file is in memory.
 2. `manifest.json` is written, then the symlink file, and last `manifest.checksum`.
-3. Our expired reports are deleted, together with leftovers of killed scans.
+3. Our expired reports are deleted, together with old leftovers of killed scans.
 
 **Safety properties**
 - Nothing is replaced: data files have new names, and a manifest is written only if its name is free
@@ -75,6 +75,9 @@ def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = 
     `progress` is called with the number of objects so far. `now_ms` is the time at which the
     listing begins. The report is named after this minute, or after the next minute whose name is
     free.
+
+    Raises:
+        Transient: none of the next `_TRIES` names is free.
     """
     folder = f"{REPORTS}/{store.bucket}/{SCAN}"
     files = RowFiles(store, f"{folder}/data", _SCHEMA)
@@ -141,7 +144,7 @@ def _publish(store: Store, folder: str, files: Sequence[DataPart], *, began_ms: 
 
 
 def _remove_expired(store: Store, folder: str, *, now_ms: int) -> None:
-    """Deletes our expired reports.
+    """Deletes our expired reports, and old leftovers of killed scans.
 
     Their checksums are deleted first, because readers ignore a report without a checksum.
     """

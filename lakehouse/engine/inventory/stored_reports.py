@@ -2,7 +2,7 @@
 
 **Safety properties** (tests in `engine/inventory/test_reports.py`)
 - A report without `manifest.checksum` is incomplete and is skipped. A report with a wrong checksum,
-  size or MD5 is refused, and no older report is used instead.
+  size or MD5 is refused, and no older report is used instead (except in `reports_by_day`).
 - Nothing is written.
 """
 
@@ -58,7 +58,8 @@ def stamps_of(store: Store, *, after: Mapping[str, str] | None = None) -> list[t
 def hours_allowed(store: Store, report: Report) -> float:
     """The age in hours up to which a report is fresh: see `allowed_hours`.
 
-    Only the reports of AWS before this one are listed, because our own scans have a fixed limit.
+    The limit of our own reports is fixed. For a report by AWS, storage is listed to find the
+    previous report of its configuration, which shows whether reports are daily or weekly.
     """
     if report.configuration == SCAN:
         return allowed_hours(report.created_ms, None, own=True)
@@ -105,7 +106,10 @@ def newest_report(
 
 
 def reports_by_day(store: Store, *, since: date, now_ms: int) -> dict[date, Report]:
-    """The newest complete report of each day since `since`. Damaged reports are omitted."""
+    """The newest complete report of each day since `since` (inclusive).
+
+    A report whose manifest is damaged is skipped; an older report of the same day may replace it.
+    """
     reports = dict[date, Report]()
     for name, stamp in stamps_of(store):
         day = date.fromisoformat(stamp[:10])
@@ -163,8 +167,8 @@ def read_keys(store: Store, report: Report, *, below: str = "") -> Iterator[str]
 class ReportRows:
     """A report's rows below the lake's root, in a temporary file for the vacuums of many tables.
 
-    `tables` are the folders in the report that contain a Delta log. The constructor reads the whole
-    report, and raises as `read_report`.
+    `tables` are the folders, relative to the root, that contain a Delta log. The constructor reads
+    the whole report, and raises as `read_report`.
     """
 
     def __init__(self, store: Store, report: Report) -> None:
@@ -181,7 +185,7 @@ class ReportRows:
 
     def below(self, folder: str) -> Iterator[StoredObject]:
         """The rows whose key begins with `folder`, which ends in `/`, sorted by key."""
-        end = folder[:-1] + chr(ord("/") + 1)
+        end = folder[:-1] + chr(ord("/") + 1)  # follows every key that begins with `folder`
         query = "SELECT * FROM object WHERE key >= ? AND key < ? ORDER BY key"
         for row in self._rows.execute(query, (folder, end)):
             key, size_bytes, modified_ms, is_dir, is_latest, is_marker, storage_class = row

@@ -15,7 +15,7 @@ from lakehouse.core.ingest.ledger_segments import LedgerSegment
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.journal.records import damaged, encoded
 
-# Fields that are set for few files. A document omits them if they are not set.
+# Fields of a `LandedFile` that are set for few files. A document omits them if they are not set.
 _RARE = ("text_bytes", "text_digest", "loaded_records")
 
 

@@ -4,6 +4,7 @@
 - Session records: `_lakehouse/sessions/` (module `engine.table_lock`).
 - Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, written once, when the vacuum ends.
 - Records of `maintain` calls: `_lakehouse/maintained/` (module `engine.adoption.maintained`).
+- Moves of tables to new keys: `_lakehouse/moves/` (module `moves`).
 - Alerts: `_lakehouse/alerts/` (module `engine.metrics.alerts`).
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, deleted when the table is resumed.
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, for compactions that failed or conflicted
@@ -36,7 +37,8 @@ CHANGES = "_lakehouse/changes"
 # The number of records kept per table. The table's cost account reads all tries. The program reads
 # only the newest probe; the others are for inspection.
 _KEPT = {TRIES: FAILURES_KEPT, PROBES: 20}
-# The number of tries that the circuit breaker reads. It opens after fewer failures in a row.
+# The number of tries that the circuit breaker reads. The breaker opens after fewer failures in a
+# row.
 _TRIES_READ = 20
 _VACUUMS = "_lakehouse/vacuums"
 # `vacuum_records` reads the newer half of these records, and `recent_vacuums` may read all.
@@ -51,7 +53,7 @@ Tries = tuple[CompactionTry, ...]
 class JournalCache:
     """The pauses and tries of all tables, kept in memory between two ticks.
 
-    1. One listing of the marker shows whether the journal has changed since the last refresh.
+    1. One listing of the marker shows whether a record has changed since the last refresh.
     2. If it has, or if the last sweep is `sweep_ms` old, a sweep lists both folders. Otherwise, the
        listing of the marker is the only request.
     3. A record is read when it is requested, and again only if its size or time changed. A pause is
@@ -91,11 +93,11 @@ class JournalCache:
         self._swept_ms = now_ms
 
     def list(self, prefix: str) -> list[StoredFile]:
-        """See `Store.list`."""
+        """See `Store.list`. The files are those of the last sweep."""
         return [file for name, file in self._files.items() if name.startswith(f"{prefix}/")]
 
     def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
-        """See `Store.read_many`."""
+        """See `Store.read_many`. Only files that are not in memory are read."""
         files = [self._files[name] for name in names]
         unread = [file for file in files if file not in self._contents]
         contents = self._store.read_many([file.name for file in unread])
@@ -153,12 +155,15 @@ class Journal:
         self._record(PROBES, table_key, name, probe)
 
     def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> Tries:
-        """The newest tries of a table, oldest first; a damaged record counts as a failure."""
+        """The last `newest` tries of a table, oldest first; a damaged record counts as failed."""
         names = names_by_table(self._source, TRIES, table_key).get(table_key, [])
         return self._read_tries({table_key: names[-newest:]}).get(table_key, ())
 
     def tries_since(self, succeeded_ms: Mapping[str, int]) -> dict[str, Tries]:
-        """By table: the newest tries after the table's time in `succeeded_ms`, oldest first."""
+        """By table: the newest tries, oldest first, that ended after its time in `succeeded_ms`.
+
+        For a table that is not in `succeeded_ms`, tries of any time are read.
+        """
         newest_names = dict[str, list[str]]()
         for key, names in names_by_table(self._source, TRIES).items():
             later = [name for name in names if recorded_ms(name) > succeeded_ms.get(key, -1)]
@@ -236,7 +241,7 @@ def vacuum_records(store: Store, table_key: str) -> tuple[VacuumRecord, ...]:
 def recent_vacuums(
     store: Store, *, since_ms: int
 ) -> dict[str, tuple[int, tuple[VacuumRecord, ...]]]:
-    """By table: the start of its newest vacuum, and all its vacuums since `since_ms`.
+    """By table: the start of its newest vacuum, and its vacuums that began since `since_ms`.
 
     One listing covers all tables. Older records are not read.
     """

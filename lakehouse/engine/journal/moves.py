@@ -43,7 +43,7 @@ def record_move(store: Store, record: MoveRecord) -> None:
 
 
 def forget_move(store: Store, new_key: str) -> None:
-    """Deletes the record of a move that is finished."""
+    """Deletes the record of a finished move."""
     store.delete([_name(new_key)])
 
 

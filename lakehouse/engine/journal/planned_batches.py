@@ -1,8 +1,8 @@
 """The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
 
 - Manifests: `<number>.json`, numbered from 1 without a gap. A manifest is written once, with one
-  exception: until its batch is loaded, it may be replaced with a manifest in which some of the
-  batch's files are set aside.
+  exception: until its batch is loaded, it may be replaced with a manifest that sets some of the
+  batch's files aside, because their rows cannot be written.
 - Segments: `segment-<number>.json`, each with the batches up to its number.
 
 The ledger is the newest segment and the manifests after it.
@@ -10,7 +10,7 @@ The ledger is the newest segment and the manifests after it.
 Manifests are folded into the next segment in three steps:
 
 1. The newest segment and the manifests after it are merged into one segment, which gets the newest
-   manifest's number. It is written unless an object with its name exists.
+   manifest's number. The segment is written unless an object with its name exists.
 2. The new segment is read back.
 3. The manifests in the new segment, and older segments, are deleted.
 
@@ -20,8 +20,8 @@ Manifests are folded into the next segment in three steps:
 - Manifests and older segments are deleted only if the new segment, read back, is what was written,
   and contains every file in them or, for a forgotten file, its fingerprint. Files that were set
   aside and are no longer in the landing area are excepted (`test_folding.py`).
-- A manifest is replaced only with a manifest that names the same files, and only while it is not
-  folded (`test_planned_batches.py`).
+- A manifest is replaced only with one that sets aside each file that it no longer loads, and only
+  while it is not folded (`test_planned_batches.py`).
 - A gap in the numbers, or an unreadable object, raises an error and never leads to an empty ledger
   (`test_planned_batches.py`).
 """
@@ -111,7 +111,10 @@ class PlannedBatches:
             raise self._missing_manifest(error) from error
 
     def known(self) -> list[Batch]:
-        """All recorded batches in ascending order, except batches whose files are all forgotten."""
+        """All recorded batches in ascending order.
+
+        A segment omits batches of which no file is remembered, except the newest.
+        """
         listing = self._list()
         newer = [number for number in listing.manifests if number > listing.segment]
         try:
@@ -124,7 +127,7 @@ class PlannedBatches:
         """The batch that was planned with this number, so that it can be repeated.
 
         Raises:
-            Broken: files of this batch, or of a later one, are forgotten.
+            Broken: the batch is folded, and loaded files of it or of a later batch are forgotten.
         """
         try:
             return self._read_manifests([number])[0]
@@ -173,8 +176,9 @@ class PlannedBatches:
         The caller holds the table's lock.
 
         Raises:
-            Broken: the manifest is folded; or the batch names other files than its manifest; or it
-                has no files, although newer batches exist, so that it would be skipped.
+            Broken: the manifest is folded; or the batch does not consist of some of the manifest's
+                files, with the others set aside; or it has no files, although newer batches exist,
+                so that it would be skipped.
         """
         listing = self._list()
         subject = f"ingest of {self._table}: batch {batch.number} was to be planned"

@@ -47,7 +47,10 @@ def append_record(
 def names_by_table(
     store: "Store | JournalCache", kind: str, table_key: str = ""
 ) -> dict[str, list[str]]:
-    """The names of all records of one kind, by table, oldest first. `table_key` selects a table."""
+    """The names of all records of one kind, by table, oldest first; only of `table_key`, if given.
+
+    `kind` is a folder, for example `_lakehouse/tries`.
+    """
     folder = f"{kind}/{table_key}".removesuffix("/")
     names = sorted(file.name for file in store.list(folder) if _RECORD_NAME.search(file.name))
     by_table = dict[str, list[str]]()

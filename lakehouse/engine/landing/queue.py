@@ -32,8 +32,8 @@ _WAIT_SECONDS = 1
 # The time after which `receive` sends no more requests, because a tick has other queues and tables
 # to serve, even if SQS is slow.
 _RECEIVE_SECONDS = 4
-# The most messages that `receive` returns. They take 25 requests, or a second or two. For more
-# files, a listing is cheaper.
+# `receive` sends no more requests once it has this many messages. So many messages take about 25
+# requests, or a second or two. For more files, a listing is cheaper.
 MOST_MESSAGES = 250
 _MOST_KEY_BYTES = 1_024
 _TRANSIENT_CODES = frozenset(
@@ -62,7 +62,7 @@ class LandingQueue:
         self._budget = budget or TimeBudget()
 
     def receive(self, *, hidden_seconds: int) -> list[Message]:
-        """Receives at most `MOST_MESSAGES` messages, within a few seconds.
+        """Receives messages, up to about `MOST_MESSAGES`, within a few seconds.
 
         A message that is not deleted is received again after `hidden_seconds`.
         """
@@ -148,7 +148,7 @@ class LandingQueue:
 
 
 def created_keys(body: str, bucket: str) -> tuple[str, ...] | None:
-    """The keys of `bucket` that a message names as created; `None` if it is not an S3 event.
+    """The keys of `bucket` that a message names as created; `None` if it is no event from S3.
 
     S3 sends events directly, through SNS, or through EventBridge.
     """

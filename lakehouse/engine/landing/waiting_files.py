@@ -6,7 +6,7 @@ Without a queue, each tick of the sensor lists the prefix. With a queue:
    keys in the messages are hints.
 2. The prefix is listed once an hour, and also if the queue had very many messages or did not
    answer. Otherwise only the hints are looked up. A file waits if the store has it and the ledger
-   does not.
+   does not have it in its present state.
 3. Messages whose files no longer wait are deleted.
 
 A load does not rely on any of this: each load lists the prefix itself.
@@ -15,7 +15,7 @@ A load does not rely on any of this: each load lists the prefix itself.
 - Only files that are in the store are loaded. A message that is false, late, repeated or out of
   order adds nothing.
 - A message is deleted when none of its files waits: each file is gone from the store, or the ledger
-  names it and every planned batch is loaded. A message without a file below a prefix of its queue
+  names it and every planned batch is loaded. A message that names no file for a table with a queue
   is also deleted. An unreadable message stays in the queue.
 - The state is only in memory, so a new process first lists the prefix.
 """
@@ -39,11 +39,11 @@ from lakehouse.engine.store import FairOrder, MountedStore, S3Store, TimeBudget
 # notification was not configured, or has expired. A sweep of 100,000 files takes 100 requests.
 # Without a queue, every tick takes as many.
 SWEEP_SECONDS = 3_600
-# The share of a tick for all queues. They are served first, and must leave most of it to the
-# tables.
+# The share of a tick for all queues. Queues are served first, and must leave most of the tick to
+# the tables.
 _QUEUES_SHARE = 0.2
-# The most messages that one tick deletes, because a tick has 60 seconds, and one request deletes
-# ten.
+# The most messages that one tick deletes from each queue, because a tick has 60 seconds, and one
+# request deletes ten.
 MOST_DELETED = 1_000
 # A message, and the pairs of a table key and a file name that the message names.
 OpenMessage = tuple[Message, set[tuple[str, str]]]
@@ -53,7 +53,7 @@ OpenMessage = tuple[Message, set[tuple[str, str]]]
 class _Waiting:
     """The waiting files of one table by name; `None` marks a hint that was not looked up yet.
 
-    `last_sweep` is the time of the last sweep in seconds.
+    `last_sweep` is the time (`now`) of the last sweep in seconds.
     """
 
     landing: Landing
@@ -72,7 +72,10 @@ class _Inbox:
 
 
 class Discovery:
-    """The waiting files of some tables, kept between the ticks of one process. Not thread-safe."""
+    """The waiting files of the tables with a queue, kept between the ticks of one process.
+
+    Not thread-safe.
+    """
 
     def __init__(
         self, lake: Lake, tables: Iterable[Table], budget: TimeBudget | None = None
@@ -117,11 +120,11 @@ class Discovery:
     def waiting_files(
         self, table: Table, ledger: Ledger, *, refresh: bool, now: float
     ) -> Sequence[LandedFile]:
-        """The files that may be loaded next.
+        """The files from which the next batch is chosen: all landed files, or those that wait.
 
-        Must not be called while a batch is unfinished: `settle` would delete messages of the
-        batch's files. With `refresh`, all waiting files are looked up again, because a load may
-        have taken or missed some of them.
+        Without a queue, these are all landed files. Must not be called while a batch is unfinished:
+        `settle` would delete messages of the batch's files. With `refresh`, all waiting files are
+        looked up again, because a load may have taken or missed some of them.
         """
         waiting = self._waiting.get(table.key)
         if waiting is None:
@@ -147,7 +150,7 @@ class Discovery:
         return loadable
 
     def settle(self) -> Sequence[str]:
-        """Deletes the messages whose files no longer wait; returns a sentence per queue."""
+        """Deletes messages whose files no longer wait; returns a sentence per queue."""
         for inbox in self._inboxes.values():
             open_messages = inbox.messages.values()
             settled = [
@@ -180,7 +183,7 @@ class Discovery:
                 if key.startswith(prefix) and not key.endswith("/")
             ]
             names = [name for name in below if may_be_loaded(name, table_key)]
-            waiting.files |= dict.fromkeys(names)
+            waiting.files |= dict.fromkeys(names)  # a known file is looked up again, too
             named_files |= {(table_key, name) for name in names}
         inbox.messages[message.id] = message._replace(body=""), named_files
         return True

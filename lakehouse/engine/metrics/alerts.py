@@ -45,7 +45,7 @@ def write_alerts(store: Store, sensor: str, alerts: Sequence[Alert]) -> None:
 
 
 def all_alerts(store: Store) -> tuple[Alert, ...]:
-    """The alerts of all sensors, the oldest first."""
+    """The alerts of all sensors, the oldest first. Damaged files are skipped."""
     names = [file.name for file in store.list(_FOLDER)]
     alerts = [alert for data in store.read_many(names) for alert in _decoded(data)]
     return tuple(sorted(alerts, key=lambda alert: alert.since_ms))
@@ -75,7 +75,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def _post(url: str, text: str) -> str:
     """Sends the message; returns why it was not delivered, or an empty string.
 
-    The text of an error may contain the secret address, so only the error's type is returned.
+    The text of an error may contain the secret address, so only the HTTP status or the error's type
+    is returned.
     """
     try:
         # The setting accepts http:// and https:// only.

@@ -1,8 +1,8 @@
 """Serves the metrics of a lake over HTTP on loopback, or writes them as text.
 
 **Safety properties**
-- A scrape never waits longer than `_WAIT_SECONDS`. After that time, it gets the values of the
-  previous reading, and a metric shows their age.
+- A scrape waits at most `_WAIT_SECONDS` for a reading. After that time, it gets the values of the
+  previous reading (none before the first one), and a metric shows their age.
 - Only scrapes start readings, and at most one reading runs at a time.
 """
 
@@ -35,7 +35,10 @@ Samples = Sequence[Sample]
 
 
 class LakeCollector(Collector):
-    """The metrics of a lake. A scrape starts a new reading if the last one is too old."""
+    """The metrics of a lake.
+
+    A scrape starts a new reading if the last one ended, or failed, over `max_age_seconds` ago.
+    """
 
     def __init__(self, read: Callable[[], Samples], *, max_age_seconds: float) -> None:
         self._read = read

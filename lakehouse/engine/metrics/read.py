@@ -46,11 +46,12 @@ from lakehouse.runtime.dagster_files import read_dagster_records
 # The first reading of a table counts the operations of this many past days. Every reading computes
 # prediction errors from at least these days.
 _FIRST_DAYS = 7
-# A reading counts the operations of at most this many past days, even if the last one is longer
+# A reading counts the operations of at most this many past days, even if the last reading is longer
 # ago.
 _MOST_DAYS = 30
 
-# The inventory's parts that the tables' logs do not list, and their names in the metrics.
+# The parts of an inventory (`Part`) that the tables' logs do not list, by name, and their names in
+# the metrics.
 _PARTS = {
     "orphaned_young": "orphaned",
     "orphaned_old": "orphaned",
@@ -85,10 +86,11 @@ def read_samples(
 class _Facts:
     """Facts about the tables by key, in addition to those that `read_fleet` reads.
 
+    - `since_ms`: the time from which on operations are read.
     - `counters`: `None` if the totals cannot be read.
     - `in_log`: the operations that the table's log records.
     - `archived`: the bytes of each archive; `None` if the archive cannot be read.
-    - `inventory`: the bytes by part, for each table in the newest inventory.
+    - `inventory`: the bytes by name in `_PARTS`, for each table in the newest inventory.
     - `uploads`: the bytes of each table's unfinished uploads. A table's value is `None` if it is
       unknown, and the whole mapping is `None` if uploads cannot be listed.
     - `vacuums`: when each table's newest vacuum began, and its records since `since_ms`; the whole
@@ -231,7 +233,7 @@ def _other_bytes(key: str, facts: _Facts) -> dict[str, int]:
 
 
 def _bytes_in_inventory(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
-    """Bytes by table and part, from the newest day in the table `costs/chargeback`.
+    """Bytes by table and name in `_PARTS`, from the newest day in the table `costs/chargeback`.
 
     Empty if that table has neither yesterday nor today.
     """
@@ -272,7 +274,7 @@ def _bytes_in_uploads(store: S3Store, elsewhere: Iterable[str]) -> dict[str, int
 
 
 def _last_inventory_ms(lake: Lake) -> int | None:
-    """The time of the newest report in the inventory table; `None` without a report."""
+    """The time of the report that was loaded last; `None` if the log records no load."""
     facts = lake.facts(f"inventory/{lake.store.bucket}")
     newest = None if facts is None else next(loads_of(facts.history), None)
     return None if newest is None else newest.created_ms

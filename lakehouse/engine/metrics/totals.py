@@ -1,7 +1,7 @@
 """Stores the totals behind the counters, in `_lakehouse/metrics/totals.json`.
 
-The first reading at least an hour after the end of a day adds the operations of that day, because
-logs and journal then contain all of them. If two readers do this at the same time, both write the
+The first reading at least an hour after the end of a day (UTC) adds the operations of that day. By
+then, logs and journal contain all of them. If two readers do this at the same time, both write the
 same totals, because both compute them from the same records.
 """
 
@@ -34,6 +34,7 @@ class Counters:
         """
         self._store = store
         self._first_ms = first_ms
+        # The end of the last day that ended at least an hour ago.
         self._closed_ms = (now_ms - HOUR_MS) // DAY_MS * DAY_MS
         self._stored = _read(store)
         self._changed = dict[str, TableTotals]()
@@ -48,7 +49,7 @@ class Counters:
     def count(
         self, table: str, operations: Sequence[UpkeepOperation], *, now_ms: int
     ) -> TableTotals:
-        """The totals of a table up to `now_ms`."""
+        """The totals of a table up to `now_ms`. What `keep` stores ends with the last past day."""
         stored = self._stored.get(table, TableTotals(until_ms=self._first_ms))
         closed = stored.through(operations, self._closed_ms)
         if closed.until_ms != stored.until_ms or table not in self._stored:

@@ -99,7 +99,7 @@ class InventoryOfPage:
         keys = tables_to_read(lake, tables, report)
         other_keys = [key for key in keys if key not in known_keys]
         others = read_table_files(lake, tables, other_keys, now_ms=now_ms)
-        covered = {key: why for key, why in unread.items() if key in keys}
+        covered = {key: why for key, why in unread.items() if key in keys}  # tables in the lake
         all_tables = replace(
             others,
             files=[*self._files.values(), *others.files],

@@ -57,7 +57,10 @@ from lakehouse.engine.report.stored_pages import EarlierPage, earlier_page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LogFigures:
-    """The figures from a table's log that the page shows in addition to its health."""
+    """The figures from a table's log that the page shows in addition to its health.
+
+    `file_counts`: see `points_of`. `overdue_bytes`: see `_overdue_bytes`.
+    """
 
     file_counts: tuple[tuple[int, int], ...]
     last_write_ms: int | None
@@ -66,7 +69,10 @@ class _LogFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Journal:
-    """Past vacuums, oldest first, and quarantined rows, by table. Unreadable tables are absent."""
+    """Past vacuums, oldest first, and the number of quarantined rows, by table.
+
+    Unreadable tables are absent. An unknown number is `None`.
+    """
 
     vacuums: dict[str, tuple[VacuumRecord, ...]]
     quarantined: dict[str, int | None]
@@ -106,7 +112,7 @@ def read_page(
 
     fleet = read_fleet(lake, declared, tables, on_facts=note_facts)
     decisions = {each.table: each for each in fleet.decisions}
-    ranks = {key: rank for rank, key in enumerate(decisions)}
+    ranks = {key: rank for rank, key in enumerate(decisions)}  # decisions are ordered by rank
     reported = [
         replace(
             _reported(each, figures.get(each.table.key), decisions[each.table.key], journal),
@@ -233,7 +239,7 @@ def _reported(
             table=key,
             owner=found.table.owner,
             problem=str(found.error) if found.error else "",
-            exists=found.error is not None,
+            exists=found.error is not None,  # with an unreadable log
             quarantined_rows=journal.quarantined.get(key),
         )
     health = reading.health
@@ -273,9 +279,10 @@ def _undeclared(
 def read_money(
     lake: Lake, declared: Mapping[str, Table], known: KnownFacts, *, now_ms: int
 ) -> tuple[Money | None, list[Attention]]:
-    """The costs (`None` if they cannot be read), and the budgets that the month will exceed.
+    """The costs of this month, and the budgets that the month will exceed.
 
-    `known` has the facts that were read for other parts of the page.
+    If the costs cannot be read: `None`, and the reason. `known` has the facts that were read for
+    other parts of the page.
     """
     today = day_of(now_ms)
     try:

@@ -24,7 +24,7 @@ class ArchivesOfPage:
         self._problems = dict[str, str]()
 
     def take(self, table: Table, facts: TableFacts) -> None:
-        """Reads the archive of a table that declares or has one."""
+        """Reads the archive of a table that declares or has one; `retained` reports a failure."""
         if table.archive is None and APP_ID not in facts.snapshot.transactions:
             return
         try:

@@ -31,7 +31,7 @@ class EarlierPage:
 def store_page(store: Store, html: str, values: Mapping[str, Any], *, now_ms: int) -> None:
     """Stores a page and its values for the day of `now_ms`.
 
-    Keeps the pages of the newest `_DAYS_KEPT` days, and deletes all older pages.
+    Keeps the newest `_DAYS_KEPT` days that have a page, and deletes all older pages.
     """
     date = _date(now_ms)
     page = html.encode("utf-8", "replace")
@@ -44,7 +44,7 @@ def store_page(store: Store, html: str, values: Mapping[str, Any], *, now_ms: in
 
 
 def earlier_page(store: Store, *, now_ms: int) -> EarlierPage:
-    """The newest page of an earlier day. If no page can be read, all its values are unknown."""
+    """The values of the newest page of an earlier day; all unknown if it cannot be read."""
     today = _date(now_ms)
     dates = [date for date in sorted(_dated_files(store)) if date < today]
     try:

@@ -1,4 +1,4 @@
-"""Commits DataFrames to Delta tables, under transaction ids that identify their contents."""
+"""Commits DataFrames to Delta tables, with transaction ids by which repeated writes are skipped."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """The transaction id of a commit. `version` increases with each commit of an `app_id`."""
+    """The transaction id of a commit. `version` increases with each commit of an `app_id`.
+
+    Delta skips a write whose `version` is not greater than the newest one in the table's log.
+    """
 
     app_id: str
     version: int
@@ -30,9 +33,10 @@ class Transaction:
 class FrameWrite:
     """How a DataFrame is written to a table.
 
-    With `adds_columns`, columns that only the frame has are added to the table. With
-    `replaces_schema`, an overwritten table gets the frame's columns and partitioning. If the commit
-    creates the table, the table gets the `properties` that begin with `delta.`.
+    `mode` is "append" or "overwrite". With `adds_columns`, columns that only the frame has are
+    added to the table. With `replaces_schema`, an overwritten table gets the frame's columns and
+    partitioning. If the commit creates the table, the table gets the `properties` that begin with
+    `delta.`.
     """
 
     mode: str

@@ -113,7 +113,8 @@ def translated(table_key: str | None = None, *, operation: str = "") -> Iterator
 def causes_named(operation: str) -> Iterator[None]:
     """Raises `Broken` with the innermost cause if Spark's outermost error has no useful message.
 
-    The message begins with `operation`, for example "a Spark statement of this run".
+    The message begins with `operation`, for example "a Spark statement of this run". Any other
+    error stays unchanged.
     """
     try:
         yield
@@ -141,7 +142,7 @@ def is_missing(error: BaseException) -> bool:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the server, or our session on it, is gone."""
+    """Whether an error, translated or not, shows that the server, or our session on it, is gone."""
     errors = (error, error.__cause__)
     return any(
         each is not None and (_is_unreachable(each) or _is_session_lost(each)) for each in errors
@@ -192,7 +193,7 @@ def innermost_cause(causes: Sequence[Cause]) -> Cause:
 
 
 def broken_by(causes: Sequence[Cause], *, operation: str, table_key: str = "TABLE") -> Broken:
-    """A `Broken` that names the file or column that caused the error, and what to do."""
+    """A `Broken` with the innermost cause; if it names a file or column, with what to do."""
     cause = innermost_cause(causes)
     all_messages = "\n".join(each.message for each in causes)
     file = _FILE.search(all_messages)

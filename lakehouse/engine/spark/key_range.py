@@ -65,7 +65,10 @@ _CODECS = {
 
 
 def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame", tuple[str, ...]]:
-    """The rows, stored by the server, and SQL conditions that the keys of every row meet."""
+    """The rows, stored by the server, and SQL conditions that the keys of every row meet.
+
+    There is at most one condition per key column (see the module's safety properties).
+    """
     stored = checkpointed(rows)
     types = {field.name: field.dataType.simpleString() for field in stored.schema.fields}
     range_keys = [key for key in keys if types[key] in _CODECS]

@@ -51,8 +51,9 @@ def started_by(start: Callable[[], object]) -> Iterator[None]:
 def prepare(settings: Settings) -> None:
     """Makes this process ready to open a session.
 
-    For a server, this checks that it answers, and puts its token into the environment. For a driver
-    in this process, it finds Java and the jars.
+    With this project's server: checks that it runs, and puts its token into the environment. With a
+    server at `sc://…`: checks that it answers. With a driver in this process: checks that the Spark
+    master (`spark://…`, if any) answers, and finds Java and the jars.
 
     Raises:
         Transient: the server does not answer; the message says how to start it.
@@ -134,7 +135,7 @@ def connect(settings: Settings) -> "SparkSession":
             try:
                 is_usable = earlier_process == process and earlier not in discarded
                 if is_usable and not earlier.is_stopped:  # type: ignore[attr-defined]  # Connect
-                    return prepare_session(earlier)
+                    return prepare_session(earlier)  # sends a request, so a lost session raises
             except Exception as error:
                 if not is_lost(error):
                     raise

@@ -42,11 +42,11 @@ def connection_url(settings: Settings, session: str) -> str:
 
 
 def prepare_session(spark: "SparkSession") -> "SparkSession":
-    """Prepares a session for its first statement: limits retries, and loads Delta's exceptions.
+    """Prepares a session for its first statement, and returns it. Loads Delta's exceptions.
 
-    Over Connect, this also sets options, after which the client knows the server's session id.
-    Otherwise, if the server were restarted during the first statement, PySpark would send that
-    statement again.
+    Over Connect, this also limits retries and sets options. After that, the client knows the
+    server's session id. Otherwise, if the server were restarted during the first statement, PySpark
+    would send that statement again.
     """
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
@@ -75,7 +75,10 @@ def task_slots(spark: "SparkSession") -> int:
 
 
 def session_id(spark: "SparkSession") -> str:
-    """The id by which another process can interrupt the session's statements."""
+    """Over Connect, the id by which another process can interrupt the session's statements.
+
+    Otherwise, the id of the Spark application, which ends with this process.
+    """
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     if isinstance(spark, ConnectSession):
@@ -93,9 +96,9 @@ def interrupt_session(
     """Interrupts the operations of a session and waits for their end; returns their ids.
 
     Also waits for the `known` operations, which an earlier interrupt returned, because Spark
-    returns each operation only once, even if it is still running. `note` is called with all ids
-    before the wait. A session that the server does not know, or whose driver died, has no
-    operations.
+    returns each operation only once, even if it is still running. If there are any, `note` is
+    called with all ids before the wait. A session that the server does not know has no operations.
+    Nor has a session whose driver ran, and died, in the process that opened it.
     Source: Spark 4.2.0, ExecuteThreadRunner.scala, interrupt
 
     Raises:
@@ -145,7 +148,11 @@ def _limit_retries(client: "SparkConnectClient") -> None:
 
 
 def _wait_until_ended(client: "SparkConnectClient", operations: Sequence[str]) -> None:
-    """Waits until interrupted operations have ended; an operation may still be committing."""
+    """Waits until interrupted operations have ended: an operation may still be committing.
+
+    Raises:
+        Transient: an operation does not end within `_SETTLE_SECONDS`.
+    """
     from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 
     status = GetStatusResponse.OperationStatus

@@ -1,6 +1,6 @@
 """The SQL statements that Spark runs, and the functions that quote names and values in them.
 
-Tables are always addressed by path, as `Settings.table_uri` returns it.
+Tables are always addressed by path, as `Lake.table_uri` returns it.
 """
 
 import re
@@ -53,7 +53,7 @@ def partition_predicate(columns: Sequence[Column], partitions: Sequence[Partitio
 
 
 def optimize(uri: str, predicate: str | None, *, zorder_by: Sequence[str] = ()) -> str:
-    """Compacts a table, or the part where the predicate holds; with `zorder_by`, sorts all rows."""
+    """Compacts a table, or the part where the predicate holds; with `zorder_by`, by Z-order."""
     ordered = f" ZORDER BY ({', '.join(map(quote, zorder_by))})" if zorder_by else ""
     return f"OPTIMIZE {path_table(uri)}{_where(predicate)}{ordered}"
 
@@ -99,7 +99,7 @@ def merge_changes(target: MergeTarget, source: str, *, newer: str, deleted: str)
 def merge_marked(
     target: MergeTarget, source: str, *, newer: str, marks_only: str, mark: Sequence[str]
 ) -> str:
-    """As `merge_changes`, without deletions. Where `marks_only` is true, updates only `mark`."""
+    """As `merge_changes`, without deletions. With a true `marks_only`, sets only columns `mark`."""
     marked = ", ".join(f"{quote(name)} = source.{quote(name)}" for name in mark)
     return (
         f"{_merge_into(target, source)} "  # noqa: S608  # names are quoted
@@ -118,7 +118,7 @@ def merge_versions(target: MergeTarget, source: str, *, position: str) -> str:
 
 
 def not_older(keys: Sequence[str], order_by: Sequence[str]) -> str:
-    """The condition, over aliases `source` and `target`, that a MERGE ignores a source row."""
+    """As `same_keys`, if the source row is also not newer, so that a MERGE ignores it."""
     return f"{same_keys(keys)} AND NOT ({_newer(order_by)})"
 
 
@@ -148,7 +148,7 @@ def cluster_by(uri: str, columns: Sequence[str]) -> str:
 
 
 def vacuum_dry_run(uri: str, inventory: str) -> str:
-    """Returns the files of the view `inventory` that the table no longer needs.
+    """Lists the files of the view `inventory` that the table no longer needs.
 
     Without FULL, Delta may run a LITE vacuum. That would change the version from which the next
     LITE vacuum continues.
@@ -168,7 +168,7 @@ def delete_lines(
 ) -> str:
     """Deletes the entries of batches up to `upto_batch` from a quarantine table.
 
-    With `source_files`, only their entries are deleted. With `whole_files`, no lines are deleted.
+    With `source_files`, only their entries are deleted; with `whole_files`, only those for files.
     """
     condition = f"batch <= {int(upto_batch)}"
     if source_files:

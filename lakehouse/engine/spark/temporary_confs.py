@@ -14,7 +14,8 @@ from lakehouse.engine.spark.errors import is_lost
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Sessions whose settings may not have been restored. No operation uses one of them again.
+# Sessions whose settings may not have been restored. Over Connect, `connect` replaces such a
+# session.
 discarded = weakref.WeakSet["SparkSession"]()
 
 TRANSACTION_APP = "spark.databricks.delta.write.txnAppId"
@@ -84,7 +85,8 @@ _ROWS_PER_RECORD = 10
 def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mapping[str, str]:
     """Settings for statements that read this much data: `INTERPRETED` for a small amount, or none.
 
-    `rows` (`None` if unknown) and `size_bytes` count data of tables; `records` are landed records.
+    `rows` (`None` if unknown) are rows of tables, `records` are landed records, and `size_bytes`
+    is the size of both.
     """
     if rows is None or size_bytes > INTERPRETED_BYTES:
         return {}

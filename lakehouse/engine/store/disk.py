@@ -2,10 +2,10 @@
 
 **Safety properties** (tests in `test_store.py`)
 - A file appears under its name complete and flushed to the disk, or not at all. The data is first
-  flushed to a private file in the same folder. Afterwards, that file is renamed (`put`) or linked
-  (`put_if_absent`, which link(2) makes atomic).
-- No symbolic link leads out of the root: links are not listed, and a name is refused if a link in
-  it leads outside.
+  flushed to a private file in the same folder. Afterwards, that file is renamed (`put`, `copy`) or
+  linked (`put_if_absent`, which link(2) makes atomic).
+- No file outside the root is read, written or deleted through a symbolic link: links are not
+  listed, and a name is refused if one of its folders is a link that leads outside.
 """
 
 import errno
@@ -27,7 +27,7 @@ from lakehouse.core.inventory.objects import UNFINISHED, StoredObject, is_folder
 from lakehouse.core.text import count_of
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile, checked_name, folder_prefix
 
-# Threads that delete files. More threads gain nothing, because they share the locks of folders.
+# Threads that delete files. More threads gain nothing: the kernel locks a folder for each deletion.
 _UNLINKERS = 8
 _COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
@@ -76,7 +76,7 @@ class DiskStore(Store):
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`.
 
-        Bytes of a name that are not UTF-8 are escaped. No reader of the lake can name such files.
+        Bytes of a name that are not UTF-8 are escaped, so such a key does not lead to its file.
         """
         for file in self._files(prefix):
             key = file.name.encode("utf-8", "backslashreplace").decode()
@@ -182,7 +182,7 @@ class DiskStore(Store):
         }
 
     def remove_empty_folders(self, prefix: str) -> None:
-        """See `Store.remove_empty_folders`. Links are not followed."""
+        """See `Store.remove_empty_folders`. Links below `prefix` are not followed."""
         path = self._path(prefix)
         for folder, _, _ in os.walk(path, topdown=False):
             with suppress(OSError):  # the folder is not empty
@@ -282,7 +282,7 @@ def flush_folder(folder: Path) -> None:
 
 @contextmanager
 def translated(path: Path | str, action: str) -> Iterator[None]:
-    """Turns errors of the operating system, except `FileNotFoundError`, into errors of ours."""
+    """Turns any `OSError` except `FileNotFoundError` into `Refused` or `Transient`."""
     try:
         yield
     except FileNotFoundError:

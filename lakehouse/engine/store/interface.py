@@ -42,7 +42,8 @@ class Store(Protocol):
     this store sent, by operation and without retries. For a disk, `requests` stays empty.
 
     Any method may raise:
-        Refused: a name is empty, absolute or contains `..`, or a permission is missing.
+        Refused: a name is not valid (`checked_name`), a permission is missing, or the storage
+            reports another lasting error.
         Transient: the storage throttles, times out, or is temporarily full.
     """
 
@@ -65,7 +66,7 @@ class Store(Protocol):
 
     @abstractmethod
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
-        """The names of the folders directly in `prefix`, sorted, after the name `after`."""
+        """The sorted names of the folders directly in `prefix` that come after the name `after`."""
         ...
 
     @abstractmethod
@@ -138,21 +139,25 @@ class Store(Protocol):
         ...
 
     def archived_in(self, name: str) -> str | None:
-        """The storage class of an archived file; `None` if the file can be read.
+        """The storage class of a file that must be restored first; `None` if it can be read.
 
-        Raises FileNotFoundError if it does not exist.
+        On S3, raises FileNotFoundError if the file does not exist. A disk has no archived files.
         """
         del name
         return None
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes files. Missing files are ignored, and one failure does not stop the others."""
+        """Deletes files. Missing files are ignored.
+
+        A file that cannot be deleted does not stop the deletion of the others. Its error is raised
+        afterwards.
+        """
         ...
 
     @abstractmethod
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Deletes files as `delete` does, but returns the reason of each failure, by name."""
+        """Deletes files as `delete` does, but returns why each remaining file was not deleted."""
         ...
 
     def remove_empty_folders(self, prefix: str) -> None:
@@ -178,7 +183,7 @@ def checked_name(name: str) -> str:
 
 
 def folder_prefix(prefix: str) -> str:
-    """`prefix` with a final `/`, so that `a/b` never matches `a/bc`; `""` is the root.
+    """`prefix` with a final `/`, so that `a/b` never matches `a/bc`; `""`, the root, stays empty.
 
     Raises as `checked_name`.
     """

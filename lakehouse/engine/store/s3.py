@@ -4,7 +4,7 @@
 - `put_if_absent` is S3's conditional write. If the name is taken, the object's metadata shows
   whether an earlier attempt of the same call wrote it. So a lost response does not look like a
   write by another program.
-- A server that ignores the condition would overwrite, and is refused before the first write.
+- A server that ignores the condition would overwrite, so `put_if_absent` first refuses it.
 - `delete` and `delete_each` also read the errors of single keys in a successful response.
 """
 
@@ -40,7 +40,7 @@ from lakehouse.engine.store.time_budget import TimeBudget
 _DELETE_BATCH = 1_000
 # The average pause before each attempt.
 _PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)
-# `honours_conditions` tries to create this empty object twice. The second attempt has to fail.
+# An empty object. `honours_conditions` tries to create it although it exists, which has to fail.
 TAKEN = "_lakehouse/taken"
 
 
@@ -236,7 +236,7 @@ class S3Store(Store):
         return storage_class if storage_class in MUST_BE_RESTORED and not is_restored else None
 
     def honours_conditions(self, name: str = TAKEN) -> bool:
-        """Whether the server refuses to overwrite `name`. Only a positive result is remembered."""
+        """Whether the server refuses to overwrite the empty object `name`, created if missing."""
         with self._honours_lock:
             if not self._honours_if_none_match:
                 key = self.prefix + name
@@ -244,7 +244,7 @@ class S3Store(Store):
                     # The first write may create the key. Only the second shows an overwrite.
                     is_written = self._put_once(key, b"", uuid4().hex)
                     is_overwritten = is_written and self._put_once(key, b"", uuid4().hex)
-                self._honours_if_none_match = not is_overwritten
+                self._honours_if_none_match = not is_overwritten  # `False` is checked again
             return self._honours_if_none_match
 
     def _pages(self, key: str, **more: str) -> Iterator[Mapping[str, Any]]:

@@ -1,6 +1,7 @@
 """Creates the boto3 client for S3, sends conditional requests, and translates botocore's errors.
 
-boto3 finds endpoint, region and keys by its own rules (the AWS_ variables).
+Region, endpoint, profile and attempts come from the AWS_ variables (`client_options`). boto3 itself
+finds the access keys.
 """
 
 import os
@@ -144,8 +145,8 @@ def put_conditionally(
 def completes_conditionally(client: Any, bucket: str, key: str) -> bool:
     """Whether the server refuses to complete a multipart upload to an existing key.
 
-    `key` must exist. A server may honour conditions for PutObject only, but S3A uploads large
-    commits in parts.
+    `key` must exist. If the server does not refuse, the upload overwrites it with one byte. A
+    server may honour conditions for PutObject only, but S3A uploads large commits in parts.
     """
     from botocore.exceptions import ClientError
 
@@ -175,6 +176,7 @@ def copy_unchanged(
 
     Raises:
         Transient: the object was written again since it was listed.
+        ClientError: the request failed for another reason.
     """
     from botocore.exceptions import ClientError
 
@@ -229,7 +231,7 @@ def error_of_answer(error: Any, where: str, action: str) -> Exception:
 def translated_s3(where: str, action: str) -> Iterator[None]:
     """Turns botocore's errors into `Refused`, `Transient` or `FileNotFoundError`.
 
-    Their messages begin with `where`.
+    Their messages begin with `where`. `action` is a key of `PERMISSIONS`.
     """
     from botocore.exceptions import (
         BotoCoreError,

@@ -4,8 +4,9 @@ Each function sends its requests through the store's client, which counts and re
 
 **Safety properties** (tests in `test_s3_objects.py`)
 - A missing permission raises `Refused`, which names the action to grant. A function never returns
-  an empty result instead.
-- `put_lifecycle` passes on the minimum size of transitions, which S3 would otherwise reset.
+  an empty result instead. One exception: if the parts of an upload cannot be listed, its size is
+  `None`.
+- `put_lifecycle` also writes the given minimum size of transitions, which S3 would otherwise reset.
 - `put_storage_class` copies an object onto itself in one request, only if the object has not
   changed since it was listed. S3 replaces an object completely or not at all.
 """
@@ -52,7 +53,7 @@ def s3_place(store: Store, name: str) -> tuple[S3Store, str] | None:
 
 
 def download(store: S3Store, names: Sequence[str], paths: Sequence[Path]) -> None:
-    """Writes each object to a new file, piece by piece, with one request for each object."""
+    """Writes each object to the path at the same position, piece by piece, with one request."""
 
     def fetch(name: str, path: Path) -> None:
         with _translated(store, "read", name), path.open("wb") as file:
@@ -80,10 +81,10 @@ def upload(path: Path, store: S3Store, name: str) -> None:
 
 
 def read_lifecycle(store: S3Store) -> Lifecycle:
-    """The lifecycle configuration of the store's bucket.
+    """The lifecycle configuration of the store's bucket; without rules if none is set.
 
     Raises:
-        Refused: the permission is missing, or the server has no lifecycle rules.
+        Refused: the permission is missing, or the server does not support lifecycle rules.
     """
     from botocore.exceptions import ClientError
 
@@ -140,7 +141,7 @@ def set_tag(store: S3Store, name: str, tag: str, value: str | None) -> bool:
 def open_uploads(store: S3Store, folder: str = "") -> list[OpenUpload]:
     """The unfinished multipart uploads below `folder`, oldest first.
 
-    Only the hundred oldest uploads are measured. The sizes of the others are unknown.
+    Only the hundred oldest uploads are measured. The sizes of the others are `None`.
     """
     prefix = store.prefix + (f"{folder}/" if folder else "")
     with _translated(store, "uploads"):

@@ -2,9 +2,9 @@
 
 S3 lists keys in order, in pages of 1,000. Each request needs the last key of the previous page, so
 the requests of one listing have to wait for each other. When a listing turns out to be long and a
-thread is idle, this module cuts the remaining keys into spans between folders, and lists the spans
-at the same time. A small lake costs one request. A large lake costs little more than one request
-per 1,000 keys, however many folders it has.
+thread is idle, this module cuts the range of the remaining keys into spans, at the names of
+folders, and lists the spans at the same time. A small lake costs one request. A large lake costs
+little more than one request per 1,000 keys, however many folders it has.
 
 Source: AWS, ListObjectsV2: keys come in the order of their UTF-8 bytes, `StartAfter` is exclusive,
 `Delimiter` groups by folder.
@@ -30,7 +30,7 @@ ListedObject = Mapping[str, Any]
 class _Span(NamedTuple):
     """The keys after `after`, up to and including `upto` (`None`: no bound).
 
-    A `flat` span cannot be cut, because it has no folders.
+    A `flat` span is not cut, because no folder that begins in it was found.
     """
 
     after: str = ""
@@ -87,9 +87,10 @@ def _list(
 
 
 def _cut(list_page: Any, prefix: str, span: _Span, pieces: int) -> Sequence[_Span]:
-    """Cuts a span into at most `pieces` spans, between folders.
+    """Cuts a span into at most `pieces` spans, at the names of folders.
 
-    The cuts are at the uppermost level that still has several folders in the span.
+    The cuts are at the uppermost level at which a folder begins in the span. If no level has such a
+    folder, the result is the same span as a `flat` one.
     """
     # No cut is possible above the deepest folder that contains both bounds.
     parents = accumulate(f"{name}/" for name in span.after.split("/")[:-1])
@@ -105,6 +106,7 @@ def _cut(list_page: Any, prefix: str, span: _Span, pieces: int) -> Sequence[_Spa
             starts = [span.after, *bounds]
             ends = [*bounds, span.upto]
             return [_Span(after, end) for after, end in zip(starts, ends, strict=True)]
+        # Next, look inside the folder of this level that contains the key `after`.
         deeper = span.after.find("/", len(level))
         if deeper < 0:
             return [span._replace(flat=True)]
@@ -132,8 +134,8 @@ def _list_page(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
 def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[ListedObject]:
     """The objects with these keys below `prefix`, as S3's listing describes them.
 
-    Missing keys are omitted. There are at most as many requests as keys, and at most as many as
-    there are pages in a listing from the first key to the last.
+    Missing keys are omitted. A listing from the first key to the last would send at least as many
+    requests. With the usual names of files, there are also at most as many requests as keys.
     """
     remaining = sorted(set(keys))
     entries = list[ListedObject]()

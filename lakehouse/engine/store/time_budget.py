@@ -1,13 +1,14 @@
 """Limits the time of a sensor tick's storage requests, and decides which tables come first.
 
-Dagster ends a tick after 60 s, and the tick's results are lost (dagster-io/dagster#14830). With
-boto3's defaults, a request to a server that accepts connections but never answers takes 181 s. So
-Dagster would end every tick at the same table.
+Dagster ends a tick after 60 s, and the tick's results are lost (dagster-io/dagster#14830). A usual
+client makes three attempts of 60 s, so a request to a server that accepts connections but never
+answers takes 181 s. Dagster would end every tick at the same table.
 
 1. The S3 clients of a tick wait a few seconds for a response, and try twice.
 2. A late tick does not start with another table. The next tick serves the remaining tables first,
    and the slow tables last.
-3. When the time is used up, no more requests are sent. The last request ends within `read_seconds`.
+3. When the time is used up, no more requests are sent. An attempt that was already sent ends within
+   seconds, by its timeouts.
 """
 
 import time
@@ -17,13 +18,13 @@ from typing import Any
 
 from lakehouse.core.errors import Transient
 
-# The timeouts of one attempt. So a request that is never answered takes 13 s. They allow for a
-# listing by a busy server, which takes up to 3 s.
+# The timeouts of one attempt. They allow for a listing by a busy server, which takes up to 3 s. A
+# request that is never answered takes 13 s: two attempts of 6 s, and a pause.
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 6.0
 ATTEMPTS = 2
 # After `LATE_SECONDS`, a tick starts no more work. After `MOST_SECONDS`, it sends no more requests,
-# so it ends within 38 s: 32 s, plus the last attempt.
+# so it ends within 41 s: 32 s, plus the timeouts of the last attempt.
 LATE_SECONDS = 18.0
 MOST_SECONDS = 32.0
 
@@ -32,7 +33,7 @@ MOST_SECONDS = 32.0
 class TimeBudget:
     """The time budget of one sensor's ticks.
 
-    If two ticks run at the same time, both use the budget of the later tick.
+    If two ticks run at the same time, both use the budget of the tick that began later.
     """
 
     late_seconds: float = field(default_factory=lambda: LATE_SECONDS)
@@ -57,7 +58,7 @@ class TimeBudget:
 
     @property
     def spent_seconds(self) -> float:
-        """Seconds since the tick began."""
+        """Seconds since the tick began; negative infinity before the first tick."""
         return self.clock() - self._began
 
     def is_late(self, share: float = 1.0) -> bool:
@@ -88,9 +89,9 @@ class FairOrder:
         self._keys = [*keys]
 
     def within(self, budget: TimeBudget, *, share: float = 1.0) -> Iterator[str]:
-        """Yields keys in order until the tick is late.
+        """Yields keys in order until the tick is late: until `share` of `late_seconds` is used up.
 
-        It yields at least one key, so that every tick makes progress.
+        At least one key is yielded, so that every tick makes progress.
         """
         order = [*self._keys]
         slow = list[str]()
@@ -101,6 +102,7 @@ class FairOrder:
             started = budget.spent_seconds
             yield key
             served += 1
+            # At least as long as one timeout.
             if budget.spent_seconds - started >= min(budget.connect_seconds, budget.read_seconds):
                 slow.append(key)
         quick = [key for key in order[:served] if key not in slow]

@@ -61,7 +61,11 @@ _BATCH_FILES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierOutcome:
-    """The result of a plan. `spared` maps each planned file without a tag to the reason."""
+    """The result of a plan.
+
+    `tagged` maps file names to sizes in bytes. `untagged` are the needed files that lost their tag.
+    `spared` maps each planned file without a tag to the reason.
+    """
 
     plan: TierPlan
     tagged: Mapping[str, int]
@@ -92,8 +96,8 @@ def plan(
     """Plans the tagging of a table's dead files; `None` if there is no table.
 
     Raises:
-        Refused: the table is not on S3, no inventory report covers it, or the log does not show
-            which files it needs.
+        Refused: the table is not on S3, no inventory report covers it, or it has a table feature
+            that this program does not know; otherwise as `gather`.
     """
     planned = _planned(run, table, prices, classes)
     if planned is None:
@@ -107,7 +111,9 @@ def apply(
 ) -> TierOutcome | None:
     """Tags the files of the plan, and untags needed files; `None` if there is no table.
 
-    Raises the same errors as `plan`.
+    Raises:
+        Refused: as `plan`, or another table's log cannot be read.
+        Broken: the table's log disappeared, or was reset to an older state.
     """
     planned = _planned(run, table, prices, classes)
     if planned is None:
@@ -169,7 +175,7 @@ class _Tagging:
         self.spared: dict[str, str] = {}
 
     def tag(self, batch: Sequence[DeadFile]) -> None:
-        """Tags the files of a batch that are still dead. The table's log is read last."""
+        """Tags the files of a batch that are still dead, and untags files that are live again."""
         self._run.ask_before_deletion(self._planned.table)
         self._facts = replace(self._facts, borrowed=self._run.borrowed, unplaced=self._run.unplaced)
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
@@ -218,7 +224,7 @@ class _Tagging:
         return False
 
     def _is_unchanged(self, dead: DeadFile) -> bool:
-        """Whether the file still has the size and the time of the inventory report."""
+        """Whether the file still has the size and the modification time of the inventory report."""
         table = self._planned.table
         stored = self._run.lake.store.stat(f"{table}/{dead.name}")
         if stored is None or stored.size_bytes != dead.size_bytes:

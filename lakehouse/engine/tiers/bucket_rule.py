@@ -33,7 +33,8 @@ def install_rule(lake: Lake, rule: Mapping[str, Any]) -> bool:
     """Adds a rule to the bucket's configuration; returns whether it was missing or different.
 
     S3 replaces the whole configuration in one request, without a condition. If another program
-    changes it at the same moment, one change is lost. The comparison afterwards detects this.
+    changes it at the same moment, one change is lost. The comparison afterwards detects that our
+    rule or a former rule is missing, but not that our request replaced the other program's change.
 
     Raises:
         Refused: a permission is missing.

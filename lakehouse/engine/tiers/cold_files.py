@@ -1,8 +1,9 @@
 """Records which live files are in a colder storage class, and plans compactions with their costs.
 
-`_lakehouse/cold_files/<layer>/<name>.json` names a table's cold files. Each loaded inventory
-replaces the records of all tables inside the lake. A compaction adds the files that it moved. A
-table without a record counts as a table without cold files.
+`_lakehouse/cold_files/<layer>/<name>.json` names a table's cold files. For a lake on S3, each
+loaded inventory replaces the records of all tables inside the lake. A compaction adds the files
+that it moved, and removes files that are no longer live. A table without a record counts as a table
+without cold files.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ def recorded_classes(lake: Lake, table: str) -> dict[str, str]:
 def plan_with_cold_files(
     lake: Lake, facts: TableFacts, plan: Callable[[Snapshot], CompactionPlan]
 ) -> CompactionPlan:
-    """The compaction plan for a snapshot. On S3, it includes the costs of replacing cold files."""
+    """The compaction plan for a snapshot, with the costs of replacing recorded cold files."""
     planned = plan(facts.snapshot)
     if not planned.bins or not lake.on_s3(planned.table):
         return planned
@@ -54,9 +55,9 @@ def plan_with_cold_files(
 
 
 def record_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
-    """Replaces all records with the cold files in an inventory.
+    """Replaces the records of all tables inside the lake with the cold files in an inventory.
 
-    Keeps the records of tables outside the lake, which the inventory does not cover.
+    The inventory does not cover tables outside the lake, so their records stay.
     """
     kept_names = {record_name_of(table) for table in lake.elsewhere}
     for table in reconciliation.tables:
@@ -69,5 +70,5 @@ def record_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
 
 
 def record_name_of(table: str) -> str:
-    """The name of a table's record."""
+    """The name of a table's record of cold files."""
     return f"{_FOLDER}/{table}.json"

@@ -21,7 +21,10 @@ from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 
 def check_lifecycle(lake: Lake, table: Table, snapshot: Snapshot, *, now_ms: int) -> CheckResult:
-    """Checks that the rules of the table's bucket spare the files that the table needs."""
+    """Checks that the rules of the table's bucket spare the files that the table needs.
+
+    If the rules, the tags, or another table's log cannot be read, the check fails.
+    """
     place = s3_place(lake.store, snapshot.table)
     assert place is not None  # the check exists only for tables on S3
     store, folder = place
@@ -41,6 +44,7 @@ def check_lifecycle(lake: Lake, table: Table, snapshot: Snapshot, *, now_ms: int
     live = LiveObjects(
         table=snapshot.table,
         folder=f"{store.prefix}{folder}/",
+        # The size of a file that only another table needs is unknown (`None`).
         sizes={**dict.fromkeys(tagged), **sizes},
         tagged=tagged,
         archive=f"{store.prefix}{folder_of(snapshot.table)}/" if has_archive else "",
@@ -51,8 +55,8 @@ def check_lifecycle(lake: Lake, table: Table, snapshot: Snapshot, *, now_ms: int
 def _is_borrowed(lake: Lake, table: Table) -> Callable[[str], bool]:
     """Returns a function that decides whether another table may borrow a file.
 
-    The logs of the lake are read only if files were tagged for a class whose objects must be
-    restored before they can be read. In all other classes, a borrowed file stays readable.
+    If all files were tagged for classes whose objects can be read without a restore, no log is read
+    and the answer is no: a borrowed file stays readable.
 
     Raises:
         Refused: another table's log cannot be read.

@@ -34,10 +34,10 @@ _SMALL = "it is smaller than 128 KiB"
 def move_added(
     lake: Lake, facts: TableFacts, paths: Iterable[str], storage_class: str
 ) -> ColdMove | None:
-    """Moves the files that a compaction added; `None` if the table is on a disk.
+    """Moves the files at these `paths` of the log, and records them as cold; `None` on a disk.
 
-    Files below 128 KiB stay in STANDARD, because the other classes bill them as 128 KiB or do not
-    move them to a cheaper tier.
+    `facts` are the table after the compaction. Files below 128 KiB stay in STANDARD, because the
+    other classes bill them as 128 KiB or do not move them to a cheaper tier.
     """
     table = facts.snapshot.table
     place = s3_place(lake.store, table)

@@ -46,9 +46,9 @@ def tier_records(store: Store, table_key: str) -> tuple[TierRecord, ...]:
 
 
 def tagged_before(store: Store, table_key: str) -> dict[str, str]:
-    """The files that a complete run tagged, with their target class.
+    """The files that a complete run tagged, with their target class, by the kept records.
 
-    Files that a later record lists as untagged are omitted.
+    A file that a later run untagged is omitted, unless it was tagged again.
     """
     tagged = dict[str, str]()
     for record in tier_records(store, table_key):
@@ -64,8 +64,8 @@ def tagged_yet_needed(
 ) -> dict[str, str]:
     """The needed files that still have the tag `TIER_TAG`, by name, with the tag's value.
 
-    Either a RESTORE of the table brought them back, or another table reads, or may read, them. Only
-    files in the kept records are checked.
+    These files are needed because a RESTORE of the table brought them back, or because another
+    table reads them or may read them. Only files in the kept records are checked.
 
     Raises:
         Refused: a permission is missing.

@@ -1,18 +1,19 @@
 """Deletes the expired rows of a table.
 
-1. The plan is made from the log. If no row has expired, the run ends.
+1. The plan is made from the log. If the plan has no steps, the run ends.
 2. The table's lock is taken. A compaction that was not verified is verified now. The plan is made
-   again. All its steps use the cutoff of this plan.
+   again. Rows before the cutoff of this second plan are deleted.
 3. Each step is one DELETE, whose commit carries the plan's figures and the cutoff. If a step
    removed whole partitions, its commit is compared with the plan.
-4. The predicted number of rows is compared with the number that the commits record.
+4. The outcome compares the predicted number of rows with the number that the commits record.
 
 **Safety properties** (tests in `test_run.py`)
-- Every DELETE that reads rows has a condition on the time column, so it deletes no other row,
-  whatever is committed meanwhile.
-- A step that removes whole partitions is not started, and not repeated, if another writer added a
-  file to one of them. Delta may still remove a file that was added at the last moment. In that
-  case, the run stops with `Broken`, which names the version to restore.
+- Every DELETE that reads rows has a condition on the time column, so it deletes only rows before
+  the cutoff, whatever is committed meanwhile.
+- A step that removes whole partitions is not started if another writer added a file to one of
+  them after the plan was made, and is not repeated after a conflict. Delta may still remove a file
+  that was added at the last moment. In that case, the run stops with `Broken`, which names the
+  version to restore.
 - Each commit is complete by itself. If a run is killed after a commit, the next run continues.
 """
 
@@ -104,7 +105,7 @@ def run(
         facts = lake.facts(table.key)
         assert facts is not None
         planned = _plan(lake, table, _ttl_of(table), facts)
-        mark = uuid4().hex
+        mark = uuid4().hex  # identifies the commits of this run
         with temporary_confs.session_confs(spark, temporary_confs.READ_WHOLE):
             for step in planned.steps:
                 # A step that removes whole partitions is not repeated after a conflict, because it
@@ -142,8 +143,8 @@ def _plan(lake: Lake, table: Table, declared: Ttl, facts: TableFacts) -> TtlPlan
 def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, TimeBounds]:
     """The bounds of a time column in each live file, by the file's path.
 
-    Files without statistics in the log are omitted. Under column mapping, statistics are not read,
-    because they have physical column names.
+    Files without statistics in the log are omitted. Under column mapping, statistics have physical
+    column names and are not read. The result is empty, except for a partition column.
     """
     if column.name in snapshot.partition_columns:
         return {file.path: bounds_of_partition(file, column) for file in snapshot.files}
@@ -217,7 +218,7 @@ def _check_unchanged(snapshot: Snapshot, step: TtlStep) -> None:
 
 
 def _commits_of(lake: Lake, snapshot: Snapshot, mark: str) -> Commits:
-    """The commits after `snapshot` that carry the run's mark."""
+    """The commits after `snapshot` whose userMetadata contains the run's mark."""
     facts = lake.facts(snapshot.table)
     assert facts is not None
     commits = history_since(lake.store, facts.history, snapshot.version)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Limits the paths in one dry run to a few megabytes.
 _FILES_PER_DRY_RUN = 50_000
-# For so few rows, adaptive planning and code generation take longer than the query itself.
+# For at most 50,000 rows, adaptive planning and code generation take longer than the query itself.
 _QUICK_PLANNING = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
 
@@ -54,7 +54,8 @@ def confirmed_names(
 ) -> set[str]:
     """The names of the files in Delta's answer, which contains full paths.
 
-    `names` maps the full path of each file that Delta was asked about to the name below `location`.
+    `names` maps the full path of each file that Delta was asked about to its name in the table,
+    which is at `location`.
 
     Raises:
         Broken: the answer contains a path that Delta was not asked about.

@@ -1,13 +1,14 @@
 """The versions of a table that a vacuum keeps: named in the declaration, or pinned by a reader.
 
-A pin is a record `_lakehouse/pins/<layer>/<name>/<reader>-<version>.json` in the journal. It
-contains the time at which the pin ends. Setting a pin deletes the records of the table's expired
-pins.
+A pin keeps one version for a reader until a given time. It is recorded in the journal as
+`_lakehouse/pins/<layer>/<name>/<reader>-<version>.json`. Setting a pin deletes the records of the
+table's expired pins.
 
 **Safety properties** (tests in `test_kept_versions.py`)
 - If a kept version cannot be read, the vacuum is refused, because the files to keep are unknown.
-- A pin is recorded only while no vacuum of the table runs, and only if all of the version's files
-  are in storage. A vacuum reads the pins again before each batch of deletions.
+- A pin is recorded only while no vacuum deletes files of the table, and only if storage has all of
+  the version's files that the newest version does not need. A pin may have been set after a vacuum
+  was planned, so the vacuum reads the pins again before each batch of deletions.
 """
 
 import json
@@ -49,7 +50,7 @@ class KeptVersions:
         A named version that does not exist yet is omitted.
 
         Raises:
-            Refused: a version can no longer be read, or reads files of other tables.
+            Refused: a version cannot be read, or reads files outside the table's folder.
             Broken: the record of a pin is damaged.
         """
         policy = self._table.vacuum
@@ -59,7 +60,7 @@ class KeptVersions:
                 why = "named in Vacuum.keep_versions"
                 way_out = f"remove {version} from Vacuum.keep_versions"
                 kept_versions.append(self._read(snapshot, version, why=why, way_out=way_out))
-        # Without declared readers, no request is sent.
+        # Without declared readers, no pin is in force, so none is read.
         recorded_pins = pins(self._lake.store, self._table.key) if policy.readers else ()
         for pin in recorded_pins:
             if not pin.holds(now_ms(), table_id=snapshot.table_id, readers=policy.readers):
@@ -89,6 +90,8 @@ class KeptVersions:
 def read_version(lake: Lake, snapshot: Snapshot, version: int) -> KeptVersion:
     """The files that a version of a table needs, and how long Delta keeps the version's log files.
 
+    `snapshot` is the newest version. The `why` of the result is empty.
+
     Raises:
         Refused, Broken: the version's log cannot be read, or the version reads files outside the
             table's folder.
@@ -111,7 +114,7 @@ def read_version(lake: Lake, snapshot: Snapshot, version: int) -> KeptVersion:
 
 
 def _log_until_ms(store: Store, snapshot: Snapshot, version: int) -> int | None:
-    """The time from which Delta may delete the version's log files; `None` if it never does.
+    """The time from which Delta may delete log files that the version needs; `None` if never.
 
     Source: delta-io/delta v4.4.0, `MetadataCleanup.scala`: when Delta writes a checkpoint, it
     deletes log files that are older than the log's retention.

@@ -7,9 +7,9 @@ A table borrows a file if it reads the file from another table's folder, as shal
    lake's upper folders are searched for further tables; otherwise the whole lake is listed.
 2. Each table's log is read once. It is needed for the vacuum of that table, and it shows which
    files the table borrows.
-3. From then on, two HEAD requests per table find newer commits, and logs that were recreated or
-   reset to an older state. A listing of the upper folders finds new tables. Only logs that are new
-   or have changed are read again.
+3. From then on, up to two HEAD requests per table find newer commits, and logs that were recreated
+   or reset to an older state. A listing of the upper folders finds new tables. Only logs that are
+   new, have changed, or could not be read are read again.
 
 **Safety properties**
 - A table at most two folders deep is found even if it is not declared, no report shows it, and its
@@ -17,15 +17,15 @@ A table borrows a file if it reads the file from another table's folder, as shal
 - A file that another table borrowed counts as borrowed until the end of the run.
 - Nothing is deleted if the lake contains files at the key of a table outside the lake. These files
   may be a shallow clone, whose log this program would never read (`test_adopted.py`).
-- A table whose log cannot be read blocks the vacuums of all tables in whose folders its readable
-  paths are. If neither a checkpoint nor the first commit can be read, the borrowed files are
-  unknown, and the table blocks all other vacuums (`test_unread.py`).
+- A table whose log cannot be read blocks the vacuums of all tables in whose folders the readable
+  part of the log names files. If neither a checkpoint nor the first commit can be read, the table
+  may borrow any file and blocks all other vacuums (`test_unread.py`).
 - A missing table outside the lake also blocks all other vacuums if an earlier vacuum found it, or
   if its storage is empty, because its disk may not be mounted (`test_adopted.py`).
 - All tables are checked for changes before the first deletion. The check is repeated before a batch
   if the last check is at least ten seconds old (with more than a hundred tables: a tenth of a
-  second per table). So the checks send at most twenty requests per second, regardless of the number
-  of tables (`test_lake.py`, `test_meanwhile.py`).
+  second per table). So the checks send, on average, at most twenty HEAD requests per second,
+  regardless of the number of tables (`test_lake.py`, `test_meanwhile.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -68,7 +68,7 @@ class LakeFacts:
 
     - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum; `None`
       stands for all.
-    - `tables`: the folders that look like tables. `real_tables`: the folders that are tables.
+    - `tables`: the folders that look like tables. `real_tables`: those of them that have a log.
     - `borrowed`: all borrowed files, relative to the lake. `unplaced`: base names of files at paths
       that may or may not lead into the lake.
     - `landed`: the prefixes that declared tables load from. `transactions`: the transaction
@@ -107,7 +107,7 @@ class LakeFacts:
         return self.lake.store.keeps_versions()
 
     def log(self, table: str) -> KnownLog | None:
-        """A table's log, read again only if it has changed; `None` if there is no table."""
+        """A table's log; `None` if there is no table. Read if not in memory, or if changed."""
         known = self._kept.pop(table, None)
         if known is None or self.lake.has_moved_on(table, known.facts.newest):
             known = read_log(self.lake, table, resolve=self._resolve)
@@ -142,6 +142,7 @@ class LakeFacts:
         """
         if self._current_ms is None:
             self._current_ms = now_ms()
+            # An upper folder without a log may become a table, so it is checked later, too.
             self._newest = dict.fromkeys(self._folders()) | self._newest
             shown = (rows.tables for rows in self._reports[0])
             self._read_tables({each.key for each in self.declared}.union(*shown))
@@ -153,7 +154,7 @@ class LakeFacts:
         self._refuse_unread(table.key)
 
     def ask_before_deletion(self, table: str) -> None:
-        """Reads again which files the tables borrow, unless the last check is recent.
+        """Reads which files the tables borrow now. After the first call, recent checks suffice.
 
         Raises as `read`.
         """
@@ -163,7 +164,7 @@ class LakeFacts:
         self._refuse_unread(table)
 
     def remember_found(self) -> None:
-        """Records which tables outside the lake exist, so that later runs notice a missing one."""
+        """Records which tables outside the lake exist, so that later runs notice missing tables."""
         new = sorted(self.lake.elsewhere.keys() & self.real_tables - self._remembered)
         self._remembered.update(new)
         remember_found(self.lake, new)

@@ -18,7 +18,7 @@ _NO_TABLES = frozenset({"", ".", "..", _OWN_FOLDER, "_delta_log"})
 
 
 def listed_tables(lake: Lake) -> set[str]:
-    """The tables in a listing of all files of the lake."""
+    """The tables in the lake, found by listing all of its files."""
     prefix = lake.store.prefix
     return table_roots(each.key.removeprefix(prefix) for each in lake.store.walk(""))
 
@@ -26,7 +26,7 @@ def listed_tables(lake: Lake) -> set[str]:
 def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
     """The lake's folders up to two levels deep, for example `silver` and `silver/orders`.
 
-    Each of these folders may be a table.
+    Each of these folders may be a table. Landing prefixes, partitions and logs are omitted.
 
     Raises:
         Refused: the lake's root is a table, or the lake has files at the key of a table outside
@@ -61,8 +61,8 @@ def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
 def tables_inside(lake: Lake, spread_folders: Set[str]) -> set[str]:
     """The tables nested up to two folders deep in tables outside the lake.
 
-    Neither reports nor listings of the lake show these tables. `spread_folders` are not searched,
-    because they are partitions.
+    Neither reports nor listings of the lake show these tables. `spread_folders` are not searched:
+    as a table has very many of them, they are taken for partitions.
     """
 
     def below(folder: str) -> list[str]:
@@ -107,6 +107,7 @@ def remember_found(lake: Lake, tables: Sequence[str]) -> None:
 def may_never_have_existed(lake: Lake, table: str) -> bool:
     """Whether a missing table outside the lake may never have existed.
 
-    True if no vacuum has ever found the table, although its storage is available.
+    True if no vacuum has ever found the table at any address, and its storage is available, so it
+    is not just an unmounted disk.
     """
     return not lake.store.list(f"{FOUND}/{table}") and lake.storage_is_there(table)

@@ -49,9 +49,9 @@ def read_log(lake: Lake, table: str, *, resolve: PathResolver) -> KnownLog | Non
 class UnreadLog:
     """A log that cannot be read, and the reason.
 
-    `folders` are the lake's folders that contain files named in the readable part of the log. It is
-    `None` if that part does not suffice, so the table may read any file. `unplaced` are the base
-    names of the other files, whose paths may or may not lead into the lake.
+    `folders` are the lake's folders that contain files named in the readable part of the log. If
+    the readable part does not suffice, `folders` is `None`, and the table may read any file.
+    `unplaced` are the base names of files whose paths may or may not lead into the lake.
     """
 
     reason: str
@@ -122,7 +122,11 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
 
 
 class OlderCommits:
-    """A table's commits before its known history, even beyond a gap. Each commit is read once."""
+    """A table's commits before its known history, even beyond a gap.
+
+    Each commit is read once. Only if a call's history does not continue the previous call's
+    history, all commits are read again.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store

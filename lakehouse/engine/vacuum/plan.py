@@ -57,15 +57,15 @@ def plan(
     Planning does not use Spark. A vacuum may delete fewer files than its plan, but no other files.
 
     Raises:
-        Refused: the table may not be vacuumed now, or not in this mode; or another table of the
-            lake cannot be read.
-        Broken: a file that the newest version reads is not in storage.
+        Refused: the table may not be vacuumed now, or not in this mode; otherwise as `gather`.
+        Broken: a file that the newest version needs is not in storage; otherwise as `gather`.
     """
     inputs = inputs or gather(lake_facts, table)
     if inputs is None:
         return None
     began_ms = now_ms()
     choice = choose_mode(inputs.facts, prices=table.prices, now_ms=began_ms, requested=mode)
+    # A file that was written before `settled_ms` must be among the objects.
     listing = KnownObjects(
         objects=_objects(lake_facts.lake, inputs, choice.mode), settled_ms=began_ms - SETTLED_MS
     )
@@ -80,7 +80,7 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
     Raises:
         Refused: another table of the lake cannot be read and may read files of this table, or a
             version to keep cannot be read.
-        Broken: the table's log was replaced by an older copy.
+        Broken: the table's log was replaced by an older copy, or the record of a pin is damaged.
     """
     if lake_facts.log(table.key) is None:
         return None
@@ -148,7 +148,10 @@ def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
 
 
 def _false_tables(lake_facts: LakeFacts, table: str) -> dict[str, str]:
-    """Maps folders that only look like tables to the key below `_delta_log` that is the cause."""
+    """Folders in `table` that only look like tables, each with the key in its log that causes it.
+
+    If the folder `_delta_log` is empty now, it is named instead of a key.
+    """
     folders = [
         name for name in lake_facts.tables - lake_facts.real_tables if name.startswith(f"{table}/")
     ]
@@ -194,8 +197,9 @@ def _on_disk(
 ) -> Iterator[StoredObject]:
     """The objects that exist on disk, and their checksum files, with sizes and times from the disk.
 
-    Objects behind a link are omitted, as in a listing. If the log alone decides, a file that was
-    written after the removal in the log is omitted, too, because it is a new file with a used name.
+    Objects behind a link are omitted, as in a listing. If only files that the log names may be
+    deleted (`log_only`), a file that was written after the removal in the log is omitted, too,
+    because it is a new file with a used name.
     """
     is_own = own_folders(lake, facts.table)
     lake_prefix = lake.store.prefix
@@ -224,10 +228,11 @@ def _needed_by_readers(
 ) -> tuple[int | None, str]:
     """The time since which removed files are still needed (`None`: none is needed), and the reason.
 
-    A table that reads the changes of this table needs the files of each commit until it has read
-    the commit. If the log lacks some unread commits, this reader has to read the whole table anyway
-    and needs no removed file. A compaction needs the files that it removed until its result is
-    verified.
+    A table that reads the changes of its first input, this table, needs the files of each commit
+    until it has read the commit. If the log lacks some unread commits, the reader has to read the
+    whole table anyway and needs no removed file. If all unread commits only rewrite rows, as
+    compactions do, it needs no removed file, either. A compaction needs the files that it removed
+    until its result is verified.
 
     Raises:
         Broken: a reader has read a version that the log no longer has.
@@ -265,7 +270,7 @@ def _needed_by_readers(
 
 
 def _commits_after(lake: Lake, log: KnownLog, version: int | None) -> Commits:
-    """All commits after a version, or the known commits if the version is unknown (`None`)."""
+    """The commits after a version, or the known commits if the version is unknown (`None`)."""
     if version is None:
         return log.facts.history
     return history_since(lake.store, log.facts.history, version)

@@ -43,13 +43,15 @@ class VacuumProgress:
     ) -> VacuumOutcome:
         """Writes a record of the vacuum to the journal, and returns the outcome.
 
-        The record counts as complete if the vacuum ended well, considered every file past the
-        retention, and if the record names every file that was kept or could not be deleted.
+        The record counts as complete if the vacuum ended well and considered every file past the
+        retention, and if the record has room for the names of all files that were kept or could not
+        be deleted.
         """
         seconds = time.monotonic() - self._started
         requests = self._lake.store.requests - self._requests_before
         kept_names = {*planned.remembered}
         if planned.log_only:
+            # No listing will find these files again, so the record names them for later vacuums.
             kept_names.update(self.spared)
         all_are_named = max(len(self.failed), len(kept_names)) <= FAILED_NAMED
         # The count of deleted files may be too high, because S3 also reports success for a key that

@@ -5,13 +5,13 @@
   (`test_meanwhile.py`).
 - A file that was written again after it was listed is kept. On S3, this check omits files whose
   names no writer uses twice (`test_meanwhile.py`).
-- If a reader pins a version during the vacuum, the version's remaining files are kept
+- If a reader pins a version after the vacuum was planned, the version's remaining files are kept
   (`test_kept_versions.py`).
 - First the logs of other tables are read, which may take minutes. Then storage is checked. The
   table's own log is read last, so a file that was written again and committed during the checks is
   kept (`test_meanwhile.py`).
-- The vacuum ends if the table's log is gone or was reset, or if the log of another table cannot be
-  read (`test_meanwhile.py`, `test_unread.py`).
+- The vacuum stops with an error if the table's log is gone or was reset, or if the log of another
+  table, which may read this table's files, cannot be read (`test_meanwhile.py`, `test_unread.py`).
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,9 @@ class Recheck:
         self._check: LastCheck | None = None
 
     def still_deletable(self, batch: Sequence[Candidate]) -> list[Candidate]:
-        """The files of the batch that may be deleted now. Files that are already gone are omitted.
+        """The files of the batch that may be deleted now. Adds the files to keep to `spared`.
+
+        Files that are already gone are omitted, if this is checked (`_unchanged`).
 
         Raises:
             Broken: the table's log is gone, or was reset to an older state.
@@ -99,6 +101,7 @@ class Recheck:
         """
         store = self._lake_facts.lake.store
         names = (each.name for each in candidates)
+        # By folder: whether a HEAD request for the first commit suffices, instead of a listing.
         head_suffices = folders_to_ask(self._facts, self._planned.mode, names)
 
         def has_log(folder: str) -> bool:
@@ -116,11 +119,11 @@ class Recheck:
         """Whether the stored file is a new file, with another size or a too recent time.
 
         Some writers use the same name in each attempt, and may be about to commit the new file. In
-        LITE mode, the size is known only if the log records it. If the log alone decides, every
-        file that was modified after the removal in the log is a new file.
+        LITE mode, the size is known only if the log records it. If only files that the log names
+        may be deleted (`log_only`), every file that was modified after its removal is a new file.
         """
         if candidate.goes_with:
-            return False
+            return False  # a checksum file is kept or deleted with its data file
         too_late_ms = self._planned.horizon_ms
         if self._facts.log_only:
             too_late_ms = min(too_late_ms, candidate.modified_ms + 1)
@@ -176,7 +179,7 @@ class Recheck:
             self._check = None
 
     def _ask_the_log(self) -> None:
-        """Reads the table's own log again if it has a newer version, which may change retention."""
+        """Reads the table's own log again, with its retention, if it has a newer version."""
         if not has_newer_version(self._lake_facts.lake, self._facts.log):
             return
         log = self._lake_facts.log(self._planned.table)

@@ -1,7 +1,7 @@
 """Vacuums a table: deletes the planned files that Delta would also delete.
 
-1. This machine's clock is compared with the storage's clock, because the horizon comes from this
-   machine and the files' times come from the storage.
+1. This machine's clock is compared with the storage's clock, because the current time, from which
+   the retention counts back, comes from this machine, and the files' times come from the storage.
 2. The plan is made from the log, alone or together with an inventory report or a listing. If there
    is nothing to delete and no retention to set, only step 6 follows.
 3. If the declared retention differs from the table's retention, the declared value is set. The
@@ -14,12 +14,12 @@
    files against the newest version and the retention in the table's own log. The remaining files
    are deleted.
 6. The journal records the plan's figures, the number of files deleted and spared, and the files
-   that could not be deleted, with reasons. This also happens after an error.
+   that could not be deleted, with reasons. This also happens after an error in step 4 or 5.
 
 **Safety properties**
-- A file is deleted only if both the plan and the second reader name it. If the second reader names
-  a file outside the plan, or none of the planned files, nothing is deleted and the vacuum raises
-  `Broken` (`test_second_opinion.py`, `test_meanwhile.py`).
+- A data file is deleted only if it is planned and the second reader would delete it. If the second
+  reader would delete none of the planned files, or if Delta on Spark names a file outside the plan,
+  nothing is deleted and the vacuum raises `Broken` (`test_second_opinion.py`, `test_meanwhile.py`).
 - Only files in the plan are deleted, so a dry run shows everything that can be deleted
   (`test_run.py`, `test_faults.py`).
 - A log that is gone or was reset to an older state stops the deletion, and so does an unreadable
@@ -81,7 +81,7 @@ def vacuum(
     Raises:
         Refused: there is no table, or it may not be vacuumed now, or not in this mode.
         Transient: another process holds the table, or the server or the storage does not answer.
-            The journal records the files deleted before the error.
+            The journal records how many files were deleted before the error.
         Broken: Delta's answer contradicts the plan, or live files are missing.
     """
     lake = lake_facts.lake
@@ -158,7 +158,7 @@ def _confirmed(
     planned: VacuumPlan,
     spared: dict[str, str],
 ) -> list[Candidate]:
-    """The planned files that Delta would also delete. All other files are added to `spared`."""
+    """The planned files that Delta would also delete. The others are added to `spared`."""
     confirmed = confirmed_by_delta(lake, open_spark, inputs.facts, planned.candidates)
     confirmed_names = {each.name for each in confirmed}
     kept_names = {each.name for each in planned.candidates} - confirmed_names
@@ -200,7 +200,7 @@ def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Se
 def _delete(
     lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck, progress: VacuumProgress
 ) -> None:
-    """Deletes the files of a batch that pass the last check.
+    """Deletes the files of a batch that pass the last check. Retries transient failures.
 
     Each attempt repeats the check, because minutes may pass until a request to storage times out.
     """

@@ -1,8 +1,8 @@
 """Asks a second reader of the log, deltalake or Delta on Spark, to confirm the planned deletions.
 
 1. deltalake reads the table's log and returns the files of the newest version. Its dry run of
-   VACUUM lists removed files. It runs twice, without a retention and with the table's retention:
-   the difference is the removed files that the retention keeps.
+   VACUUM lists removed files. The dry run is made twice, without a retention and with the table's
+   retention. The difference is the removed files that the retention keeps.
 2. If deltalake cannot answer, Spark is asked instead (`delta_dry_run.py`). deltalake cannot answer
    if it cannot read the table's newest version, if it omits a file that the table needs according
    to our own reading of the log, if the log has absolute paths, or if the plan has files that may
@@ -100,7 +100,7 @@ def kept_by_deltalake(
 
 
 def _is_another(delta_table: "DeltaTable", facts: VacuumFacts) -> bool:
-    """Whether deltalake opened a wrong table, or an older version of this table."""
+    """Whether deltalake opened another table, or an older version than `facts`."""
     snapshot = facts.log.snapshot
     is_other_table = delta_table.metadata().id != snapshot.table_id
     return is_other_table or delta_table.version() < snapshot.version
@@ -121,8 +121,9 @@ def _recently_removed(delta_table: "DeltaTable", retention_ms: int | None) -> se
     """The files that were removed within the retention, according to deltalake.
 
     deltalake does not understand every interval in the table's properties, so a retention of whole
-    hours is passed as a number. A file that was removed twice is listed twice, and counts as
-    expired only if both removals are past the retention.
+    hours is passed as a number. For any other retention, deltalake reads the properties. A file
+    that was removed twice is listed twice, and counts as expired only if both removals are past the
+    retention.
     """
     whole_hours, rest_ms = divmod(retention_ms or 0, HOUR_MS)
     expired = delta_table.vacuum(

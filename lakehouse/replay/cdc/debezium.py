@@ -2,7 +2,7 @@
 
 from lakehouse.replay.cdc.tables import change_tables
 
-# These tables are imported so that they are also found in this module.
+# The other tables of the demo are unchanged. They are imported to be found in this module.
 from lakehouse.tables.bronze import airlines, airports, planes, weather  # noqa: F401
 from lakehouse.tables.silver import weather as silver_weather  # noqa: F401
 

@@ -1,11 +1,11 @@
 """The flights as change data, as AWS DMS or Debezium would capture them from a database.
 
-The imagined database has one row per flight. Each event updates its flight's row at the time of the
-event. Announcements that are delivered in the first six hours arrive as a full load (DMS) or a
-snapshot (Debezium). All other events arrive as changes. Some changes are late, and some are
-repeated.
+The imagined database has one row per flight. An announcement inserts the row; any other event
+updates it, at the time of the event. Announcements that are delivered in the replay's first six
+hours arrive as a full load (DMS) or a snapshot (Debezium). All other events arrive as changes. Some
+changes are late, and some are repeated.
 
-- `landing/dms/flights/2013/01/01/20130101-05-JFK.csv`; for a full load `…/LOAD2013010105a.csv`.
+- `landing/dms/flights/2013/01/01/20130101-05-JFK.csv`; for a full load `…/LOAD2013010105b.csv`.
 - `landing/debezium/flights/2013-01-01T05-JFK.json`.
 """
 
@@ -22,6 +22,7 @@ from lakehouse.core.declaration.column_names import field_names
 from lakehouse.replay.files import LandingFile, by_file, hour_text, utc_text
 from lakehouse.tables import bronze
 
+# The last letter in the name of a full load's file.
 _ORIGINS = {"EWR": "a", "JFK": "b", "LGA": "c"}
 _EPOCH = datetime(1970, 1, 1)
 _LOADING = timedelta(hours=6)
@@ -62,6 +63,7 @@ def _files(rows: Iterable[Mapping[str, Any]], shape: str, first: datetime) -> It
 
 
 def _is_loaded(event: Mapping[str, Any], hour: datetime, first: datetime) -> bool:
+    """Whether an event that is delivered in `hour` belongs to the full load or snapshot."""
     return hour < first + _LOADING and event["event_type"] == "scheduled"
 
 
@@ -75,7 +77,7 @@ def _seconds(time: datetime) -> int:
 
 
 def _csv(events: Sequence[Mapping[str, Any]], *, is_load: bool) -> bytes:
-    """A file as DMS writes it with a header line. A full load has no column `Op`."""
+    """A file as DMS writes it, with a header line. A full load has no `Op` and no position."""
     out = StringIO()
     lines = csv.writer(out, lineterminator="\n")
     heads = [*events[0], "change_seq"]

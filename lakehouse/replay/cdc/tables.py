@@ -25,7 +25,10 @@ SOURCES = {
 
 
 def change_tables(shape: str) -> dict[str, Table]:
-    """The tables of flights from bronze to gold, inputs first; `shape` is dms or debezium."""
+    """The tables of flights from bronze to gold, by key, inputs first.
+
+    `shape` is a key of `SOURCES`. Silver and gold have the transforms of the usual demo.
+    """
     rows = Table(key="bronze/flights", source=SOURCES[shape], write=Merge(keys=("flight_id",)))
     newest = silver.flights.transform
     daily = gold.carrier_daily.transform

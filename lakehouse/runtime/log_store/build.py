@@ -1,7 +1,7 @@
 """Compiles the log stores and packs them into `lakehouse-log-store.jar`. Requires a JDK.
 
-The jar is identical on every machine, byte for byte: entries are sorted, have a fixed time, and are
-not compressed.
+The same compiler makes the same jar on every machine, byte for byte: entries are sorted, have a
+fixed time, and are not compressed.
 """
 
 import subprocess

@@ -14,7 +14,7 @@ def test_a_table_that_the_next_load_refuses_is_announced_no_batch(told: Terminal
     )
     first, second = told.run("landing", "bronze/orders").stdout.splitlines()
     assert first.startswith(
-        "bronze/orders: 0 batches of 0 files below landing/"
+        "bronze/orders: 0 files below landing/orders/ in 0 planned batches; "
     ) and second.startswith("load of bronze/orders: ")
 
 
@@ -41,7 +41,7 @@ def test_files_that_were_set_aside_are_named_without_asking(told: Terminal) -> N
     ("spark", "end"),
     [
         ("server", " set aside"),
-        ("sc://spark-connect:15002", " stages them in parts of 16 MiB, Spark does the rest"),
+        ("sc://spark-connect:15002", " stages them in parts of about 16 MiB; Spark does the rest"),
     ],
 )
 def test_on_a_cluster_the_next_batch_says_what_this_process_reads(

@@ -108,7 +108,9 @@ def test_the_operation_of_a_killed_run_keeps_its_number_and_its_cutoff() -> None
     old = snapshot(file("2026-01-05"), file("2026-01-07"))
     found = planned(old, contents=ArchiveContents(unapplied=killed, last_number=4))
     assert (found.number, found.cutoff_ms, days(found)) == (4, killed.cutoff_ms, ["2026-01-05"])
-    assert found.notes[0] == "operation 4 (archive) was interrupted: this run first finishes it"
+    assert found.notes[0] == (
+        "operation 4 (archive) was interrupted: this run finishes or withdraws it"
+    )
     assert planned(old, contents=ArchiveContents(last_number=4)).number == 5
 
 

@@ -230,7 +230,7 @@ def test_a_file_that_a_compaction_wrote_is_left_until_smaller_ones_come_near_its
     assert (plan.files_removed, plan.files_added, cutoff_of(plan)) == (merged, 1, cutoff * MIB)
     kept = len(files) - merged
     assert (
-        "larger than all of these together" in plan.sentence,
+        "larger than the merged files together" in plan.sentence,
         f": {kept} compacted file" in plan.sentence,
     ) == (kept > 0, kept > 0)
 

@@ -213,7 +213,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a prefix that is a layer": (
         lambda: landing(prefix="gold/"),
-        "gold/ holds the lake's own tables",
+        "gold/ holds the lake's own files",
     ),
     "a prefix in a layer of a disk without cases": (
         lambda: landing(prefix="Silver/x/"),

@@ -441,7 +441,7 @@ def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batche
         taken.extend(file.name for file in (*found.batch.files, *found.batch.set_aside))
         ledger = extend_ledger(ledger, [found.batch])
     assert sorted(taken) == [file.name for file in listing]
-    assert found.sentence == "nothing new has landed; the table holds 11 files"
+    assert found.sentence == "nothing new has landed; 11 files known"
 
 
 def test_each_table_has_its_own_transaction_id() -> None:

@@ -145,7 +145,10 @@ def test_a_file_that_came_back_is_spared_right_before_the_tag(story: LogBuilder)
     story.commit("RESTORE", add_of("old", size=GIB))
     facts = facts_of(story, now_ms=START_MS + DAY)
     allowed, spared = still_dead(facts, plan.files, now_ms=START_MS + DAY)
-    assert (allowed, spared) == ([], {"old": "version 3 needs it, or a vacuum deleted it"})
+    assert (allowed, spared) == (
+        [],
+        {"old": "needed by version 3, a reader or another table, or expired"},
+    )
 
 
 @given(seed=st.integers(0, 10_000))

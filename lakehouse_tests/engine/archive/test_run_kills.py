@@ -69,7 +69,7 @@ def test_an_operation_that_was_killed_is_finished_as_it_was_recorded(
         patch.setattr(DiskStore, "copy", lambda *_: pytest.fail("a file is copied again"))
         outcome = run_archive(session_of(lake, spark))
     assert outcome.plan.notes[0] == (
-        "operation 1 (archive) was interrupted: this run first finishes it"
+        "operation 1 (archive) was interrupted: this run finishes or withdraws it"
     )
     assert archive_rows(lake) == ROWS[:2]
     assert facts_now(lake).snapshot.transactions["lakehouse-archive"] == 1

@@ -117,7 +117,7 @@ def test_a_file_that_changes_or_comes_back_before_its_tag_is_spared(
     assert (outcome.tagged, dict(outcome.spared)) == (
         {},
         {
-            "old": "version 3 needs it, or a vacuum deleted it",
+            "old": "needed by version 3, a reader or another table, or expired",
             "older": "it is gone, or was written again after the report",
         },
     )

@@ -1,15 +1,16 @@
 """Applies a batch of changes to a table, which has the newest row or all versions of each key.
 
 1. Keep only the newest change per key (`Merge`), or the newest per key and position (`History`).
-2. For hard deletions, drop changes that are older than a remembered deletion, and remember the
-   deletions of the batch.
+2. For hard deletions, drop upserts that are older than a remembered deletion, and remember the
+   deletions of the batch. Truncations are remembered for every table.
 3. For `History`, read the versions of the batch's keys and recompute when each version is valid.
 4. Write the differences in one MERGE under the batch's number. The first batch creates the table
    with an append.
 
 **Safety properties** (tests in `engine/ingest/changes/test_apply.py`)
-- A change takes effect only if it is newer than the table's row and the remembered deletion of its
-  key.
+- In a `Merge`, a change takes effect only if it is newer than the table's row, and an upsert only
+  if it is also newer than the remembered deletion of its key. (Exception: a late change may correct
+  a value that the row keeps from an older change, see `corrected_rows`.)
 - Deletions are remembered before the commit. A repeated batch writes the same deletions again.
 """
 
@@ -92,6 +93,7 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
     """
     table = load.session.table
     if load.facts is None:
+        # Without a table, the deletions of an earlier table of this key do not count.
         forget(load.session.lake.store, table.key)
     remembered = remembered_deletions(load.session, load.batch)
     within = key_range(load.keys, counts)
@@ -100,6 +102,7 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
     changes = batch_changes(load, lines, counts, remembered)
     if isinstance(table.write, History):
         if counts.truncates:
+            # Only the truncations: the deletions of keys are rows of the table.
             _remember(load, changes.limit(0), lines, remembered)
         versions = _versions(load, changes, within)
         _commit(load, versions, partial(statements.merge_versions, target, position=POSITION))
@@ -251,6 +254,7 @@ def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) 
 
     table = load.session.table
     key_columns = [*map(quote, load.keys)]
+    # A version of the table is written again only if one of these columns changes.
     compared = [*HISTORY_COLUMNS, *ORIGIN[:2]]
     previous_type = (
         "valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, "
@@ -266,6 +270,7 @@ def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) 
         earlier = load.table_rows(within).join(keys_of_batch, [*load.keys], "left_semi")
         earlier = earlier.withColumn(_PREVIOUS, F.struct(*compared)).drop(*HISTORY_COLUMNS)
         rows = rows.unionByName(earlier, allowMissingColumns=True)
+    # Of changes with the same key and position, the last one to arrive is kept.
     rows = _newest(rows, (*load.keys, POSITION))
     if KEPT in rows.columns:
         rows = with_kept_values(rows, table, large_columns(changes, table))

@@ -19,13 +19,14 @@ _UUID = "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 def change_order(row: str = "") -> str:
     """The SQL of a struct that increases with each change. `row` is empty, or an alias and a dot.
 
-    Files with numbered names are ordered by their numbers, and other files by the time when they
-    landed.
+    Changes with the same position are ordered by their files, and then by line. Files with numbered
+    names are ordered by their numbers, and other files by the time when they landed.
     """
     path, position, line, landed_at = (
         f"{row}{quote(name)}" for name in (_FILE, POSITION, _LINE, _LANDED_AT)
     )
     name = f"substring_index({path}, '/', -1)"
+    # Leading zeros give all numbers in a name the same length, so that texts sort like numbers.
     padded = f"regexp_replace({name}, '([0-9]+)', '{'0' * _DIGITS}$1')"
     natural = f"regexp_replace({padded}, '[0-9]+?([0-9]{{{_DIGITS}}})(?![0-9])', '$1')"
     is_numbered = f"{name} RLIKE '{_NUMBERED}' AND NOT {name} RLIKE '{_UUID}'"

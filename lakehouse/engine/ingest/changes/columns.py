@@ -18,9 +18,10 @@ HAS_COMMIT_TIME = "_lakehouse_has_commit_time"
 # The names of the columns whose values were not sent.
 UNSENT = "_lakehouse_unsent"
 
-# Only in the changes of a batch.
+# Only in the changes of a batch, and in remembered deletions.
 # Whether a deletion comes from a truncation of the whole table.
 TRUNCATED = "_truncated"
+# Only in the changes of a batch.
 # Whether the row replaces a row of the table that has the same position, because a late change gave
 # it another kept value.
 IS_CORRECTED = "_lakehouse_is_corrected"

@@ -1,4 +1,4 @@
-"""Parses Debezium events, in an envelope or unwrapped, as changes."""
+"""Parses Debezium events, with `before` and `after` or unwrapped to a row, as changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,7 +78,11 @@ class _Event:
         return value.cast(_source_types(self.changes)[name])
 
     def code(self) -> "Column":
-        """The operation's letter."""
+        """The operation's letter; null if unknown.
+
+        An unwrapped row with a true `__deleted` is a deletion. If it has no `__op`, a false
+        `__deleted` makes it an update.
+        """
         if not self.changes.unwrapped:
             return self.field("op")
         deleted = F.lower(self.field("__deleted"))
@@ -95,7 +99,10 @@ class _Event:
         )
 
     def committed_ms(self) -> "Column":
-        """When the change was committed, or else seen by Debezium; null if the time is invalid."""
+        """When the change was committed, or else (not unwrapped) seen by Debezium.
+
+        Null if the time is missing or invalid.
+        """
         time_ms = self.source("ts_ms")
         if not self.changes.unwrapped:
             time_ms = F.coalesce(time_ms, self.field("ts_ms"))
@@ -125,7 +132,10 @@ class _Event:
         return F.struct(*[part.alias(name) for name, part in parts.items()]), has_position
 
     def is_change(self) -> "Column":
-        """Whether the event comes from the source's log and not from a snapshot."""
+        """Whether the event comes from the source's log and not from a snapshot.
+
+        An unwrapped row without `__op` counts as one of a snapshot, unless it is a deletion.
+        """
         if not self.changes.unwrapped:
             return F.coalesce(self.code() != "r", F.lit(True))
         return F.coalesce(

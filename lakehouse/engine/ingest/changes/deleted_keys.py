@@ -1,12 +1,12 @@
 """Remembers the keys that change data deleted, for as long as older changes may still arrive.
 
-The keys are Parquet files in `_lakehouse/deleted_keys/<layer>/<name>/<number>/`, the folder of the
-last batch that deleted anything. A batch with deletions writes a new folder with its own deletions
-and with earlier deletions that are not too old. Each row has a deleted key and the position of the
-deletion; a truncation has no key. One more row without a key summarizes the deletions that became
-too old and are forgotten. It has the greatest of their positions and, instead of a landing time,
-the time when the last of these deletions was loaded. An empty object next to the table's manifests
-records that such a folder exists.
+The keys are Parquet files in `_lakehouse/deleted_keys/<layer>/<name>/<number>/`, where `<number>`
+is the last batch that deleted anything. A batch with deletions writes a new folder with its own
+deletions and with earlier deletions that are not older than `lateness_hours`. Each row has a
+deleted key and the position of the deletion; a truncation has no key. One more row without a key
+summarizes the deletions that became too old and are forgotten. It has the greatest of their
+positions and, instead of a landing time, the time when the last of these deletions was loaded. An
+empty object next to the table's manifests records that such a folder exists.
 
 A change may arrive after a newer deletion of its key was forgotten: a row of an AWS DMS full load
 is older than every change, and a file may be loaded long after it landed. Such a row goes to
@@ -15,7 +15,7 @@ its position is greater than the positions of all forgotten deletions. Deletions
 the table (`deletes="soft"`, `History`) are never forgotten.
 
 **Safety properties**
-- The keys are written before the batch's commit, so every deletion in the table is remembered. A
+- The keys are written before the batch's commit, so every recent deletion is remembered. A
   repeated batch reads the deletions of earlier batches, and writes the same folder again
   (`engine/ingest/changes/test_apply.py`).
 - A missing folder stops the load, since late changes would bring deleted rows back
@@ -74,7 +74,7 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
     After a restore from a backup, or after a failed first try of this batch, there may be only
     folders of this or later batches. In that case, the newest folder is copied under the previous
     batch's number, without the deletions from this batch's files, which the batch adds again.
-    Deletions of later batches do no harm.
+    Deletions of later batches do no harm. Folders of this and later batches are then deleted.
 
     Raises:
         Broken: deletions were remembered, but no folder exists any more.
@@ -118,6 +118,8 @@ def remember(
 ) -> None:
     """Writes the batch's folder: its deletions, and older deletions of the last `lateness_hours`.
 
+    One more row summarizes the deletions that are older.
+
     Raises:
         Broken: the Spark server did not mark the folder as complete.
     """
@@ -157,7 +159,8 @@ def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
     is_full_load = False
     if isinstance(changes, Dms):
         is_full_load = any(re.search(FULL_LOAD, file.name) for file in batch.files)
-    # All forgotten deletions are older than this, so files that landed later are not affected.
+    # All forgotten deletions were loaded before `late_ms`. Files that landed later are not
+    # affected.
     late_ms = now_ms() - changes.lateness_hours * HOUR_MS
     if not is_full_load and all(file.modified_ms > late_ms for file in batch.files):
         return lines
@@ -199,6 +202,7 @@ def forget_batch(store: Store, table_key: str, number: int) -> None:
     `remembered_deletions` has copied the older deletions to another folder.
     """
     files, numbers = _listed(store, table_key)
+    # Without another folder, the mark would stop the next load.
     if numbers <= {number}:
         store.delete([_mark(table_key)])
     store.delete([name for name in files if name.startswith(f"{_FOLDER}/{table_key}/{number}/")])

@@ -42,6 +42,7 @@ def dms_lines(
 
     A full-load row has a position of nulls, which sorts before every other position.
     """
+    # `read._reason` checks required fields, because a deletion may lack them.
     lines = parse_records(replace(landing, required=()), lines, added, ())
     is_full_load = F.col(ORIGIN[0]).rlike(FULL_LOAD)
     parts = {name: F.col(quote(name)) for name in changes.position}

@@ -8,7 +8,8 @@
 **Safety properties**
 - A value is taken only from a change of the same key, newer than the key's last known deletion. If
   there is no such value, or if it is null, the update goes to quarantine: Postgres omits only large
-  values, and a null is not large.
+  values, and a null is not large. (An update of a `Merge` that is older than the table's row has no
+  effect, so its values need not be known.)
 - The value of a column depends only on the set of changes, not on the order of their arrival.
 """
 
@@ -119,7 +120,7 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
 def corrected_rows(
     load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]
 ) -> "DataFrame | None":
-    """The table's rows with kept values that a late change corrects, although the row is newer.
+    """The table's rows with kept values that a late, older change of their key corrects.
 
     `None` if no row of the table keeps a value.
     """
@@ -138,9 +139,10 @@ def corrected_rows(
 
 
 def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "DataFrame":
-    """Fills in the kept values of these columns. `rows` has all known changes of each key.
+    """Fills in the kept values of these columns, and computes derived columns again.
 
-    `_UNKNOWN` names an unsent column for which no value was found.
+    `rows` has all known changes of each key. `_UNKNOWN` names an unsent column for which no value
+    was found.
     """
     from pyspark.sql import Window
 
@@ -158,6 +160,7 @@ def with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "
         own_value = F.col(quote(name))
         since = F.get(F.filter(KEPT, _is_for(name)), F.lit(0)).getField("since")
         is_unsent = F.coalesce(F.array_contains(UNSENT, name), F.lit(False))
+        # The order of the change that sent the row's value; null if its value is not known.
         origin = (
             F.when(F.col(DELETED), F.lit(None))
             .when(since.isNotNull(), since)
@@ -205,7 +208,7 @@ def large_columns(rows: "DataFrame", table: Table) -> list[str]:
 
 
 def _with_table(rows: "DataFrame", earlier: "Sequence[DataFrame]") -> "DataFrame":
-    """Adds `earlier` rows: of the table, and of remembered deletions."""
+    """Adds `earlier` rows, of the table and of remembered deletions, marked as `_IS_OF_TABLE`."""
     rows = rows.withColumn(_IS_OF_TABLE, F.lit(False))
     for each in earlier:
         marked = each if DELETED in each.columns else each.withColumn(DELETED, F.lit(False))

@@ -59,8 +59,9 @@ class ChangeCounts:
     """Counts of a batch's records: `rows` are changes or tombstones, and `bad` records are neither.
 
     Of the rows, `rescued` have fields without a column, `unsent` lack a value, and `kept` keep an
-    older value. `first_key` is the range of the first key column. It is `None` if the batch also
-    affects keys that are not in the batch, or if the column is neither an integer nor a string.
+    older value. An update that changes a key counts as one of `deletes`, too. `first_key` is the
+    range of the first key column. It is `None` if the batch has no keys or also affects other keys,
+    or if the column is neither an integer nor a string.
     """
 
     rows: int
@@ -147,7 +148,10 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
 
 
 def _no_kept() -> "Column":
-    """The column `KEPT` for rows that keep no values. Its type has the type of `change_order`."""
+    """The column `KEPT`, null, for rows that keep no values.
+
+    Its type is that of an array whose entries have a column's name and a `change_order`.
+    """
     entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
     return F.when(F.lit(False), F.array(entry))
 

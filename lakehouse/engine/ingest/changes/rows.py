@@ -83,7 +83,7 @@ def batch_changes(
 
     A change of a key also deletes the old key. A truncation, in the batch or among the `remembered`
     deletions, deletes every key of the batch. If it is in the batch, it also deletes every key of
-    the table.
+    the table. Such deletions have the position of their cause, so newer changes are not affected.
     """
     good = lines.where(f"{REASON} IS NULL")
     is_row = F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)

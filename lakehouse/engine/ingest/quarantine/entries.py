@@ -2,12 +2,12 @@
 
 **Safety properties**
 - A batch's entries are one commit under the batch's number. If the quarantine already has that
-  number, only missing entries are added. A repeated batch therefore adds nothing, and a batch that
-  is loaded again into a new table adds only records that were not refused before (`test_load.py`).
-  If a repeated batch loads a record, the record's entry is removed
+  number, only missing entries are added. A repeated batch therefore adds no entry twice, and a
+  batch that is loaded again into a new table adds only records that were not refused before
+  (`test_load.py`). If a repeated batch loads a record, the record's entry is removed
   (`long/test_renamed_columns.py`).
-- The entry of a poison file replaces the entries of the file's records in one commit. Otherwise a
-  retry would load these records twice: alone, and with the file (`test_unwritable_files.py`).
+- The entry of a poison file (see `unwritable_files`) replaces those of its records in one commit.
+  Otherwise, a retry would load them twice, alone and with the file (`test_unwritable_files.py`).
 - A batch that loads no rows is finished when a commit of the quarantine identifies exactly its
   files. The batch's number does not prove this, since the quarantine may be older than the ledger
   (`test_unwritable_files.py`, `test_load.py`).
@@ -71,15 +71,15 @@ def quarantined_count(lake: Lake, table_key: str) -> int | None:
 
 
 def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
-    """The last batch in the log of a table's quarantine, or 0."""
+    """The number of the last batch in the log of a table's quarantine, or 0."""
     return 0 if facts is None else facts.snapshot.transactions.get(quarantine_app_id(table_key), 0)
 
 
 class QuarantinedBatches:
     """The batch numbers in the log of a table's quarantine, read on first use.
 
-    Batches that are older than the log's oldest commit are assumed to be recorded. If a foreign
-    commit may have removed entries (for example a RESTORE), older batches count as not recorded.
+    If the log no longer has its first commits, all batches before the first one in it are included.
+    If a foreign commit (such as a RESTORE) may have removed entries, no earlier batch is included.
     """
 
     def __init__(self, lake: Lake, table_key: str, facts: TableFacts | None) -> None:
@@ -115,7 +115,7 @@ class QuarantinedBatches:
 
 
 def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:
-    """Writes the refused `lines` and the quarantined files of a batch.
+    """Writes the bad records of a batch (those in `lines` with a reason) and its quarantined files.
 
     A file's entry has no line number and no text. The caller holds the table's lock.
     """
@@ -145,6 +145,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
     if facts is not None and (is_repeated or not batch.files):
         entries = missing_entries(spark, facts.snapshot, entries)
         is_recorded = batch.number in QuarantinedBatches(lake, key, facts)
+        # An empty commit is written, too, if it is needed to record the batch.
         if entries.isEmpty() and transaction is None and is_recorded:
             return
     # Imported here, because most loads quarantine nothing.
@@ -166,10 +167,9 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
 
 
 def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
-    """Replaces the entries for lines of poison files by one entry per file.
+    """Replaces the entries for lines of the poison files that were last removed from the batch.
 
-    These are the files that were removed from the batch last. `quarantine` must have been called
-    for the batch.
+    Each file gets one entry. `quarantine` must have been called for the batch.
     """
     facts = session.lake.facts(quarantine_key(session.key))
     assert facts is not None
@@ -192,8 +192,8 @@ def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
 def take_out_new_rows(session: TableSession, batch: Batch, lines: "DataFrame | None") -> None:
     """Removes the entries of a repeated batch's lines that the current declaration accepts.
 
-    `lines` are the lines that are still refused. The batch loads the accepted lines, and a retry
-    would load them a second time.
+    `lines` are the batch's parsed records, or `None` if all are accepted. The batch loads the
+    accepted lines, and a retry would load them a second time.
     """
     spark = session.spark
     facts = session.lake.facts(quarantine_key(session.key))
@@ -213,7 +213,7 @@ def take_out_new_rows(session: TableSession, batch: Batch, lines: "DataFrame | N
 
 
 def take_out_files(session: TableSession, files: Sequence[str], *, upto_batch: int) -> None:
-    """Removes the entries for these whole files that batches up to `upto_batch` added."""
+    """Removes the entries for whole `files` (paths) that batches up to `upto_batch` added."""
     facts = session.lake.facts(quarantine_key(session.key))
     if facts is None:
         return
@@ -225,13 +225,13 @@ def take_out_files(session: TableSession, files: Sequence[str], *, upto_batch: i
 
 
 def take_out_landed_again(session: TableSession, batch: Batch) -> None:
-    """Removes from the table's quarantine the lines that a batch's retried files contain."""
+    """Removes from the quarantine the lines in a batch's files of retried lines."""
     retried = [f"{batch.prefix}{file.name}" for file in batch.files if is_retried(file.name)]
     take_out_lines(session, lines_landed_again(session.lake.store, retried))
 
 
 def take_out_lines(session: TableSession, lines: "Sequence[RetriedLine]") -> None:
-    """Removes from a table's quarantine lines that a file in the landing area contains."""
+    """Removes from the quarantine these lines, which a file in the landing area must contain."""
     if not lines:
         return
     facts = session.lake.facts(quarantine_key(session.key))
@@ -264,8 +264,9 @@ def lines_landed_again(store: Store, paths: Sequence[str]) -> "list[RetriedLine]
 def missing_entries(spark: "SparkSession", snapshot: Snapshot, entries: "DataFrame") -> "DataFrame":
     """The entries that the quarantine does not have yet from any batch.
 
-    A duplicate entry could be loaded twice. Two entries for a whole file are the same if their
-    reasons are; for a line, if the file's digests are, because the text depends on the declaration.
+    A duplicate entry could be loaded twice. Entries for one whole file are duplicates if they have
+    the same reason; entries for one line, if they have the same digest of the file. (A line's text
+    depends on the declaration.)
     """
     present = table_at(spark, snapshot).alias("present")
 

@@ -2,8 +2,8 @@
 
 Lines:
 
-1. Remove from the quarantine the lines that a file in the landing area already contains, because an
-   earlier retry stopped before step 3.
+1. Remove from the quarantine the lines that a file of retried lines already contains. There are
+   such lines if an earlier retry stopped before step 3.
 2. Write the chosen lines to one new file below `<prefix>_retried/<layer>/<name>/`.
 3. Remove these lines from the quarantine.
 
@@ -16,8 +16,8 @@ Whole files:
 - A line is written to the landing area before it is removed from the quarantine. If a retry stops
   in between, the line is in both places. The next retry, or the load of the new file, then removes
   the line from the quarantine.
-- The same lines always give the same file. A line that a landed file contains is never written to a
-  second file.
+- The same lines always give the same file. A line in a file of retried lines that is still in the
+  landing area is never written to a second such file.
 - A line whose text may be truncated is kept in the quarantine.
 - Nothing is retried while a batch is unfinished, since that batch may write the same entries again.
 """
@@ -69,12 +69,13 @@ _WHY = "_lakehouse_why_kept"
 
 
 def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> QuarantineReview:
-    """Makes the next load read quarantined lines and files again.
+    """Makes the next load read quarantined lines and files again. With `dry_run`, only counts them.
 
-    These are the entries of these landed `files`, or all entries if `files` is empty.
+    `files` are paths of landed files; only their entries are retried. If it is empty, all are.
 
     Raises:
-        Refused: nothing was ever quarantined, a batch is unfinished, or there are too many lines.
+        Refused: nothing was ever quarantined, a batch is unfinished, or the lines are too large
+            for one landed file.
     """
     lake = session.lake
     spark = session.spark
@@ -91,7 +92,7 @@ def retry(session: TableSession, files: Sequence[str], *, dry_run: bool) -> Quar
         session = replace(session, table=pinned_table(table, ledger.columns))
         if not dry_run:
             _finish_earlier_retries(session)
-            facts = quarantine_facts(session)
+            facts = quarantine_facts(session)  # there may be a new version
         entries = selected_entries(session, facts, files)
         lines = _retry_lines(session, entries.where("line IS NOT NULL"), dry_run=dry_run)
         paths = entries.where("line IS NULL").groupBy("source_file").count().collect()
@@ -131,7 +132,10 @@ class _LandedAgain:
 
 
 def _retry_lines(session: TableSession, lines: "DataFrame", *, dry_run: bool) -> _LandedAgain:
-    """Writes lines into one new landed file, and removes them from the quarantine."""
+    """Writes lines into one new landed file, and removes them from the quarantine.
+
+    Lines that must be kept in the quarantine (`_why_kept`) are only counted; with `dry_run`, all.
+    """
     lake = session.lake
     table = session.table
     lines = lines.withColumn(_WHY, _why_kept(session))
@@ -194,7 +198,10 @@ def _present_fields(landing: Landing) -> "Column":
 def _files_to_retry(
     session: TableSession, counts: dict[str, int], ledger: Ledger
 ) -> tuple[list[StoredFile], dict[str, int]]:
-    """The files that can be read again, and the number of other files' entries, by reason."""
+    """The files that can be read again, and the number of other files' entries, by reason.
+
+    `counts` has the number of entries for each whole file, by its path.
+    """
     prefix = session.table.landing.prefix
     kept_counts = Counter[str]()
     retried_files = list[StoredFile]()
@@ -214,6 +221,7 @@ def _files_to_retry(
 def _retry_files(
     session: TableSession, files: Sequence[StoredFile], batches: PlannedBatches, ledger: Ledger
 ) -> None:
+    """Plans a batch that only marks these files as unread, and removes their entries."""
     prefix = session.table.landing.prefix
     newest = 0 if ledger.newest is None else ledger.newest.number
     # No file has this time, so the next load considers each of these files new.

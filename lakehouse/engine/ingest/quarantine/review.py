@@ -36,7 +36,8 @@ _SHOWN_REASONS = 20
 def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
     """The number of entries in a quarantine, and of entries that were settled or retried.
 
-    `None` if nothing was ever quarantined.
+    The latter are counted in the commits that the quarantine's log still has. `None` if nothing was
+    ever quarantined.
     """
     facts = lake.facts(quarantine_key(table.key))
     if facts is None:
@@ -53,9 +54,9 @@ def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
 
 
 def show(session: TableSession, files: Sequence[str], *, limit: int) -> dict[str, Any]:
-    """The most frequent reasons, and the newest `limit` entries.
+    """The most frequent reasons, and up to `limit` entries, those of the newest batches first.
 
-    Only entries of these landed `files` count, or all entries if `files` is empty.
+    `files` are paths of landed files; only their entries count. If it is empty, all count.
 
     Raises:
         Refused: nothing was ever quarantined.
@@ -82,9 +83,9 @@ def show(session: TableSession, files: Sequence[str], *, limit: int) -> dict[str
 def settle(
     session: TableSession, files: Sequence[str], *, why: str, dry_run: bool
 ) -> QuarantineReview:
-    """Removes entries that a person has handled.
+    """Removes entries that a person has handled. With `dry_run`, only counts them.
 
-    These are the entries of these landed `files`, or all entries if `files` is empty.
+    `files` are paths of landed files; only their entries are removed. If it is empty, all are.
 
     Raises:
         Refused: `why` is empty, nothing was ever quarantined, or a batch is unfinished.
@@ -118,7 +119,7 @@ def settle(
 
 
 def selected_entries(session: TableSession, facts: TableFacts, files: Sequence[str]) -> "DataFrame":
-    """The quarantine's entries of these landed `files`, or all entries if `files` is empty."""
+    """The quarantine's entries of these landed `files` (paths), or all entries without `files`."""
     entries = table_at(session.spark, facts.snapshot)
     return entries.where(entries["source_file"].isin(*files)) if files else entries
 
@@ -139,7 +140,7 @@ def quarantine_facts(session: TableSession) -> TableFacts:
 
 
 def finished_ledger(session: TableSession, batches: PlannedBatches) -> Ledger:
-    """The ledger of a table without unfinished batches.
+    """The ledger of a table, which must have no unfinished batch.
 
     Raises:
         Refused: a batch is unfinished.

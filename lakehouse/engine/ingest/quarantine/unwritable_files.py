@@ -7,10 +7,11 @@ case, the rest of the batch is loaded:
 1. Try to write a few files, each alone, into a separate folder. The folder is a shallow clone of
    the table, or empty if there is no table. If all fail, try a few records, each alone. If these
    fail, too, the fault is in the declaration or the table, and the load stops.
-2. Try all files together. Split each group that fails into halves until the failing files are found
-   (`core.ingest.unwritable_files`). Each round finds a limited number of them.
-3. For change data, delete the keys that the failed write stored as deleted. Rewrite the batch's
-   manifest with the failing files set aside.
+2. Try all files together. Split each group that fails into halves until single files are found
+   (`core.ingest.unwritable_files`). A search ends after a limited number of them. If there are
+   more, the repeated write fails, and the next search finds others.
+3. For change data, delete the folder in which the failed write remembered its deletions. Rewrite
+   the batch's manifest with the failing files set aside.
 4. The load repeats the batch, as after a kill. It first replaces the quarantine's entries for
    records of the failing files by one entry per file.
 
@@ -62,6 +63,7 @@ _STATE = re.compile(r"SQLSTATE: (\w{5})")
 # The error if a partition value is too long for the name of a folder on disk.
 # Source: Hadoop 3.5, RawLocalFileSystem.create
 _NO_FOLDER = re.compile(r"Mkdirs failed to create \S+")
+# The conditions of errors that only wrap their cause.
 _WRAPPERS = ("", "TASK_WRITE_FAILED")
 _SHOWN_CHARACTERS = 300
 _SOURCE_FILE, _SOURCE_LINE = ORIGIN[:2]
@@ -69,7 +71,7 @@ _SOURCE_FILE, _SOURCE_LINE = ORIGIN[:2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsOfBatch:
-    """A batch, and the function `of` that returns the rows of a part of the batch."""
+    """A batch, and the function `of` that returns the rows of some of the batch's files."""
 
     batch: Batch
     of: "Callable[[Batch], DataFrame]"
@@ -104,8 +106,8 @@ def without_poison_files(
     Its manifest is rewritten. The caller holds the table's lock.
 
     Raises:
-        Exception: `error` itself, if it is not about values.
-        Broken: every trial fails, or each file can be written alone.
+        Exception: `error` itself, if it is not about values, or if the table has the batch.
+        Broken: no file or record that is tried alone can be written, or no file fails alone.
     """
     lake = session.lake
     spark = session.spark
@@ -130,12 +132,13 @@ def without_poison_files(
         if facts is not None:
             spark.sql(statements.clone(trial.uri, facts.snapshot.uri))
         if not (any_can_be_written(batch.files, why_not) or _has_a_good_row(rows, trial)):
-            raise _unwritable(table, batch, "and no tried part of it can be", problem) from error
+            reason = "and neither can any file or record of it that was tried alone"
+            raise _unwritable(table, batch, reason, problem) from error
         failing = failing_files(batch.files, why_not)
     finally:
         lake.store.delete([file.name for file in lake.store.list(folder)])
     if not failing:
-        reason = "although each of its files can be written alone"
+        reason = "although trial writes of all its files, together or in parts, succeeded"
         raise _unwritable(table, batch, reason, problem) from error
     failing_lines = staged_lines(lake, spark, table.key, _part_of(batch, [*failing]))
     smaller = without_failing(
@@ -160,11 +163,13 @@ def row_problem(error: BaseException) -> str | None:
     trace = f"{getattr(error, '_stacktrace', '')}{getattr(error, '_stackTrace', '')}"
     no_folder = _NO_FOLDER.search(f"{error}{trace}")
     if no_folder is not None:
-        return f"a partition has no folder: {no_folder[0]}"[:_SHOWN_CHARACTERS]
+        finding = "a partition's folder cannot be created, perhaps because its value is too long"
+        return f"{finding}: {no_folder[0]}"[:_SHOWN_CHARACTERS]
     states = {error.getSqlState() or "", *_STATE.findall(f"{error}{trace}")}
     if not any(state.startswith(_STATES_OF_VALUES) for state in states):
         return None
     messages = [cause.message for cause in causes_of(error) if cause.condition not in _WRAPPERS]
+    # The last message is that of the innermost cause.
     message = (messages or [str(error)])[-1].partition("\n\nJVM stacktrace:")[0]
     if "Traceback (most recent call last)" in message:
         # The last line of a Python traceback names the error.
@@ -175,12 +180,13 @@ def row_problem(error: BaseException) -> str | None:
 
 def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
     """The batch as if it had only these files."""
-    # `staged_lines` skips the staged records of other files only if `isolated` is not empty.
+    # `staged_lines` skips other files' records only if files were removed from the batch. So this
+    # part records one removal, of no files.
     return replace(batch, files=tuple(files), isolated=((),))
 
 
 def _has_a_good_row(rows: RowsOfBatch, trial: _Trial) -> bool:
-    """Whether at least one of a few records can be written alone.
+    """Whether at least one of up to `PROBES` records can be written alone.
 
     If so, the write fails because of other records' values.
     """

@@ -189,7 +189,7 @@ def test_an_error_that_does_not_come_again_sets_nothing_aside(
     monkeypatch.setattr(unwritable_files._Trial, "problem", lambda *_: None)
     with pytest.raises(
         Broken,
-        match=r"batch 1 \(1 file\) cannot be written, although each of its files can be written alone: CHECK constraint",
+        match=r"batch 1 \(1 file\) cannot be written, although trial writes of all its files, together or in parts, succeeded: CHECK constraint",
     ):
         unwritable_files.without_poison_files(session, batches, rows, VIOLATED)
     assert batches.batch(1) == rows.batch
