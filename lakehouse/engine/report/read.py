@@ -12,11 +12,7 @@ from datetime import timedelta
 from lakehouse.core.costs.chargeback_columns import midnight
 from lakehouse.core.costs.charges import day_of
 from lakehouse.core.costs.exact_amounts import month_start
-from lakehouse.core.costs.operations import (
-    UpkeepOperation,
-    failed_compactions,
-    vacuums_of,
-)
+from lakehouse.core.costs.operations import UpkeepOperation, failed_compactions, vacuums_of
 from lakehouse.core.costs.summary import budget_scopes, parse_budgets
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import is_news
