@@ -282,6 +282,7 @@ def _planned(
 
     untag = [*tagged_yet_needed(lake.store, key, is_needed)]
     planned = plan_tiers(facts, dead, prices, classes=classes, untag=untag)
+    # Files that were tagged earlier still need the lifecycle rule of their class.
     tagged_classes = {*tagged.values()}
     if planned.files:
         tagged_classes.add(planned.storage_class)
