@@ -20,7 +20,7 @@ _UNFINISHED = [
 
 
 def replay_sensor(settings: Settings) -> dg.SensorDefinition:
-    """A sensor that lands `replay_hours` of the year per tick, at most every `replay_seconds`."""
+    """A sensor that lands `replay_hours` of the year per tick, `replay_seconds` or more apart."""
     budget = TimeBudget()
     store = bounded(store_at(settings.root), budget)
 

@@ -2,8 +2,8 @@
 
 1. A run, or the landing sensor, finds the `dagster dev` process among its ancestors and records its
    pid and start time in `<home>/server/dagster_dev/`.
-2. If no server runs, it starts a companion (`python -m lakehouse.runtime.dagster_dev`) in a
-   separate session. A run waits for the server.
+2. If no server runs, the run or the sensor starts a companion (`python -m
+   lakehouse.runtime.dagster_dev`) in a separate session. A run waits for the server.
 3. The companion holds a lock, so each home has at most one. It supervises the server while a
    recorded `dagster dev` is alive.
 4. When a recorded `dagster dev` has ended, the companion ends its descendants. After the last one,

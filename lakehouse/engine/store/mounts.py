@@ -61,7 +61,7 @@ class MountedStore(Store):
         return sum((store.requests for store in stores.values()), Counter[str]())
 
     def keeps_versions(self) -> bool | None:
-        """See `Store.keeps_versions`. The buckets of mounted folders may differ from the lake's."""
+        """See `Store.keeps_versions`. Answers for `base`; the buckets of mounts may differ."""
         return self.base.keeps_versions()
 
     def list(self, prefix: str) -> list[StoredFile]:

@@ -86,7 +86,7 @@ def s3_client(options: ClientOptions) -> Any:
     import boto3
     from botocore.config import Config
 
-    # Some S3 servers do not support trailing checksums. A TLS connection to S3 does not need them.
+    # Some S3 servers do not support trailing checksums. With TLS, they are not needed.
     config = Config(
         retries={"mode": "standard", "total_max_attempts": options.max_attempts},
         max_pool_connections=2 * READERS,

@@ -134,8 +134,8 @@ def _list_page(client: Any, after: str, **request: Any) -> Mapping[str, Any]:
 def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[ListedObject]:
     """The objects with these keys below `prefix`, as S3's listing describes them.
 
-    Missing keys are omitted. A listing from the first key to the last would send at least as many
-    requests. With the usual names of files, there are also at most as many requests as keys.
+    Missing keys are omitted. The number of requests is at most the number of pages in a listing
+    from the first key to the last and, with the usual names of files, at most the number of keys.
     """
     remaining = sorted(set(keys))
     entries = list[ListedObject]()

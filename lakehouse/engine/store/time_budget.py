@@ -1,8 +1,8 @@
 """Limits the time of a sensor tick's storage requests, and decides which tables come first.
 
-Dagster ends a tick after 60 s, and the tick's results are lost (dagster-io/dagster#14830). A usual
-client makes three attempts of 60 s, so a request to a server that accepts connections but never
-answers takes 181 s. Dagster would end every tick at the same table.
+Dagster ends a tick after 60 s, and the tick's results are lost (dagster-io/dagster#14830). Outside
+of ticks, a client makes three attempts of 60 s, so a request to a server that accepts connections
+but never answers takes 181 s. With such a client, Dagster would end every tick at the same table.
 
 1. The S3 clients of a tick wait a few seconds for a response, and try twice.
 2. A late tick does not start with another table. The next tick serves the remaining tables first,

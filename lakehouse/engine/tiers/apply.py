@@ -96,8 +96,8 @@ def plan(
     """Plans the tagging of a table's dead files; `None` if there is no table.
 
     Raises:
-        Refused: the table is not on S3, no inventory report covers it, or it has a table feature
-            that this program does not know; otherwise as `gather`.
+        Refused: the table is not on S3, no inventory report covers it, or its retention or one of
+            its table features is unknown; otherwise as `gather`.
     """
     planned = _planned(run, table, prices, classes)
     if planned is None:
@@ -282,6 +282,7 @@ def _planned(
 
     untag = [*tagged_yet_needed(lake.store, key, is_needed)]
     planned = plan_tiers(facts, dead, prices, classes=classes, untag=untag)
+    # Files that were tagged earlier still need the lifecycle rule of their class.
     tagged_classes = {*tagged.values()}
     if planned.files:
         tagged_classes.add(planned.storage_class)

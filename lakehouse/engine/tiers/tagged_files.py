@@ -46,7 +46,7 @@ def tier_records(store: Store, table_key: str) -> tuple[TierRecord, ...]:
 
 
 def tagged_before(store: Store, table_key: str) -> dict[str, str]:
-    """The files that a complete run tagged, with their target class, by the kept records.
+    """The files that a complete run tagged, with their target class, according to the records.
 
     A file that a later run untagged is omitted, unless it was tagged again.
     """

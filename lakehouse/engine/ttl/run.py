@@ -188,6 +188,7 @@ def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str
         session.spark.sql(statements.delete_rows(snapshot.uri, conditions))
     if not _removes_partitions(step):
         return
+    # The commits of this step: `snapshot` already contains those of earlier steps.
     for commit in _commits_of(lake, snapshot, mark).commits:
         unplanned = {*commit.removed_paths} - step.files
         if unplanned:

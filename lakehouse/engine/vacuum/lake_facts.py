@@ -68,7 +68,7 @@ class LakeFacts:
 
     - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum; `None`
       stands for all.
-    - `tables`: the folders that look like tables. `real_tables`: those of them that have a log.
+    - `tables`: the folders that look like tables. `real_tables`: those whose log could be read.
     - `borrowed`: all borrowed files, relative to the lake. `unplaced`: base names of files at paths
       that may or may not lead into the lake.
     - `landed`: the prefixes that declared tables load from. `transactions`: the transaction
@@ -154,7 +154,7 @@ class LakeFacts:
         self._refuse_unread(table.key)
 
     def ask_before_deletion(self, table: str) -> None:
-        """Reads which files the tables borrow now. After the first call, recent checks suffice.
+        """Checks again which files the tables borrow. After the first call, only if it is due.
 
         Raises as `read`.
         """

@@ -61,8 +61,8 @@ def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
 def tables_inside(lake: Lake, spread_folders: Set[str]) -> set[str]:
     """The tables nested up to two folders deep in tables outside the lake.
 
-    Neither reports nor listings of the lake show these tables. `spread_folders` are not searched:
-    as a table has very many of them, they are taken for partitions.
+    Neither reports nor listings of the lake show these tables. `spread_folders` are not searched.
+    They are taken for partitions, because one table has so many of them.
     """
 
     def below(folder: str) -> list[str]:

@@ -124,8 +124,8 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
 class OlderCommits:
     """A table's commits before its known history, even beyond a gap.
 
-    Each commit is read once. Only if a call's history does not continue the previous call's
-    history, all commits are read again.
+    Each commit is read once. All commits are read again only if a call's history does not continue
+    the history of the previous call.
     """
 
     def __init__(self, store: Store) -> None:

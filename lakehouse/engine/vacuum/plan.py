@@ -228,11 +228,11 @@ def _needed_by_readers(
 ) -> tuple[int | None, str]:
     """The time since which removed files are still needed (`None`: none is needed), and the reason.
 
-    A table that reads the changes of its first input, this table, needs the files of each commit
-    until it has read the commit. If the log lacks some unread commits, the reader has to read the
-    whole table anyway and needs no removed file. If all unread commits only rewrite rows, as
-    compactions do, it needs no removed file, either. A compaction needs the files that it removed
-    until its result is verified.
+    A reader is a declared table that has this table as its first input and reads its changes. It
+    needs the files of each commit until it has read the commit. If the log lacks some unread
+    commits, the reader has to read the whole table anyway and needs no removed file. If all unread
+    commits only rewrite rows, as compactions do, it needs no removed file, either. A compaction
+    needs the files that it removed until its result is verified.
 
     Raises:
         Broken: a reader has read a version that the log no longer has.

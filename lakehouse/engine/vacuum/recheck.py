@@ -49,7 +49,7 @@ class Recheck:
     def still_deletable(self, batch: Sequence[Candidate]) -> list[Candidate]:
         """The files of the batch that may be deleted now. Adds the files to keep to `spared`.
 
-        Files that are already gone are omitted, if this is checked (`_unchanged`).
+        Files that are found to be gone are omitted (`_unchanged`).
 
         Raises:
             Broken: the table's log is gone, or was reset to an older state.

@@ -120,7 +120,7 @@ def rehearse(
     """The plan, reduced to the files that Delta and the last check confirm. Changes nothing.
 
     Returns `None` if there is no table. If the vacuum would first set another retention, Delta
-    cannot confirm the files yet, and the plan has a note about this. Raises as `vacuum`.
+    cannot confirm the files yet: the whole plan is returned, with a note. Raises as `vacuum`.
     """
     if lake_facts.log(table.key) is None:
         return None
