@@ -78,8 +78,6 @@ ROWS = (
             "": "throughput over that of a bare OPTIMIZE",
             "with deletion vectors": "throughput over that of a bare OPTIMIZE, with deletion vectors",
         },
-        shortfall="The statement is the same, and the comparison by the log takes 0.01 to 0.04 s. "
-        "The rest is planning; pairs differ by 0.83 to 1.06 times.",
     ),
     Row(
         name="P6",

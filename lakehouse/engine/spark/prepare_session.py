@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark.errors import is_of_unknown_session, translated
+from lakehouse.engine.spark.temporary_confs import change_confs
 from lakehouse.runtime.spark_conf import STORED_TIMES
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ def prepare_session(spark: "SparkSession") -> "SparkSession":
 
         _limit_retries(spark.client)
         # Otherwise, a remote server would interpret times without a zone in its own time zone.
-        for name, value in {"spark.sql.session.timeZone": "UTC", **STORED_TIMES}.items():
-            spark.conf.set(name, value)
+        change_confs(spark, {"spark.sql.session.timeZone": "UTC", **STORED_TIMES})
     else:
         import delta.exceptions  # noqa: F401
     return spark
