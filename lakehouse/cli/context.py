@@ -99,11 +99,16 @@ def open_landed(key: str, *, command: str) -> tuple[LakeContext, Table]:
     return context, context.choose_landed([key], command=command)[0]
 
 
-def not_written(table: str, *, operation: str) -> Refused:
-    """The error for a table that is declared but was never written."""
+def not_written(table: Table, *, operation: str) -> Refused:
+    """The error for a table that is declared but does not exist."""
+    if isinstance(table.write, Adopted):
+        return Refused(
+            f"{operation}: there is no table at {table.write.uri}. If it has moved, declare its new "
+            "address"
+        )
     return Refused(
         f"{operation}: the table is declared but does not exist yet. "
-        f"Write it first: lakehouse materialize {table}"
+        f"Write it first: lakehouse materialize {table.key}"
     )
 
 

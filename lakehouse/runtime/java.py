@@ -66,7 +66,7 @@ def _properties_of(java: str) -> dict[str, str]:
     command = [java, "-XshowSettings:properties", "-version"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return {}
     return dict(_PROPERTY.findall(result.stderr))
 

@@ -119,7 +119,7 @@ def adopt_command(
         _print_fleet(findings, top=top)
     if new:
         _print_outcome(context, new, shows_entry=single is not None, dry_run=dry_run)
-    if prefix is not None:
+    if prefix is not None and readable:
         _print_next(context, readable, prefix, dry_run=dry_run)
     return print_errors(findings)
 

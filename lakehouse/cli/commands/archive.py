@@ -56,7 +56,7 @@ def plan_command(table: str, as_json: bool) -> None:
     table = declared_table.key
     plan = run.plan(context.lake, declared_table, context.tables.values())
     if plan is None:
-        raise not_written(table, operation=f"archive of {table}")
+        raise not_written(declared_table, operation=f"archive of {table}")
     document = plan.as_json()
     if as_json:
         write_json(document)
@@ -77,7 +77,7 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
     context, declared_table = open_table(table)
     table = declared_table.key
     if run.plan(context.lake, declared_table) is None:  # also refuses a table without an archive
-        raise not_written(table, operation=f"archive of {table}")
+        raise not_written(declared_table, operation=f"archive of {table}")
     document = _through_dagster(context, declared_table, only="archive", anyway=anyway)
     if as_json:
         write_json(document)
@@ -106,7 +106,7 @@ def expire_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> in
     table = declared_table.key
     plan = rehearse_expire(context.lake, declared_table)
     if plan is None:
-        raise not_written(table, operation=f"archive of {table}")
+        raise not_written(declared_table, operation=f"archive of {table}")
     if declared_table.archive is None and not dry_run:
         raise Refused(
             f"archive expire of {table}: the table declares no archive. Use "
@@ -138,7 +138,7 @@ def list_command(table: str, as_json: bool) -> None:
     table = declared_table.key
     facts = context.lake.facts(table)
     if facts is None:
-        raise not_written(table, operation=f"archive of {table}")
+        raise not_written(declared_table, operation=f"archive of {table}")
     contents = archive_contents(context.lake, facts)
     document = list_document(declared_table, facts.snapshot.version, contents)
     if as_json:

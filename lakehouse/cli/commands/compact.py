@@ -42,7 +42,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     if dry_run:
         plan = run.plan(context.lake, declared_table)
         if plan is None:
-            raise not_written(table, operation=f"compact {table}")
+            raise not_written(declared_table, operation=f"compact {table}")
         reading = Found(table=declared_table, value=plan)
         if as_json:
             write_json(plan_document(reading))
@@ -58,7 +58,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
         config = {"anyway": anyway, "probe": probe}
         [compaction] = recorder.materialize([f"compaction/{table}"], config=config)
     if compaction.state == "skipped":
-        raise not_written(table, operation=f"compact {table}")
+        raise not_written(declared_table, operation=f"compact {table}")
     document: Mapping[str, Any] = compaction.outcome()["lakehouse/compaction"]
     if as_json:
         write_json(document)

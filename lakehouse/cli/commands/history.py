@@ -73,7 +73,7 @@ def history_command(
     table = declared_table.key
     facts = context.lake.facts(table)
     if facts is None:
-        raise not_written(table, operation=f"history {table}")
+        raise not_written(declared_table, operation=f"history {table}")
     account = account_of(context.lake, declared_table, facts)
     probe = newest_probe(context.lake, table)
     entries = {entry.compaction.version: entry for entry in account.entries}

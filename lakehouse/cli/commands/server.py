@@ -109,6 +109,7 @@ def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
     show(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
     show(f"  address  localhost:{state.port}")
     if state.pid is not None:
+        uptime = "" if uptime_seconds is None else f", up for {uptime_seconds} s"
         supervised = "" if supervisor_pid is None else f", supervised by process {supervisor_pid}"
-        show(f"  process  {state.pid}, up for {uptime_seconds} s{supervised}")
+        show(f"  process  {state.pid}{uptime}{supervised}")
     show(f"  log      {state.log}")

@@ -39,7 +39,7 @@ def plan_command(table: str, as_json: bool) -> None:
     table = declared_table.key
     plan = ttl_run.plan(context.lake, declared_table)
     if plan is None:
-        raise not_written(table, operation=f"TTL of {table}")
+        raise not_written(declared_table, operation=f"TTL of {table}")
     document = plan.as_json()
     if as_json:
         write_json(document)
@@ -62,7 +62,7 @@ def run_command(table: str, anyway: bool, as_json: bool) -> None:
     context, declared_table = open_table(table)
     table = declared_table.key
     if ttl_run.plan(context.lake, declared_table) is None:  # also refuses a table without a TTL
-        raise not_written(table, operation=f"TTL of {table}")
+        raise not_written(declared_table, operation=f"TTL of {table}")
     settings = context.lake.settings
     with open_recorder(settings) as recorder, driver_for_command(settings):
         [run] = recorder.materialize([f"ttl/{table}"], config={"anyway": anyway})

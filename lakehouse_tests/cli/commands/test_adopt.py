@@ -63,6 +63,15 @@ def test_what_a_vacuum_would_free_is_told(terminal: Terminal, tmp_path: Path) ->
     assert (found["vacuum"]["files"], found["vacuum"]["bytes"]) == (1, 70)
 
 
+def test_an_adopted_table_that_is_gone_is_not_to_be_materialized(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    terminal.run("adopt", f"{warehouse}/events")
+    (warehouse / "events").rename(warehouse / "moved")
+    refused = terminal.refused("compact", "silver/events", "--dry-run")
+    assert f"there is no table at {warehouse}/events. If it has moved, declare" in refused
+
+
 def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(
     terminal: Terminal, warehouse: Path
 ) -> None:
@@ -107,6 +116,8 @@ def test_a_log_that_cannot_be_read_is_named_by_its_address_and_holds_back_no_vac
 ) -> None:
     LogBuilder(DiskStore(warehouse), "broken").create()
     (warehouse / "broken/_delta_log/00000000000000000000.json").write_text("{")
+    alone = terminal.run("adopt", "--prefix", f"{warehouse}/broken", "--dry-run")
+    assert alone.exit_code == 1 and "nothing else is needed" not in alone.stdout
     events, broken, customers = (
         next(
             each
