@@ -103,8 +103,8 @@ def not_written(table: Table, *, operation: str) -> Refused:
     """The error for a table that is declared but does not exist."""
     if isinstance(table.write, Adopted):
         return Refused(
-            f"{operation}: there is no table at {table.write.uri}. If it has moved, declare its new "
-            "address"
+            f"{operation}: there is no table at {table.write.uri}. If it has moved, declare its "
+            "new address"
         )
     return Refused(
         f"{operation}: the table is declared but does not exist yet. "
