@@ -101,15 +101,10 @@ def open_landed(key: str, *, command: str) -> tuple[LakeContext, Table]:
 
 def not_written(table: Table, *, operation: str) -> Refused:
     """The error for a table that is declared but does not exist."""
+    sentence = f"does not exist yet. Write it first: lakehouse materialize {table.key}"
     if isinstance(table.write, Adopted):
-        return Refused(
-            f"{operation}: there is no table at {table.write.uri}. If it has moved, declare its "
-            "new address"
-        )
-    return Refused(
-        f"{operation}: the table is declared but does not exist yet. "
-        f"Write it first: lakehouse materialize {table.key}"
-    )
+        sentence = f"is not at {table.write.uri}. If it has moved, declare its new address"
+    return Refused(f"{operation}: the table is declared but {sentence}")
 
 
 def settings_in_force() -> Settings:

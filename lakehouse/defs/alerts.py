@@ -18,7 +18,7 @@ from lakehouse.defs.keys import table_key
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.metrics.alerts import read_alerts, send, write_alerts
+from lakehouse.engine.metrics.alert_delivery import read_alerts, send, write_alerts
 from lakehouse.engine.store import TimeBudget
 
 # Seconds between two ticks. On S3, a tick costs two requests, one more per paused table, and up to

@@ -40,7 +40,7 @@ from lakehouse.defs.run_ownership import (
 )
 from lakehouse.engine.adoption.find_tables import is_table
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.current_holds import hold_now, refuse_held
+from lakehouse.engine.compaction.current_skip_reasons import hold_now, refuse_held
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import assess, with_account
 

@@ -34,7 +34,7 @@ from lakehouse.defs.metadata.fleet import sensed_fleet_metadata
 from lakehouse.defs.pool_slots import free_ended_slots
 from lakehouse.defs.run_ownership import close_lost_runs
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.current_holds import hold_now
+from lakehouse.engine.compaction.current_skip_reasons import hold_now
 from lakehouse.engine.journal.journal import Journal, JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import TimeBudget

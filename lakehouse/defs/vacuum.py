@@ -21,7 +21,7 @@ from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
 from lakehouse.defs.metadata.runs import vacuum_metadata
 from lakehouse.defs.resources import open_session
-from lakehouse.engine.compaction.current_holds import refuse_upkeep
+from lakehouse.engine.compaction.current_skip_reasons import refuse_upkeep
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 

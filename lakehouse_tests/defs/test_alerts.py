@@ -22,8 +22,8 @@ from lakehouse.defs.keys import table_key, vacuum_key
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.metrics import alerts as engine_alerts
-from lakehouse.engine.metrics.alerts import all_alerts, send
+from lakehouse.engine.metrics import alert_delivery as engine_alerts
+from lakehouse.engine.metrics.alert_delivery import all_alerts, send
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.conftest import free_port

@@ -20,7 +20,7 @@ from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.defs.resources import spark_resource
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.current_holds import hold_now
+from lakehouse.engine.compaction.current_skip_reasons import hold_now
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.table_health import assess

@@ -25,7 +25,7 @@ def alerts_command(context: click.Context) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from lakehouse.engine.metrics.alerts import all_alerts
+    from lakehouse.engine.metrics.alert_delivery import all_alerts
 
     settings = settings_in_force()
     alerts = [each for each in all_alerts(open_lake(settings).store) if not each.is_over]
@@ -47,7 +47,7 @@ def alerts_command(context: click.Context) -> None:
 def test_command() -> None:
     """Send a test message to the webhook."""
     from lakehouse.core.metrics.alerts import trial_message
-    from lakehouse.engine.metrics.alerts import send
+    from lakehouse.engine.metrics.alert_delivery import send
 
     settings = settings_in_force()
     if not settings.alert_url:

@@ -27,7 +27,7 @@ from lakehouse.core.declaration.undeclared_tables import undeclared_sentence
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite, WriteMode
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
-from lakehouse.engine.compaction.current_holds import hold_now
+from lakehouse.engine.compaction.current_skip_reasons import hold_now
 from lakehouse.engine.journal.moves import why_unmoved
 from lakehouse.engine.read_each_table import Found, for_each_table
 

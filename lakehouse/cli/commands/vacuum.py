@@ -28,7 +28,7 @@ from lakehouse.cli.spark_server import driver_on_demand
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.core.errors import Broken, LakehouseError
-from lakehouse.engine.compaction.current_holds import refuse_upkeep
+from lakehouse.engine.compaction.current_skip_reasons import refuse_upkeep
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.vacuum.lake_facts import LakeFacts

@@ -1,4 +1,4 @@
-"""Chooses the landed files of the next batch. Files that are still being written wait.
+"""Chooses the landed files of the next batch, up to its limits; too few files wait for others.
 
 **Safety properties** (tests in `test_choose_files.py`, `test_load.py`)
 - A loaded record is not loaded again while its file keeps its name. The same content under another

@@ -36,7 +36,7 @@ from lakehouse.defs.metadata.markdown import (
     markdown_value,
 )
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.current_holds import compaction_risk
+from lakehouse.engine.compaction.current_skip_reasons import compaction_risk
 from lakehouse.engine.ingest.table_strategy import strategy_in_force
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake

@@ -18,7 +18,7 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.adoption.find_tables import is_table
 from lakehouse.engine.commit_safety import refuse_table_of_another_lake
-from lakehouse.engine.compaction.current_holds import compaction_risk
+from lakehouse.engine.compaction.current_skip_reasons import compaction_risk
 from lakehouse.engine.declared_tables import address_of, checked
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake

@@ -21,7 +21,7 @@ from lakehouse.engine.delta_log.log_segment import (
     find_segment,
     log_folder,
 )
-from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, Shape, shape_of
+from lakehouse.engine.delta_log.metadata_and_protocol import CLUSTERING_DOMAIN, Shape, shape_of
 from lakehouse.engine.store import Store, StoredFile
 
 # If the history starts with a checkpoint, at most this many commits up to its version show which of

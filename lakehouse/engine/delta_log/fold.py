@@ -36,7 +36,7 @@ from lakehouse.engine.delta_log.actions import (
 )
 from lakehouse.engine.delta_log.checkpoint import Checkpoint, compute, integers
 from lakehouse.engine.delta_log.log_segment import Segment
-from lakehouse.engine.delta_log.schema import shape_of
+from lakehouse.engine.delta_log.metadata_and_protocol import shape_of
 
 # Arrow copies the paths that it searches for. Copies of all paths would take too much memory.
 _PATHS_AT_ONCE = 500_000

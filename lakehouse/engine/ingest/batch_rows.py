@@ -78,7 +78,7 @@ def parse_batch(
         else:
             from lakehouse.engine.ingest.changes.columns import KEPT
             from lakehouse.engine.ingest.changes.fill_unsent_values import checked_changes
-            from lakehouse.engine.ingest.changes.rows import ChangeBatch
+            from lakehouse.engine.ingest.changes.upserts_and_deletions import ChangeBatch
 
             if table.renamed:
                 # `checked_changes` reads the table by the new names of its keys, so a rename that
@@ -149,7 +149,7 @@ def write_batch(
     facts = commit_rows.follow_declaration(lake, spark, table, rows, facts)
     if parsed.changes is not None:
         from lakehouse.engine.ingest.changes.apply import apply_changes
-        from lakehouse.engine.ingest.changes.rows import ChangeBatch
+        from lakehouse.engine.ingest.changes.upserts_and_deletions import ChangeBatch
 
         load = ChangeBatch(session=session, batch=batch, facts=facts)
         apply_changes(load, parsed.frame, parsed.changes)

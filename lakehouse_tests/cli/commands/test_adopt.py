@@ -13,7 +13,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.adoption.adopt import write_adopted
 from lakehouse.engine.commit_safety import claim
-from lakehouse.engine.compaction import current_holds
+from lakehouse.engine.compaction import current_skip_reasons
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal
@@ -69,7 +69,7 @@ def test_an_adopted_table_that_is_gone_is_not_to_be_materialized(
     terminal.run("adopt", f"{warehouse}/events")
     (warehouse / "events").rename(warehouse / "moved")
     refused = terminal.refused("compact", "silver/events", "--dry-run")
-    assert f"there is no table at {warehouse}/events. If it has moved, declare" in refused
+    assert f"is not at {warehouse}/events. If it has moved, declare" in refused
 
 
 def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(
@@ -93,7 +93,7 @@ def test_a_fleet_ends_with_its_totals_and_the_line_that_lets_it_be_compacted(
     terminal: Terminal, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line is for tables that Spark compacts, whose commits are not conditional."""
-    monkeypatch.setattr(current_holds, "spark_commits_conditionally", lambda *_: False)
+    monkeypatch.setattr(current_skip_reasons, "spark_commits_conditionally", lambda *_: False)
     monkeypatch.setattr(engine_choice, "missing_in_deltalake", lambda _: "it has row tracking")
     rehearsed = terminal.run("adopt", "--prefix", str(warehouse), "--top", "1", "--dry-run").stdout
     assert "silver/events is" in rehearsed and "silver/customers is" not in rehearsed

@@ -24,7 +24,7 @@ from lakehouse.defs.keys import compaction_key, table_key, vacuum_key
 from lakehouse.defs.metadata.table import health_result
 from lakehouse.engine.adoption.adopt import inspect_table
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.current_holds import hold_now
+from lakehouse.engine.compaction.current_skip_reasons import hold_now
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore, TimeBudget
 from lakehouse.engine.table_health import assess

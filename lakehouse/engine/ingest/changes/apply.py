@@ -42,7 +42,7 @@ from lakehouse.engine.ingest.changes.fill_unsent_values import (
     with_kept_values,
 )
 from lakehouse.engine.ingest.changes.read import ChangeCounts
-from lakehouse.engine.ingest.changes.rows import (
+from lakehouse.engine.ingest.changes.upserts_and_deletions import (
     ChangeBatch,
     batch_changes,
     described_rows,

@@ -35,7 +35,7 @@ from lakehouse.core.units import HOUR_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.changes.columns import OPERATION, POSITION
 from lakehouse.engine.ingest.changes.dms import FULL_LOAD
-from lakehouse.engine.ingest.changes.rows import ChangeBatch
+from lakehouse.engine.ingest.changes.upserts_and_deletions import ChangeBatch
 from lakehouse.engine.ingest.parse_lines import ORIGIN, REASON
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import functions as F  # noqa: N812

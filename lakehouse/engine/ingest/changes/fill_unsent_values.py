@@ -29,7 +29,11 @@ from lakehouse.engine.ingest.changes.columns import (
 )
 from lakehouse.engine.ingest.changes.deleted_keys import refuse_late, remembered_deletions
 from lakehouse.engine.ingest.changes.read import ChangeCounts, change_keys, count_changes
-from lakehouse.engine.ingest.changes.rows import ChangeBatch, batch_changes, key_range
+from lakehouse.engine.ingest.changes.upserts_and_deletions import (
+    ChangeBatch,
+    batch_changes,
+    key_range,
+)
 from lakehouse.engine.ingest.parse_lines import ORIGIN, REASON
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.key_range import checkpointed

@@ -11,7 +11,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.journal_records import Pause
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.current_holds import (
+from lakehouse.engine.compaction.current_skip_reasons import (
     hold_now,
     refuse_held,
 )
