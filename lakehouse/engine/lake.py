@@ -142,8 +142,8 @@ def open_lake(
 ) -> Lake:
     """The lake that the settings name. Creates nothing, and sends no request to S3 yet.
 
-    `make_client` is passed on to `store_at`. Adopted tables in `tables` are mounted into the lake's
-    store from their own addresses, except those in the folder of their key below the lake's root.
+    `make_client` is passed on to `store_at`. Each adopted table in `tables` is mounted into the
+    lake's store at its key, unless its address already is `<root>/<key>`.
     """
     store = store_at(settings.root, make_client)
     adopted = {table.key: table.write.uri for table in tables if isinstance(table.write, Adopted)}

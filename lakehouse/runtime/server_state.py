@@ -81,9 +81,10 @@ def status(settings: Settings) -> ServerState:
 
 
 def driver_log_stores(settings: Settings) -> Mapping[str, str]:
-    """The log stores of the Spark driver in the settings, as far as this home knows.
+    """The log stores of the Spark driver that the settings name.
 
-    For a stopped server, these are the log stores that the next start would use.
+    For a stopped server, these are the log stores that the next start would use. For an `sc://`
+    address, these are the ones at this home's last connection; empty if there was none.
     """
     if settings.spark.startswith("sc://"):
         return remembered_log_stores(settings)

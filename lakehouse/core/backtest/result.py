@@ -9,7 +9,7 @@ from lakehouse.core.reasons import Explanation, Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedCompaction:
-    """A real or simulated compaction. Its duration and cost are always estimated from the rates."""
+    """A real or simulated compaction. Both kinds have an estimated duration and cost (`Rates`)."""
 
     at_ms: int
     sentence: str
@@ -28,12 +28,12 @@ class SimulatedCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedStep:
-    """A version that a writer committed, and the compactions (`runs`) before the next one.
+    """A version that a writer committed, and the compactions (`runs`) before a writer's next one.
 
-    Counts are taken after these compactions. `bytes_ingested` are the bytes of new files that the
-    writer added. `row_count` is `None` if unknown. `explanation` explains the decision that led to
-    the first compaction or, without a compaction, the last decision. It is `None` for the real
-    history.
+    If a real history begins with a compaction, the first step has that compaction's version. Counts
+    are taken after these compactions. `bytes_ingested` are the bytes of new files that the writer
+    added. `row_count` is `None` if unknown. `explanation` explains the decision that led to the
+    first compaction or, without a compaction, the last decision. It is `None` for the real history.
     """
 
     version: int
@@ -64,14 +64,14 @@ class SimulatedStep:
 class Uncertainty:
     """What a simulation had to estimate. If the first four are 0, no size or removal was estimated.
 
-    - `moved_removals`: files that a writer removed after the simulation had moved their rows.
-    - `moved_vectors`: deletion vectors that a writer put on a file after the simulation had moved
-      its rows.
+    - `moved_removals`: files that a writer removed, and that the simulation does not have, or has
+      with other rows.
+    - `moved_vectors`: deletion vectors that a writer put on such files.
     - `carried_bytes`: bytes of other rows in the simulated files that held removed rows. Writers
       would have had to rewrite them.
     - `modelled_files`: output files whose size is estimated with `shrink_ratio`.
-    - `unclear_compactions`: how often the log does not show which rows of a partition a real
-      compaction wrote into which file. A compaction counts once per such partition.
+    - `unclear_compactions`: the number of partitions, over all real compactions, for which the log
+      does not show which rows the compaction wrote into which file.
     - `shrink_ratio`: see `Lineage.shrink_ratio`. It is no estimate, but a ratio in the log.
     """
 

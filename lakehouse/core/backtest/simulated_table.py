@@ -119,8 +119,8 @@ class SimulatedTable:
     def _remove(self, effect: CommitEffect) -> list[SimulatedFile]:
         """Removes each file that holds a grain which the commit removed.
 
-        Returns the other grains of these files, in one file for each removed file. These files are
-        not in the table yet. A writer that removes a file has to write its other rows again.
+        Returns a file for each removed file that also held other grains: the file that the writer
+        would have had to write with these grains. The caller adds it to the table.
         """
         for path, grains in effect.removed:
             live = self._live.get(path)

@@ -3,8 +3,8 @@
 **Safety properties**
 - Each declared field of a row is decoded as `debezium_values` promises. If that is impossible, the
   event has a problem that names the field.
-- A placeholder for a value that Debezium did not send is not loaded: the field is null. In the row
-  after a change other than a deletion, `UNSENT` names the field.
+- A placeholder for a value that Debezium did not send is not loaded: the field is null. Unless the
+  event is a deletion, its member `UNSENT` lists such fields of the row after the change.
 - A placeholder inside a field's value is a problem, except in a deletion. Only in an array of
   booleans, it is not recognized.
 """
@@ -177,7 +177,8 @@ class _Decoding:
         if problem is not None:
             self._refuse(problem)
         replaced: dict[str, Any] = {}
-        # The text is split only if a field needs its spelling.
+        # Splitting the text takes time, and few rows need it: those with a field that is decoded
+        # from its spelling, or replaced.
         members = cache(partial(members_of, text))
 
         def spelled(name: str) -> str:

@@ -25,7 +25,10 @@ class LogChanged(Exception):
 
 
 class LogContradiction(Exception):
-    """Two figures in a log, or a checkpoint's files and those of its commits, wrongly differ.
+    """Two statements of a log that must agree differ.
+
+    These are a number (in `_last_checkpoint` or a checksum) and what it counts, or the files that a
+    checkpoint lists and the files that the commits before it leave.
 
     `evidence` names the file (`_last_checkpoint` or a checksum) that contradicts the rest of the
     log. Empty `evidence` means that commits contradict the checkpoint.
@@ -150,9 +153,10 @@ def find_segment(
 ) -> Segment | None:
     """The segment of the newest version in a listing, or `None` if there is no log.
 
-    The segment's `tail` and `older` together hold at least `newest_commits` commits, unless the log
-    has fewer without a gap. With `version`, newer versions are ignored. Checkpoint files named in
-    `without` are not used, but the other files must still lead to the versions of these files.
+    The segment's `tail` and `older` together hold `newest_commits` commits or more. If a gap or the
+    log's first version comes earlier, they hold fewer. With `version`, newer versions are ignored.
+    Checkpoint files named in `without` are not used. If the other files do not reach the versions
+    of these checkpoints, `LogChanged` is raised.
 
     Raises:
         LogChanged: a commit after the checkpoint (without a checkpoint: from version 0 on) is
@@ -172,7 +176,7 @@ def find_segment(
                 "nor commits"
             )
         return None
-    # If the log has two checkpoints of that version, both have the same content.
+    # The newest complete checkpoint. If its version has two, both have the same content.
     checkpoint_version, kind = max(complete, default=(-1, ""))
     newest = max(files.reached, checkpoint_version, *commits)
     tail = _after(commits, checkpoint_version, newest, table=table)

@@ -1,9 +1,9 @@
-"""Records which live files are in a colder storage class, and plans compactions with their costs.
+"""Records which live files are in a colder storage class, and what compacting them costs.
 
 `_lakehouse/cold_files/<layer>/<name>.json` names a table's cold files. For a lake on S3, each
-loaded inventory replaces the records of all tables inside the lake. A compaction adds the files
-that it moved, and removes files that are no longer live. A table without a record counts as a table
-without cold files.
+loaded inventory replaces the records of all tables inside the lake. A compaction that moves its new
+files to a colder class adds them, and removes files that are no longer live. A table without a
+record counts as a table without cold files.
 """
 
 import contextlib

@@ -36,8 +36,9 @@ def move_added(
 ) -> ColdMove | None:
     """Moves the files at these `paths` of the log, and records them as cold; `None` on a disk.
 
-    `facts` are the table after the compaction. Files below 128 KiB stay in STANDARD, because the
-    other classes bill them as 128 KiB or do not move them to a cheaper tier.
+    `facts` are the table after the compaction. Files below 128 KiB stay in STANDARD, because
+    STANDARD_IA and GLACIER_IR bill them as 128 KiB, and INTELLIGENT_TIERING never moves them to a
+    cheaper tier.
     """
     table = facts.snapshot.table
     place = s3_place(lake.store, table)
@@ -74,7 +75,7 @@ def move_added(
     stayed = [f"{name}: {why}" for name, why in problems.items() if why not in ("", _SMALL)]
     problem = ""
     if stayed:
-        problem = f"still in STANDARD: {count_of(len(stayed), 'file')}, for example {stayed[0]}"
+        problem = f"not moved: {count_of(len(stayed), 'file')}, for example {stayed[0]}"
     return ColdMove(storage_class=storage_class, names=moved, problem=problem)
 
 

@@ -106,10 +106,10 @@ def test_an_inventory_replaces_what_is_recorded(lake: Lake, story: LogBuilder) -
     [
         (
             (403, "AccessDenied"),
-            "still in STANDARD: 1 file, for example d=1/c: store: cannot change",
+            "not moved: 1 file, for example d=1/c: store: cannot change",
         ),
         ((412, "PreconditionFailed"), "was written again while it was copied"),
-        ((404, "NoSuchKey"), "still in STANDARD: 1 file, for example d=1/c: it is gone"),
+        ((404, "NoSuchKey"), "not moved: 1 file, for example d=1/c: it is gone"),
     ],
 )
 def test_a_file_that_cannot_be_moved_stays_and_is_named(
