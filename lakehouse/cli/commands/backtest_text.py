@@ -85,8 +85,9 @@ def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
         yield f"the estimated size of {count} is {estimate}"
     if moved := uncertainty.moved_removals + uncertainty.moved_vectors:
         yield (
-            f"writers changed {count_of(moved, 'file')} that the replay has merged otherwise: in "
-            f"the replay, they also rewrite {bytes_text(uncertainty.carried_bytes)} of unchanged rows"
+            f"writers changed {count_of(moved, 'file')} that the replay has merged otherwise: "
+            "in the replay, they also rewrite "
+            f"{bytes_text(uncertainty.carried_bytes)} of unchanged rows"
         )
     if count := uncertainty.unclear_compactions:
         yield (
