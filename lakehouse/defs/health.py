@@ -24,7 +24,7 @@ from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import health_result
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.current_skip_reasons import breaker_of
-from lakehouse.engine.delta_log.missing_files import UnreadableFiles, unreadable_files
+from lakehouse.engine.delta_log.missing_data_files import UnreadableFiles, unreadable_files
 from lakehouse.engine.evolution.compare import compare_without_spark
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, assess

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.delta_log import TableFacts, read_facts
-from lakehouse.engine.delta_log.missing_files import missing_files
+from lakehouse.engine.delta_log.missing_data_files import missing_files
 from lakehouse.engine.store import DiskStore
 
 pytestmark = pytest.mark.spark

@@ -1,5 +1,8 @@
 """Decodes a Debezium line to an event. Kafka Connect's `schema` and `payload` are unpacked first.
 
+`core.declaration.change_sources` says what each operation of an event means, and
+`engine.ingest.changes` applies it.
+
 **Safety properties**
 - Each declared field of a row is decoded as `debezium_values` promises. If that is impossible, the
   event has a problem that names the field.

@@ -30,7 +30,8 @@ class Reference:
 class TableFiles:
     """A table's files, by decoded names relative to the table's folder.
 
-    - `retention_ms`: `None` if unknown; in this case, all files are kept.
+    - `retention_ms`: of the table's own properties. A vacuum replaces it by a declared retention
+      (`engine/vacuum/plan.py`). `None` if unknown; in this case, all files are kept.
     - `live`, `vectors`: the data files and deletion vectors that the newest version reads.
     - `tombstones`, `removed_vectors`: removed files and deletion vectors, with the time of removal.
     - `dropped_tombstones`: files in the table's folder that a commit within the retention removed,

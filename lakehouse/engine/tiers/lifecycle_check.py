@@ -13,7 +13,7 @@ from lakehouse.core.tiers.lifecycle_check import OpenUpload, assess_lifecycle, u
 from lakehouse.core.tiers.lifecycle_rules import LiveObjects
 from lakehouse.core.tiers.plan import READ_AT_ONCE
 from lakehouse.engine.archive.expire import folder_of
-from lakehouse.engine.delta_log.missing_files import live_sizes
+from lakehouse.engine.delta_log.missing_data_files import live_sizes
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store.s3_objects import open_uploads, read_lifecycle, s3_place
 from lakehouse.engine.tiers.tagged_files import tagged_yet_needed, tier_records

@@ -17,7 +17,7 @@ from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Tombstone
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.inventory.table_files import fold_table_files
 from lakehouse.engine.delta_log import read_facts
-from lakehouse.engine.delta_log.missing_files import missing_files, unreadable_files
+from lakehouse.engine.delta_log.missing_data_files import missing_files, unreadable_files
 from lakehouse.engine.store import DiskStore, S3Store, StoredFile
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder, add_of, vector_of
 from lakehouse_tests.memory_store import MemoryStore
