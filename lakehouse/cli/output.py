@@ -109,7 +109,7 @@ def print_grid(
         grid.add_row(*(Text(cell) for cell in row[:column_count]), style=row_style)
     out = console()
     if is_last_below:
-        # Rows are not folded, so that each has one line below which its last cell is printed.
+        # Rows are not folded: each is one line, and its last cell is printed below this line.
         out.width = max(out.width, sum(widths[:column_count]) + _GAP * len(heads))
     with out.capture() as printed:
         out.print(grid)

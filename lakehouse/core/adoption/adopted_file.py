@@ -48,7 +48,10 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
 
 
 def adopted_lines(table: Table) -> str:
-    """The entry of an adopted table, as lines of TOML. Options with default values are omitted."""
+    """The entry of an adopted table, as lines of TOML.
+
+    It always has `uri` and `writers`, and other options only if they differ from their defaults.
+    """
     assert isinstance(table.write, Adopted)
     layout = table.compaction.data_layout
     lines = [

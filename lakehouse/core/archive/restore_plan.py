@@ -15,8 +15,8 @@ class RestoreRequest:
 
     - `target`: the address of a new table; empty for the table itself.
     - `values`: selects partitions with any of these combinations of values; empty selects all.
-    - `since_ms`, `until_ms`: selects partitions whose time span (`partition_times`) begins at
-      `since_ms` or later, and ends at `until_ms` or earlier. Ends are exclusive. `None`: no limit.
+    - `since_ms`, `until_ms`: selects partitions whose whole time span (`partition_times`) lies
+      between these times. `until_ms` is exclusive. `None`: no limit.
     """
 
     target: str = ""

@@ -67,8 +67,8 @@ class Uncertainty:
     - `moved_removals`: files that a writer removed, and that the simulation does not have, or has
       with other rows.
     - `moved_vectors`: deletion vectors that a writer put on such files.
-    - `carried_bytes`: bytes of other rows in the simulated files that held removed rows. Writers
-      would have had to rewrite them.
+    - `carried_bytes`: bytes of rows that stay, but were in a simulated file with removed rows.
+      Writers would have had to rewrite them.
     - `modelled_files`: output files whose size is estimated with `shrink_ratio`.
     - `unclear_compactions`: the number of partitions, over all real compactions, for which the log
       does not show which rows the compaction wrote into which file.

@@ -5,14 +5,14 @@
 2. Each commit of a writer is applied to the simulation's own files.
 3. The policy decides whether to compact. If its strategy is the sensor, the sensor's rules decide;
    otherwise the plan decides.
-4. A simulated compaction merges the bins of its plan. If it merges into one file, and a real
-   compaction merged the same rows, the output gets the name and size of the real one. Otherwise its
-   size is estimated: the bin shrinks by the average ratio of the real compactions.
+4. A simulated compaction merges each bin of its plan. If a bin becomes one file, and a real
+   compaction wrote a file with the same rows, the output gets the name and size of that file.
+   Otherwise its size is estimated: the bin shrinks by the average ratio of the real compactions.
 
-Thus, a simulation of the policy in force has the real files if each real compaction merged into one
-file per bin, at the simulated time. A writer may remove rows that the simulation has in other files
-than the real table. Then these simulated files are removed and, as with copy-on-write, their other
-rows move into a file that the commit adds to the partition, or into a new one (`Uncertainty`).
+Thus, a simulation of the policy in force has the same files as the real table if each real
+compaction wrote one file per bin, and ran when the simulated one runs. A writer may remove rows
+that the simulation has in one file with rows that stay. This file is removed and, as with
+copy-on-write, these rows move into a file that the commit adds, or into a new one (`Uncertainty`).
 """
 
 import json
@@ -53,7 +53,7 @@ def simulate_history(
     """The history that a table would have had under `policy`.
 
     Raises:
-        Refused: the strategy cannot be simulated from a log, or a table feature cannot be planned.
+        Refused: the strategy cannot be simulated from a log, or `plan_compaction` refuses.
     """
     lineage = Lineage(file_history)
     table = SimulatedTable(lineage)
@@ -82,7 +82,7 @@ def real_result(
         if commit.is_compaction:
             run = _real_compaction(commit, removed, policy, rates)
             state = _simulated_step(commit, live.values(), policy)
-            # A compaction belongs to the step of the last write before it, or is a step of its own.
+            # A compaction belongs to the step before it. Without one, it is a step of its own.
             step = steps.pop() if steps else state
             steps.append(
                 replace(
@@ -138,7 +138,7 @@ class _Simulation:
         ):
             self._openings = []
         until_ms = following.commit.committed_ms if following else None
-        # Stays unless the table is evaluated before the next commit, which a schedule may not do.
+        # The explanation if a schedule does not evaluate the table before the next commit.
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
         explanation = Reason.OTHER_STRATEGY.explain(strategy=f"scheduled ({cron})")
         runs = list[SimulatedCompaction]()
@@ -151,7 +151,7 @@ class _Simulation:
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
             decision, plan = self._decide(commit, plan, now_ms)
-            if decision.again_ms and until_ms:  # not after the last commit, which has no end
+            if decision.again_ms and until_ms:  # not after the last commit, where the history ends
                 times = _times_between((*times, decision.again_ms), now_ms, until_ms)
             if not runs:
                 explanation = decision.explanation

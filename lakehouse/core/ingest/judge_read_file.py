@@ -73,8 +73,8 @@ def settle_batch(
         why = "none of its records became a row; the table keeps its rows"
         aside = (*aside, *(set_aside(file, why, is_quarantined=True) for file in files))
         files = ()
-    # If the file of an `Overwrite` became no row, the older files are not set aside, so that the
-    # next batch reads one of them.
+    # If the file of an `Overwrite` became no row, the older files are not set aside: the next batch
+    # chooses again.
     is_newest_unusable = bool(plan.batch.files) and not files
     superseded = () if is_newest_unusable else plan.superseded
     return replace(

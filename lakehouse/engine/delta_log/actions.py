@@ -102,8 +102,8 @@ class Actions:
 
     `changes` are the paths of change data files, and `info` is the commitInfo. `sidecars` are pairs
     of path and size (`None` if unknown). In `domains`, a domain whose metadata was removed has the
-    value `None`. Metadata and protocol stay unparsed, since only the newest must be valid;
-    commitInfo, because it may hold anything.
+    value `None`. Metadata, protocol and commitInfo stay unparsed: only the newest metadata
+    and protocol must be valid, and commitInfo may hold anything.
     """
 
     adds: list[AddedFile] = field(default_factory=list)
@@ -163,7 +163,7 @@ def parse_actions(data: bytes, name: str) -> Actions:
     lines = data.splitlines()
     if not any(line.strip() for line in lines):
         raise Broken(
-            f"log file {name} is empty, but a commit has at least one action. Restore the file"
+            f"log file {name} is empty, but it must have at least one action. Restore the file"
         )
     for line_number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -183,8 +183,8 @@ def parse_actions(data: bytes, name: str) -> Actions:
 def vector_id(vector: Mapping[str, Any]) -> str:
     """A deletion vector's unique id.
 
-    Without an offset, the id ends in `@`. Otherwise, a path that itself ends in `@` and a number
-    would be read as a path with an offset.
+    It is the protocol's uniqueId, except that it ends in `@` if there is no offset. Without this
+    `@`, a path that itself ends in `@` and a number would look like a path with an offset.
     Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId.
     """
     identity = f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}"
@@ -234,7 +234,7 @@ def text(action: Mapping[str, Any], name: str) -> str:
     """A string, which must not be empty."""
     value = action.get(name)
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is {_shown(action, name)}, and must be a string")
+        raise ValueError(f"{name} is {_shown(action, name)}, and must be a nonempty string")
     return value
 
 
@@ -244,7 +244,7 @@ def any_text(action: Mapping[str, Any], name: str) -> str:
 
 
 def number(action: Mapping[str, Any], name: str) -> int:
-    """An integer, which must not be negative. This holds for all fields that this module reads."""
+    """An integer. No integer field that this module reads may be negative."""
     value = action.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise ValueError(f"{name} is {_shown(action, name)}, and must be an integer, 0 or more")
@@ -268,7 +268,8 @@ def texts(action: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """A list of strings."""
     value = action.get(name)
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
-        raise ValueError(f"{name} is {_shown(action, name)}, and must be a list of strings")
+        shown = _shown(action, name)
+        raise ValueError(f"{name} is {shown}, and must be a list of nonempty strings")
     return tuple(value)
 
 

@@ -69,10 +69,10 @@ def stored_objects(
 def column_batches(
     report: Report, data: bytes, *, where: str, only: Sequence[str], below: str = ""
 ) -> Iterator[Mapping[str, Sequence[Any]]]:
-    """The report's columns that are in `only`, in batches of some ten thousand rows.
+    """The report's columns that are in `only`, in batches of at most 65,536 rows.
 
-    Values are Python objects, and keys are decoded. Parquet row groups that contain no key with the
-    prefix `below` may be skipped. Raises `Refused` if the file cannot be read.
+    Values are Python objects, and the objects' keys are decoded. Parquet row groups that contain no
+    key with the prefix `below` may be skipped. Raises `Refused` if the file cannot be read.
     """
     readers = {"CSV": _csv, "ORC": _orc, "Parquet": partial(_parquet, below=below)}
     read = readers[report.file_format]
@@ -119,9 +119,8 @@ def _parquet(
 def _may_contain(group: pq.RowGroupMetaData, below: str) -> bool:
     """Whether a row group may contain keys that begin with `below`, according to its statistics.
 
-    Only bounds in ASCII are used: old writers compare bytes as signed numbers, and a bound that was
-    cut off inside a character cannot be decoded. The answer is also true if the row group has null
-    keys, or no bounds.
+    Only bounds in ASCII are used, because old writers compare bytes as signed numbers, which orders
+    other bytes differently. The answer is also true if the row group has null keys, or no bounds.
     """
     for index in range(group.num_columns):
         column = group.column(index)
