@@ -31,13 +31,7 @@ from lakehouse.runtime import jars
 from lakehouse.runtime.bound_process import BoundProcess, start_bound
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.log_store import log_stores_in
-from lakehouse.runtime.processes import (
-    Process,
-    bound_log,
-    hold_lock,
-    identify,
-    port_is_free,
-)
+from lakehouse.runtime.processes import Process, bound_log, hold_lock, identify, port_is_free
 from lakehouse.runtime.server_state import ServerState, check_serves, folder, remember, status
 from lakehouse.runtime.spark_conf import (
     TOKEN_VARIABLE,
@@ -63,6 +57,7 @@ def start(settings: Settings) -> ServerState:
     Raises:
         Refused: the port is in use, the running server has another port or storage, or there is no
             Java.
+        Transient: the server has died, and its supervisor is about to restart it.
         Broken: the JVM ended, or did not answer in time.
     """
     with hold_lock(folder(settings) / "lock"):
@@ -70,6 +65,11 @@ def start(settings: Settings) -> ServerState:
         if state.condition in ("running", "starting"):
             check_serves(settings, state)
             return wait_until_running(settings)
+        if state.supervisor is not None:
+            raise Transient(
+                f"process {state.supervisor.pid} restarts the Spark Connect server, which has died."
+                f" Try again in half a minute (log: {state.log})"
+            )
         launch(settings, is_supervised=False)
         return wait_until_running(settings)
 

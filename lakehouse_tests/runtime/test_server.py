@@ -192,6 +192,18 @@ def test_a_server_that_another_process_supervises_is_not_stopped(tmp_path: Path)
         jvm.kill()
 
 
+def test_a_dead_server_is_left_to_its_supervisor(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
+        settings = kept(
+            own_settings(tmp_path),
+            process=asdict(identify(jvm.pid)),
+            keeper=asdict(identify(os.getpid())),
+        )  # type: ignore[arg-type]
+        jvm.kill()
+    with pytest.raises(Transient, match=f"process {os.getpid()} restarts the Spark Connect server"):
+        server.start(settings)
+
+
 def test_a_server_at_another_port_or_told_of_another_storage_does_not_serve(tmp_path: Path) -> None:
     its = kept(own_settings(tmp_path), storage="a lake on disk")
     with pytest.raises(

@@ -17,7 +17,8 @@ from lakehouse.runtime.server import ServerState
 _MEANING = {
     "running": "it answers",
     "starting": "its process runs, but does not answer yet",
-    "died": "its process ended unexpectedly; use lakehouse server start",
+    "died": "its process ended unexpectedly; its supervisor, if any, restarts it, or use lakehouse "
+    "server start",
     "stopped": "it is not running; use lakehouse server start",
 }
 
