@@ -9,8 +9,9 @@ from typing import Any
 class CheckResult:
     """The result of one check.
 
-    With `is_error`, a failure means lost or unreadable data. Otherwise, it is a warning. `numbers`
-    and `details` become metadata of the check's evaluation in Dagster.
+    A failure is an error with `is_error`: data is lost, unreadable or about to be, or a write will
+    be refused. Otherwise, it is a warning. `numbers` and `details` become metadata of the check's
+    evaluation in Dagster.
     """
 
     name: str
