@@ -52,7 +52,7 @@ _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def start(settings: Settings) -> ServerState:
-    """Starts the lake's server, unless it is running. The server runs until `stop` is called.
+    """Starts the lake's server, unless it is running. A server started here runs until `stop`.
 
     Raises:
         Refused: the port is in use, the running server has another port or storage, or there is no

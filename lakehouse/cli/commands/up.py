@@ -50,10 +50,10 @@ def _show_lines(text: str) -> None:
 
 
 def close_dead_runs(home: Path) -> None:
-    """Closes the Dagster runs whose process has ended, in a separate process.
+    """Starts a process that closes the Dagster runs whose own process has ended.
 
     `lakehouse up` runs for days, and would keep Dagster in memory if it imported Dagster. The
-    separate process is started only if a run is open, because the import takes over a second.
+    process is started only if a run is open, because the import takes over a second.
     """
     if not has_open_runs(home):
         return

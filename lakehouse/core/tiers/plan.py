@@ -256,7 +256,7 @@ def _dead_by(facts: VacuumFacts, *, now_ms: int) -> Callable[[str, StoredObject]
 def _paying(
     dead: Iterable[DeadFile], prices: TierPrices, storage_class: str
 ) -> list[tuple[float, DeadFile]]:
-    """The files for which a move is cheaper, each with the amount that it saves."""
+    """The files of at least `MINIMUM_BYTES` that a move makes cheaper, each with what it saves."""
     paying = list[tuple[float, DeadFile]]()
     for file in dead:
         stay = stay_usd(prices, file.size_bytes, days=file.days)
