@@ -73,8 +73,8 @@ class Snapshot:
       and `value` stand for the parts of arrays and maps.
     - `cold_files`: decoded names of files in a colder storage class, each with the USD for reading
       and replacing the file. They come from an inventory, since the log does not record classes.
-    - `removed_vectors`: maps the unique ids of deletion vectors that only older versions have to
-      the time of their removal (`None`: unknown).
+    - `removed_vectors`: the time of removal (`None`: unknown) of each deletion vector that only
+      older versions have, by the vector's unique id.
     - `transactions`: maps each transaction id (appId) to its newest version.
     """
 
