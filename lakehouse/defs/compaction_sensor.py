@@ -157,6 +157,7 @@ def _next_cursor(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[Se
         for each in fleet.decisions
         if each.due_since_ms is not None and not each.request
     }
+    # The first run key identifies a table's present state (`SensorCursor.shared`).
     first_keys = {key: run_key(state, 1) for key, state in fleet.states.items()}
     newly_shared = {first_keys[each.table] for each in fleet.decisions if each.shares_run}
     # Keys of earlier states of a table are dropped.
