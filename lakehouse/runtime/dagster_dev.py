@@ -129,7 +129,7 @@ def recorded(settings: Settings) -> list[Process]:
 
 
 def server_sentence(settings: Settings) -> str | None:
-    """Explains why runs wait for the server; `None` unless the server is starting."""
+    """Explains why runs wait for the server; `None` if it runs, or if nothing would start it."""
     if settings.spark != "server" or status(settings).is_running or not _is_expected(settings):
         return None
     log = folder(settings) / "server.log"
