@@ -29,8 +29,8 @@ _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path
 class LogTail:
     """The commits after the newest readable checkpoint, or all commits if there is none.
 
-    `checkpoint_version` is `None` if there is no readable checkpoint. `unreadable` maps each newer
-    checkpoint file, which cannot be read, to the reason. Older files were read instead.
+    `checkpoint_version` is `None` if there is no readable checkpoint. `unreadable` has the names of
+    checkpoint files that could not be read, with the reasons. Older files were read instead.
     """
 
     checkpoint_version: int | None
