@@ -10,8 +10,7 @@
 
 **Safety properties** (tests in `runtime/test_server.py`)
 - A process that reuses the server's pid is neither mistaken for the server nor signalled.
-- A server that another process supervises is not stopped, because its supervisor would restart it
-  immediately.
+- A server that another process supervises is not stopped, because its supervisor would restart it.
 """
 
 import contextlib

@@ -32,7 +32,7 @@ def up_command() -> int | None:
 
 
 def check_owner(settings: Settings) -> None:
-    """Refuses a lake that belongs to another Spark driver.
+    """Claims the lake for this Spark driver; refuses a lake that belongs to another one.
 
     If storage does not answer, the error is only printed: each run checks the owner again, when it
     takes the lock of its table.

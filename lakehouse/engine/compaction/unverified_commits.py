@@ -16,7 +16,7 @@ from lakehouse.engine.lake import Lake
 
 
 class Expected(NamedTuple):
-    """A compaction to verify: the `mark` (a random id) in its commits, and the `version` before.
+    """A compaction to verify: the `mark` (a random id) in its commits, and the `version` it read.
 
     `version` is `None` if the note does not have it.
     """
