@@ -60,7 +60,7 @@ def compaction_sensor(
     The sensor reads the newest event of each table, the runs, and new journal entries. It reads no
     log and needs no Spark. After a change of the ranking, the sensor reports the new ranking to the
     asset `maintenance/plan`; with `report`, it reports the state of all tables to the asset
-    `report` instead. The cursor contains the waiting times and the ranking reported last.
+    `report` instead. The cursor is a `SensorCursor`.
 
     Each tick first closes compactions whose process died, and frees pool slots that ended runs
     still hold. Otherwise, these runs and slots would block their tables forever.
