@@ -284,9 +284,9 @@ def _why_refused(batch: Batch, landing: Landing, arrival: Arrival) -> str:
 
 
 def may_take_rows(commit: Commit) -> bool:
-    """Whether a commit is a RESTORE, overwrite or rebuild that may have removed loaded rows.
+    """Whether a commit may have taken loaded rows: a RESTORE or overwrite by others, or a rebuild.
 
-    False for a DELETE, and for commits of this lake that keep all rows.
+    False for a DELETE, and for commits of this lake other than rebuilds that change rows.
     """
     # A commit that only removes files is judged as if it replaced them.
     if not commit.added_paths:
