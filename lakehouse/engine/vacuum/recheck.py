@@ -52,7 +52,8 @@ class Recheck:
         Files that are found to be gone are omitted (`_unchanged`).
 
         Raises:
-            Broken: the table's log is gone, or was reset to an older state.
+            Broken: the table's log is gone, or was reset to an older state; or the record of a pin
+                is damaged.
             Refused: the log of another table, or a version to keep, cannot be read.
         """
         table = self._planned.table
