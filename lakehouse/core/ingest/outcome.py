@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class WriteOutcome(Explained):
     """The outcome of one write of a table. `facts` describes the table afterwards, if it exists.
 
-    - `rows_superseded`: changes without effect, because a newer change of the same key was known.
+    - `rows_superseded`: changes without effect: repeated or older changes, and tombstones.
     - `rows_rescued`: rows with fields in `_rescued`.
     - `properties_left`: table properties that a person set, and that differ from the declared
       strategy.
