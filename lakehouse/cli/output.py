@@ -19,8 +19,8 @@ from rich.text import Text
 from lakehouse.core.costs.predicted_and_actual import FIGURE_HEADS, figures_in
 from lakehouse.core.text import printable, size_text, utc_text
 
-# The width of tables that are printed to a pipe. Sentences fit on one line, so that grep finds
-# them.
+# The width of tables that are printed to a pipe: so large that grep finds most sentences on one
+# line.
 _PIPE_WIDTH = 220
 # Spaces between two columns.
 _GAP = 2

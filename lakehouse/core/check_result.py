@@ -9,8 +9,9 @@ from typing import Any
 class CheckResult:
     """The result of one check.
 
-    With `is_error`, a failure means lost or unreadable data. Otherwise, it is a warning. `numbers`
-    and `details` become metadata of the check's evaluation in Dagster.
+    With `is_error`, a failure is an error: for example, data is lost or unreadable, or the next
+    write will be refused. Otherwise, it is a warning. `numbers` and `details` become metadata of
+    the evaluation of the check in Dagster.
     """
 
     name: str

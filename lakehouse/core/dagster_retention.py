@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
-# The events of at most this many runs are kept, about 75 MiB. At 100 runs a day, these are the runs
-# of two and a half days.
+# The events of a run may be deleted when this many runs have ended after it. The events of so many
+# runs take about 75 MiB. At 100 runs a day, these are the runs of two and a half days.
 EVENTS_OF_RUNS = 250
 # Nothing is deleted for this long after the end of a run, because Dagster may still retry the run
 # or evaluate conditions on it.

@@ -24,7 +24,7 @@ _CLOCK_FAILED_MS = 300_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check. `sentence` describes the state and, unless it is ok, what to do."""
+    """The result of one check. `sentence` describes what was found and, if known, what to do."""
 
     name: str
     state: State

@@ -8,7 +8,10 @@ class LakehouseError(Exception):
 
 
 class Refused(LakehouseError):
-    """Refused before anything was changed. The caller or the configuration must change."""
+    """Refused on purpose. The caller or the configuration must change.
+
+    Nothing was changed, unless the message reports a part that was done.
+    """
 
     exit_code = 2
 

@@ -44,17 +44,16 @@ class VacuumRecord:
 
     - `horizon_ms`: the vacuum's plan covers files that were removed before this time.
     - `predicted_…`: the plan's figures.
-    - `spared`: the number of planned files that were not deleted, because Delta or the last check
-      before the deletion did not confirm that they may be.
+    - `spared`: the number of planned files that were not deleted, because Delta would not delete
+      them, or because the last check before the deletion found a reason to keep them.
     - `failed`: the reason by file name, for at most `FAILED_NAMED` files.
     - `lists_saved`: the number of LIST requests that a FULL vacuum would have needed in addition.
     - `is_complete`: the vacuum ended without an error, it considered every file past the retention,
       and `failed` and `kept` name all their files. It is false, for example, if there were more
       files than one vacuum deletes.
-    - `kept`: unneeded files that this vacuum did not delete, so that a later vacuum that does not
-      list storage considers them. In mode LITE, these are files that only a kept version needs. If
-      only the log decides (`orphans="keep"`), also files that another table reads, and all spared
-      files.
+    - `kept`: files that this vacuum did not delete, and that a later vacuum without a listing must
+      consider again: in mode LITE, those that only a kept version needs. If only the log decides
+      (`orphans="keep"`), also those that another table reads, and all spared files.
     - `is_at_most`: `deleted_files` is an upper bound, because S3 also reports success for a key
       that does not exist.
     - `table_id`: the table's id, which changes if the table is created again.

@@ -48,8 +48,8 @@ from lakehouse.engine.table_health import assess, with_account
 class CompactionConfig(dg.Config):
     """Options of one run.
 
-    `anyway`: compact even if the table is paused or opted out. `probe`: measure how long a scan
-    takes before and after the compaction.
+    `anyway`: compact even if the table is paused or opted out, or if no window is open. `probe`:
+    measure how long a scan takes before and after the compaction.
     """
 
     anyway: bool = False
@@ -188,7 +188,7 @@ def compact_after_write(
 def report_table(
     context: dg.AssetExecutionContext, table: Table, lake: Lake, facts: TableFacts
 ) -> None:
-    """Reports the table after a compaction or an archive run: an observation and the checks.
+    """Reports the table after an upkeep run that changed it: an observation and the checks.
 
     A `LakehouseError` is only logged. If it failed the run, Dagster would retry the run. The second
     compaction would find nothing to do, and its account would replace the account of the first.
@@ -201,7 +201,7 @@ def report_table(
         report_checks(context, table, lake, assessed)
     except LakehouseError as error:
         context.log.warning(
-            f"{table.key} was compacted, but its new state could not be reported: "
+            f"{table.key} was changed, but its new state could not be reported: "
             f"{type(error).__name__}: {error}"
         )
 

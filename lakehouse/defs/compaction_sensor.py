@@ -60,7 +60,7 @@ def compaction_sensor(
     The sensor reads the newest event of each table, the runs, and new journal entries. It reads no
     log and needs no Spark. After a change of the ranking, the sensor reports the new ranking to the
     asset `maintenance/plan`; with `report`, it reports the state of all tables to the asset
-    `report` instead. The cursor contains the waiting times and the ranking reported last.
+    `report` instead. The cursor is a `SensorCursor`.
 
     Each tick first closes compactions whose process died, and frees pool slots that ended runs
     still hold. Otherwise, these runs and slots would block their tables forever.
@@ -157,6 +157,7 @@ def _next_cursor(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[Se
         for each in fleet.decisions
         if each.due_since_ms is not None and not each.request
     }
+    # The first run key identifies a table's present state (`SensorCursor.shared`).
     first_keys = {key: run_key(state, 1) for key, state in fleet.states.items()}
     newly_shared = {first_keys[each.table] for each in fleet.decisions if each.shares_run}
     # Keys of earlier states of a table are dropped.

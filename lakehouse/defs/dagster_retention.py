@@ -3,9 +3,10 @@
 1. List the runs, with their end and whether they hold the newest events of an asset.
 2. Plan which runs to delete, and which runs lose only their events (`core/dagster_retention.py`). A
    dry run stops here.
-3. For each of these runs, delete the printed output, the check results, the events and their file.
-4. Delete old evaluations of conditions, events without a run, and output of sensors. Dagster itself
-   deletes old ticks (`dagster.yaml`).
+3. For runs that lose their events, delete the printed output, the check results, the events and
+   their file. Delete the records of the other planned runs, whose events are already gone.
+4. Delete old evaluations of conditions, events without a run, and old output of sensors and
+   schedules. Dagster itself deletes old ticks (`dagster.yaml`).
 5. Rewrite a SQLite file that is mostly free pages.
 
 **Safety properties**

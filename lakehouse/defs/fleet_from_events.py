@@ -140,7 +140,7 @@ def maintenance_plan() -> dg.AssetSpec:
 
 
 def ranking_metadata(fleet: Fleet) -> Metadata:
-    """The ranking as a table, the first to serve first, and sums over the due tables."""
+    """The ranking as a table, most urgent first, and sums over the due tables."""
     due_decisions = [each for each in fleet.decisions if each.due_since_ms is not None]
     due_states = [fleet.states[each.table] for each in due_decisions]
     benefits = [each.net_benefit for each in due_decisions if each.net_benefit is not None]
@@ -196,7 +196,7 @@ def _fleet_tables(
     for table in tables:
         key = table.key
         state, rewrites = sensed_state(key, facts.get(key))
-        # The log may lack a compaction that Dagster recorded, and Dagster one that the log records.
+        # A compaction may be missing in the log's facts or in Dagster's records, so both are used.
         times = [ms for ms in (state.last_compaction_ms, compacted_ms.get(key)) if ms is not None]
         state = replace(
             state,

@@ -162,8 +162,8 @@ def report_checks(
 
     With `fails`, this run is about to fail and would lose its events, so the results are reported
     to the instance instead. While another run that writes the table is queued or running, nothing
-    is reported, because that run checks the table itself. Its checks were planned when the run was
-    created. Dagster shows what was planned last, so results from here would hide its results.
+    is reported, because that run checks the table itself. Dagster shows the check that was planned
+    last. That run's checks were planned when it was created, so results from here would hide them.
     """
     results = judge(table, lake, assessed)
     writers = [

@@ -107,7 +107,7 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
 def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
     """Requests a run once a day, and the first run as soon as a final table exists.
 
-    A final table has inputs, and no other table reads it; without such declarations, every table
+    A final table has inputs, and no other table reads it; if there is no such table, every table
     counts as final. Before a final table exists, an inventory has little to show.
     """
     inputs = {source.key for table in tables for source in table.inputs}

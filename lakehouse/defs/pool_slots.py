@@ -129,7 +129,7 @@ def _has_ended(record: RunRecord | None, *, now_ms: int) -> bool:
 
 
 def _may_be_freed(record: RunRecord | None, *, process_must_be_gone: bool) -> bool:
-    """Whether the run's process is gone; if that is unknown, whether the pool allows freeing."""
+    """Whether the run's process is gone; if unknown, true unless `process_must_be_gone`."""
     process = None if record is None else recorded_process(record.dagster_run)
     if record is None or process is None or not was_here(record.dagster_run):
         return not process_must_be_gone

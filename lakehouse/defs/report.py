@@ -1,6 +1,7 @@
-"""The morning page as an asset: `report/daily`, usually after the inventory and its vacuums.
+"""The morning page as an asset, by default `report/daily`.
 
-The page is stored below the lake's root, and the asset's metadata contains its address.
+It usually runs after the night's inventory and vacuums. The page is stored below the lake's root,
+and the asset's metadata contains its address.
 """
 
 from collections.abc import Callable, Sequence

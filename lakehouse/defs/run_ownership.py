@@ -165,4 +165,4 @@ if __name__ == "__main__":
         else:
             closed_ids = close_dead_runs(instance, dagster_is_down=True)
         for closed_id in closed_ids:
-            print(f"run {closed_id[:8]} was closed, because its process is gone", flush=True)
+            print(f"run {closed_id[:8]} was closed, because no process executes it", flush=True)

@@ -41,8 +41,9 @@ _CHUNK = 500
 
 OpenConnection = Callable[[], Any]  # opens a `Connection` for a `with` block
 
-# The runs with the newest event of each type of an asset and partition, one of an asset's newest
-# `kept` observations, the newest result of a check with each status, or an asset's last run.
+# Runs that hold a record to be kept: the newest event of each asset, type and partition; one of an
+# asset's newest `kept` observations; or the newest result of each check, status and partition. An
+# asset's last run is among them, too.
 _HOLDERS = text("""
     SELECT run_id FROM event_logs WHERE id IN (
         SELECT max(id) FROM event_logs WHERE asset_key IS NOT NULL

@@ -159,8 +159,8 @@ def data_version(facts: TableFacts) -> str:
 
     Compactions, rebuilds from a table's own rows, and moves of rows to the archive do not change
     the data version. The time distinguishes a table that was deleted and created again. If none of
-    the newest commits, which `facts` hold, changed a row, the table's id is used: their oldest
-    commit would be another one after each commit.
+    the newest commits, which `facts` hold, changed a row, the table's id is used. The oldest of
+    these commits would not do, because each new commit replaces it.
     """
     changes = [
         each
@@ -173,7 +173,7 @@ def data_version(facts: TableFacts) -> str:
 
 
 def code_tags(outcome: WriteOutcome) -> dict[str, str]:
-    """Tags that mark the asset's code as changed while earlier code computed some of the rows.
+    """Tags that mark the asset's code as changed, as long as it has rows that other code computed.
 
     Without these tags, Dagster would record the present code for each run, even if the run computed
     no row.

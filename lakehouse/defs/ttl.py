@@ -52,7 +52,7 @@ def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.Assets
         from lakehouse.engine.ttl.run import run
 
         with errors_for_dagster(context):
-            # Most logs have a first commit or `_last_checkpoint`. Others must be listed.
+            # `is_table` finds a first commit or `_last_checkpoint`. Without both, the log is read.
             if not is_table(lake.store, table.key) and lake.facts(table.key) is None:
                 context.log.info(
                     f"ttl run of {table.key}: skipped, because the table has not been written yet"

@@ -3,8 +3,8 @@
 The times of scheduled compactions are declared per table (`Scheduled.cron`).
 """
 
-# The inventory of a lake runs at this time, and so do the vacuums of `maintain`, which has no
-# inventory. Usually, nightly loads are over, and the loads of the day have not begun.
+# The inventory of a lake runs at this time and, by default, so do the vacuums of `maintain`, which
+# has no inventory. Usually, nightly loads are over, and the loads of the day have not begun.
 NIGHTLY_CRON = "0 5 * * *"
 # `maintenance/records` deletes Dagster's old records, which grow by about 2 GB a day.
 RECORDS_CRON = "*/30 * * * *"

@@ -57,7 +57,7 @@ def vacuum_asset(
 ) -> dg.AssetsDefinition:
     """The asset that vacuums a table.
 
-    The asset runs after each inventory. Without an inventory asset, it runs at the times of `cron`
+    Unless the table opts out, it runs after each inventory or, if `cron` is given, at these times
     (UTC). `resource` is the key of the resource that opens its Spark session. `load_lake` returns
     the lake and all its tables, because other tables may read files of this table (shallow clones).
     It is called in a run, never while definitions are loaded.
@@ -140,10 +140,10 @@ def _vacuum_skip_reason(
 def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, command: str) -> str:
     """The reason to skip an automated run, or an empty string.
 
-    A table is skipped if it is paused or, for a vacuum, if its declaration opts out.
+    A table is skipped if it is paused or, for a vacuum, if it declares `Vacuum(mode="off")`.
 
     Raises:
-        Refused: the same, if a person (no automation condition) requested the run.
+        Refused: there is such a reason, but a person (no automation condition) requested the run.
     """
     try:
         refuse_upkeep(lake, table, command)

@@ -15,11 +15,10 @@ of drivers may write to a lake. Otherwise, only one driver may write:
 
 **Safety properties** (tests in `test_commit_safety.py`, `test_foreign_tables.py`)
 - If several drivers claim a new lake, only one becomes the owner: the record is created only once.
-- A driver without conditional commits is refused unless it is the owner, and the record does not
-  say that the owner's commits are conditional. A driver with conditional commits is refused if the
-  owner is another driver without conditional commits.
+- If the record says that the owner's commits are conditional, only drivers with conditional commits
+  may write. Otherwise, only the owner may write.
 - A copy of a home on another machine counts as a different home, even at the same path, because
-  both homes could start a server.
+  both homes could start a server. This holds if the machines have ids (`_MACHINE_ID`).
 - While the record cannot be read, no driver may begin to write.
 - A table inside a lake is maintained by that lake only.
 - Nothing is committed to a table if the commit could overwrite a commit of another writer.

@@ -1,4 +1,5 @@
-"""Reads the fleet for the terminal and the metrics: only from Delta logs and the journal.
+"""Reads the fleet for the terminal and the metrics without Dagster: from Delta logs, from the
+journal and, if there are budgets, from the cost ledger.
 
 Loading Dagster would take longer than all other work, so facts that only Dagster has are omitted:
 running compactions, earlier attempts at a version, waiting times and money spent. Instead of the

@@ -24,7 +24,7 @@ from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 class Assessment:
     """A table at one version, assessed once for both its metadata and its checks.
 
-    `failures` are the failed compactions in the journal, or `None` if the journal cannot be read.
+    `failures` are the newest failed compactions in the journal; `None` if it cannot be read.
     """
 
     facts: TableFacts

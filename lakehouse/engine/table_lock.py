@@ -6,8 +6,8 @@
 2. If an earlier holder died, its session may still run a statement on the server. We interrupt this
    session, record the interrupted operations, and wait until the operations have ended. If we die,
    too, the next holder finds the record and waits for the same operations. A driver in this process
-   cannot interrupt a server's sessions. While the server runs, such a driver is refused, unless
-   commits are conditional, so that the dead process's statement cannot overwrite our commits.
+   cannot interrupt a server's sessions. While the server runs, such a driver is refused, because
+   the dead process's statement could overwrite our commits. With conditional commits, it could not.
 3. Our own session, if there is one, is recorded for the next holder.
 4. The operation runs. Most operations are repeated after a conflict (`retry_conflicts`).
 5. The record is removed. After a failure, our own session is interrupted first. If a statement may

@@ -67,7 +67,7 @@ def hour_text(hour: datetime) -> str:
 
 
 def utc_text(time: datetime) -> str:
-    """The text, in the files, of a time in UTC without tzinfo."""
+    """The text of a time in the files; `time` is in UTC, without tzinfo."""
     return f"{time.isoformat()}Z"
 
 

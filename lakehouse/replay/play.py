@@ -65,7 +65,7 @@ class Played:
         hours = f"{hour_text(self.since)} to {hour_text(self.until - HOUR)}"
         return (
             f"landed {hours}: {self.files:,} files, {self.events:,} events; {self.share:.1%} of the"
-            " year"
+            " replay"
         )
 
 

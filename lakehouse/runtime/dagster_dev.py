@@ -7,7 +7,7 @@
 3. The companion holds a lock, so each home has at most one. It supervises the server while a
    recorded `dagster dev` is alive.
 4. When a recorded `dagster dev` has ended, the companion ends its descendants. After the last one,
-   it ends the server.
+   it ends the server that it started.
 
 **Safety properties** (tests in `runtime/test_dagster_dev.py`)
 - A process is identified by its pid and start time. Another process that gets the same pid later
@@ -129,7 +129,7 @@ def recorded(settings: Settings) -> list[Process]:
 
 
 def server_sentence(settings: Settings) -> str | None:
-    """Explains why runs wait for the server; `None` unless the server is starting."""
+    """Explains why runs wait for the server; `None` if it runs, or if nothing would start it."""
     if settings.spark != "server" or status(settings).is_running or not _is_expected(settings):
         return None
     log = folder(settings) / "server.log"

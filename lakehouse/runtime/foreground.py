@@ -52,8 +52,9 @@ def run_all(
 
     Also returns 1 if the thread that restarts the Spark Connect server has ended.
 
-    `say` is called with events and with the error lines of Dagster's log. `check` is called first
-    and may refuse. `prepare` is called with Dagster's folder right before Dagster starts.
+    `say` is called with events and with the error lines of Dagster's log. `check` is called before
+    anything starts, and may refuse. `prepare` is called with Dagster's folder right before Dagster
+    starts.
 
     Raises:
         Refused: a port is in use, this lake is already running, `check` refuses, or a package is

@@ -10,8 +10,7 @@
 
 **Safety properties** (tests in `runtime/test_server.py`)
 - A process that reuses the server's pid is neither mistaken for the server nor signalled.
-- A server that another process supervises is not stopped, because its supervisor would restart it
-  immediately.
+- A server that another process supervises is not stopped, because its supervisor would restart it.
 """
 
 import contextlib
@@ -52,7 +51,7 @@ _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def start(settings: Settings) -> ServerState:
-    """Starts the lake's server, unless it is running. The server runs until `stop` is called.
+    """Starts the lake's server, unless it is running. A server started here runs until `stop`.
 
     Raises:
         Refused: the port is in use, the running server has another port or storage, or there is no

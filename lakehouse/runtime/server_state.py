@@ -139,7 +139,7 @@ def note_compaction(settings: Settings) -> None:
 def is_cold(settings: Settings) -> bool:
     """Whether the next compaction is the first on the home's server, and takes seconds longer.
 
-    False if the settings name other Spark than the home's server.
+    False if the settings do not name the home's server.
     """
     if settings.spark != "server":
         return False

@@ -123,7 +123,7 @@ def scratch_folder(settings: Settings) -> Path:
 
 
 def cores_of(settings: Settings) -> int | None:
-    """Spark's cores on this machine; `None` for a cluster or another server (`task_slots`)."""
+    """Spark's cores on this machine; `None` for a cluster or another server: see `task_slots`."""
     if settings.spark in ("server", "local[*]"):
         return _cores()
     if settings.spark.startswith("local["):

@@ -75,7 +75,7 @@ def weather(weather: DataFrame) -> DataFrame:
     """One row per airport and hour (UTC), as numbers; missing values are null.
 
     Units are degrees Fahrenheit, miles per hour, inches, millibars and miles. If an observation was
-    sent twice, the one in the later file (by name) counts, or on the later line of one file.
+    sent twice, the one in the later file (by name) counts; in the same file, the later line.
     """
     return weather.select(
         "origin",

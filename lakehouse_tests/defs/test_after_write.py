@@ -35,7 +35,7 @@ def test_storage_that_does_not_answer_after_a_compaction_is_a_warning(
     assert done.success
     told = [entry.user_message for entry in instance.all_logs(done.run_id)]
     assert any(
-        "bronze/orders was compacted, but its new state could not be reported: Transient: " in each
+        "bronze/orders was changed, but its new state could not be reported: Transient: " in each
         for each in told
     )
     assert newest_facts(instance, [orders])[orders.key].values["lakehouse/file_count"] == 1

@@ -129,7 +129,7 @@ def test_progress_is_heard_hour_by_hour_and_nothing_lands_where_until_is_past(ho
     played = play(store, home, start=START, hours=24, on_progress=heard.append)
     assert (
         played.sentence
-        == "landed 2013-01-01T00 to 2013-01-01T23: 122 files, 2,037 events; 0.3% of the year"
+        == "landed 2013-01-01T00 to 2013-01-01T23: 122 files, 2,037 events; 0.3% of the replay"
     )
     assert [each.until for each in heard] == [
         START + hours * HOUR for hours in range(1, 25)

@@ -228,7 +228,7 @@ def _print_fleet(findings: Sequence[FoundTable], *, top: int | None) -> None:
     heads = ("score", "table", "files", "small", "into", "bytes", "past retention", "USD", "")
     print_grid(heads, [_row(each) for each in shown], numbers=("score", *heads[2:8]))
     if left := len(ordered) - len(shown):
-        show(f"and {count_of(left, 'table')} with a better score")
+        show(f"and {count_of(left, 'more table')}")
     for each in shown:
         if each.value:
             note = " (already declared)" if each.value.known_as else ""
@@ -240,12 +240,10 @@ def _print_fleet(findings: Sequence[FoundTable], *, top: int | None) -> None:
 def _print_next(
     context: LakeContext, findings: Sequence[TableFinding], prefix: str, *, dry_run: bool
 ) -> None:
-    """Prints the command that allows the compactions that unknown writers hold back, if any."""
+    """Prints how to allow compactions, if `writers` is unknown and this holds some of them back."""
     held_back = [each for each in findings if each.risk]
     if not held_back:
-        show(
-            "The tables are compacted and vacuumed as soon as they are due; nothing else is needed."
-        )
+        show("Adopted tables are compacted and vacuumed when due; nothing else is needed.")
         return
     file = context.lake.settings.adopted
     if dry_run and all(not each.known_as for each in held_back):

@@ -47,8 +47,8 @@ class Subject:
     prices: Prices = DEFAULT_PRICES
 
 
-# The strategies that can be simulated, and `none`: no compaction. Delta's auto_compaction and
-# optimized_write cannot be simulated, because they work within a write.
+# The strategies that can be simulated, and `none`: no compaction. A log does not show what Delta's
+# auto_compaction and optimized_write would have done.
 _STRATEGIES = {
     "by_sensor": ("mode=automatic", "strategy=by_sensor"),
     "after_write": ("mode=automatic", "strategy=after_write"),

@@ -20,7 +20,7 @@ from lakehouse.core.text import count_of
 from lakehouse.report.chart import Labels, Series, line_chart, text_chart
 from lakehouse.runtime.extras import require
 
-# The back-tests that are printed version by version. Of the others, only the sums are printed.
+# Only these back-tests are printed version by version.
 _DETAILED = ("given", "in_force", "really")
 
 

@@ -63,7 +63,7 @@ def costs_command(
 ) -> None:
     """Show what the lake, or TABLE, costs: stored bytes, compute and requests.
 
-    The costs of past days are read from the table costs/chargeback. Today, and days that this table
+    The costs of past days are read from the table costs/chargeback. Today, and recent days that it
     lacks, are estimated. With --bill, the rows of a bill are split by the bytes that each table
     stored, and the parts of a row add up to the row. Only --bill starts a JVM.
     """

@@ -81,9 +81,9 @@ def apply_command(
 ) -> None:
     """Apply the changes of TABLE that `lakehouse evolve plan` shows.
 
-    Columns that are no longer declared are dropped only with --drop. A rebuild is one commit. Each
-    change that needs only metadata is a commit of its own. If the command is killed, run it again:
-    it continues where it stopped.
+    Columns that are no longer declared are dropped only with --drop, by a rebuild from inputs, or
+    by a rebuild of an Overwrite. A rebuild is one commit. Each change that needs only metadata is a
+    commit of its own. If the command is killed, run it again: it continues where it stopped.
     """
     context, declared_table = open_table(table)
     table = declared_table.key

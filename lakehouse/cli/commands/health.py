@@ -78,8 +78,8 @@ def _quarantine_rows(
 ) -> dict[str, int | None]:
     """The number of lines in quarantine, by table; `None` if unknown.
 
-    It is unknown if the table's health cannot be read, or if the quarantine cannot be read. Other
-    tables that are not loaded from landed files have 0.
+    It is unknown if the table's health or the quarantine cannot be read, or if the quarantine's log
+    has no row counts. Other tables that are not loaded from landed files have 0.
     """
     rows = dict[str, int | None]()
     for reading in readings:
@@ -92,8 +92,8 @@ def _quarantine_rows(
 def _document(reading: Found[Health]) -> dict[str, Any]:
     """The JSON document of a table's health.
 
-    If the health could not be read, counts and bytes are 0, `parts` and `histogram` are empty, and
-    the version, the time, the row count and the score are null.
+    If the health is unknown, for example because there is no table yet, counts and bytes are 0,
+    `parts` and `histogram` are empty, and version, time, row count and score are null.
     """
     if reading.value:
         return {**reading.value.as_json(), **address_field(reading.table)}

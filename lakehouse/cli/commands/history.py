@@ -163,9 +163,9 @@ def _print(commits: Sequence[tuple[Commit, Entry | None]]) -> None:
 
 
 def _why(commit: Commit, entry: Entry | None) -> str:
-    """Why a commit of upkeep or of a rebuild was made; for a compaction, also how well predicted.
+    """Why upkeep or a rebuild made a commit; for a compaction, also whether it went as predicted.
 
-    Empty for a writer's commit that changed rows.
+    For any other commit, empty or a note that no row changed.
     """
     if moves_rows(commit):
         metadata = written_in(commit)

@@ -22,7 +22,7 @@ from lakehouse.engine.journal.planned_batches import PlannedBatches, landed_file
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.open_session import connect
 
-# Shown if Spark runs on a cluster: part of the work is still done by the process that loads.
+# Shown if Spark may run on other machines: the process that loads still does part of the work.
 _READ_BY_LOADER = (
     "; the process that loads reads the files and stages them in parts of about 16 MiB; Spark does "
     "the rest"

@@ -150,7 +150,7 @@ def run_document(key: str, run: "AssetRun", *, sentence: str) -> dict[str, Any]:
 
 
 def _why_skipped(table: Table, runs: Mapping[str, "AssetRun"], context: LakeContext) -> str:
-    """Why the run recorded nothing for the table, which did not fail.
+    """Why the run recorded nothing for a table, although the table did not fail.
 
     A derived table is skipped if an input in the same run failed or was skipped. If an input
     outside the run does not exist, the derived table is not skipped: its own step fails.

@@ -81,7 +81,7 @@ def _change(
         f"{key}: version {version} ({count_of(len(kept.files), 'file')}) is {kept.why}",
         f"once its retention has passed, Spark reads the version only with {_SPARK_SETTING}",
     ]
-    # Delta may delete log files that the version needs before the pin ends.
+    # Before the pin ends, Delta may delete log files that the version needs.
     if kept.log_until_ms is not None and kept.log_until_ms < until_ms:
         sentences.append(kept.log_sentence)
     return sentences

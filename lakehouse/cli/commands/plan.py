@@ -58,12 +58,12 @@ _OTHER_FIELDS = (
 def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show what each compaction would do, and why. Does not start a JVM.
 
-    Nothing is changed. Tables (default: all) are in the order in which the compaction sensor would
-    compact them: due tables first, then by the daily benefit for readers, divided by the cost. A
-    table's reads are estimated: one for each commit of a downstream table, plus the declared
-    reads_per_day. This command does not know which runs are in progress, nor how long tables have
-    waited. TABLE may also be the ADDRESS of a Delta table that is not declared: a folder
-    (/data/orders, ./orders) or s3://bucket/orders.
+    Nothing is changed. Except with --json, tables (default: all) are in the order of the compaction
+    sensor: due tables first, then by the daily benefit for readers, divided by the cost. A table's
+    reads are estimated: one for each commit of a downstream table, plus the declared reads_per_day.
+    This command does not know which runs are in progress, nor how long tables have waited. TABLE
+    may also be the ADDRESS of a Delta table that is not declared: a folder (/data/orders, ./orders)
+    or s3://bucket/orders.
     """
     context, chosen = open_tables(tables)
     reading = read_fleet(context.lake, context.tables, chosen)

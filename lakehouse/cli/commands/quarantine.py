@@ -120,8 +120,9 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     """Load quarantined lines and files again, as TABLE is declared now.
 
     Lines are written into a new file in the landing area, and whole files are marked as not loaded.
-    Both leave the quarantine. Then Dagster materializes TABLE. Lines and files that still cannot be
-    loaded are quarantined again, with their new reason.
+    Both leave the quarantine; entries that must stay are shown with the reason. Then Dagster
+    materializes TABLE. Lines and files that still cannot be loaded are quarantined again, with
+    their new reason.
     """
     from lakehouse.cli.dagster_runs import open_recorder
 

@@ -35,7 +35,7 @@ def server_command() -> None:
 @server_command.command("start", epilog="Example: lakehouse server start --json")
 @json_option
 def start_command(as_json: bool) -> None:
-    """Start the server, unless it is running. It runs until `lakehouse server stop`."""
+    """Start the server, unless it runs. A new server runs until `lakehouse server stop`."""
     settings = settings_in_force()
     if settings.spark != "server":
         raise Refused(

@@ -32,7 +32,7 @@ from lakehouse.engine.journal.moves import why_unmoved
 from lakehouse.engine.read_each_table import Found, for_each_table
 
 # A table's snapshot (`None` if the table does not exist yet), and the reason why the compaction
-# sensor skips the table (`None` if it does not).
+# sensor must not compact the table now (`None` if it may).
 ListedTable = tuple[Snapshot | None, Explanation | None]
 
 

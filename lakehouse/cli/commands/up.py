@@ -32,7 +32,7 @@ def up_command() -> int | None:
 
 
 def check_owner(settings: Settings) -> None:
-    """Refuses a lake that belongs to another Spark driver.
+    """Claims the lake for this Spark driver; refuses a lake that belongs to another one.
 
     If storage does not answer, the error is only printed: each run checks the owner again, when it
     takes the lock of its table.
@@ -50,10 +50,10 @@ def _show_lines(text: str) -> None:
 
 
 def close_dead_runs(home: Path) -> None:
-    """Closes the Dagster runs whose process has ended, in a separate process.
+    """Starts a process that closes the Dagster runs whose own process has ended.
 
     `lakehouse up` runs for days, and would keep Dagster in memory if it imported Dagster. The
-    separate process is started only if a run is open, because the import takes over a second.
+    process is started only if a run is open, because the import takes over a second.
     """
     if not has_open_runs(home):
         return

@@ -7,7 +7,7 @@ from typing import Any
 
 from lakehouse.core.adoption.adopted_file import adopted_lines
 from lakehouse.core.costs.compaction_estimate import usd_per_opening
-from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
+from lakehouse.core.costs.compaction_speed import SECONDS_PER_OPENING
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.protocol import notable_features
@@ -24,8 +24,8 @@ class TableFinding:
 
     - `table`: its declaration, or the declaration that it would get.
     - `vacuum`: the vacuum's plan, or the reason why no vacuum may run.
-    - `risk`: why a compaction could overwrite another program's commit, so that it may not run;
-      `None` if it could not.
+    - `risk`: why a compaction could overwrite another program's commit, and so may not run; `None`
+      if there is no such risk.
     - `known_as`: the key of the table if it is already declared, or empty.
     """
 
@@ -113,7 +113,7 @@ class TableFinding:
         )
         compaction = plan.sentence
         if plan.bins:
-            seconds = self.openings_saved * DEFAULT_RATES.seconds_per_file
+            seconds = self.openings_saved * SECONDS_PER_OPENING
             compaction += (
                 f"; {plan.estimate.sentence}; each full read then opens "
                 f"{count_of(self.openings_saved, 'fewer file')} and saves about {seconds:.3g} s "
@@ -145,6 +145,6 @@ def totals_sentence(findings: Sequence[TableFinding]) -> str:
     usd = sum(each.estimate.usd for each in plans)
     return (
         f"{count_of(len(findings), 'table')}: {count_of(files, 'file')}, {total}. Compactions "
-        f"leave {count_of(after, 'file')}, and take about {seconds:.3g} s and {usd:.3g} USD; "
-        f"vacuums delete {expired} of files past retention."
+        f"would leave {count_of(after, 'file')}, and take about {seconds:.3g} s and {usd:.3g} USD; "
+        f"vacuums would delete {expired} of files past retention."
     )

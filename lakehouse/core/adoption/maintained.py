@@ -66,7 +66,7 @@ def is_maintained(table: Table) -> bool:
 
 
 def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]:
-    """The record of these tables. Knobs with default values are omitted.
+    """The record of these tables. Policies are recorded without knobs that have default values.
 
     `home` is the project's LAKEHOUSE_HOME. It is recorded for people; the program does not read it.
     """

@@ -112,7 +112,7 @@ def why_rewritten(files: Iterable[DataFile], snapshot: Snapshot, *, is_elsewhere
     if snapshot.properties.get(_MAPPING, "").lower() not in _UNMAPPED:
         return "its columns have other names in the files (column mapping)"
     if not _WIDENED.isdisjoint(snapshot.features):
-        return "its column types were widened"
+        return "its column types may have been widened"
     for file in files:
         if file.deletion_vector is not None:
             return "some rows in its files are deleted (deletion vectors)"
@@ -141,7 +141,7 @@ def names_in_files(
     names_in_use = {each.lower() for each in most_likely.values()}
     names = dict[str, tuple[str, ...]]()
     for name, first in most_likely.items():
-        # If a present column has an earlier name of this column, the name is that column's.
+        # An earlier name of this column is skipped if a present column has that name.
         others = [name]
         for old, new in renamed.items():
             if new.lower() == name.lower() and old.lower() not in column_names:

@@ -116,7 +116,7 @@ def fold_archive(
     for operation in in_order:
         if operation.table_id != snapshot.table_id:
             continue
-        if operation.kind == "folded":
+        if operation.kind == "folded":  # all archived files before it are deleted
             moved |= {each.values for each in operation.partitions}
             continue
         if operation.kind != "expire" and operation.number > last_applied:
@@ -150,8 +150,8 @@ def refuse_undone(history: Commits) -> None:
     """Raises an error if another program's RESTORE undid an operation on the table's archive.
 
     Delta's RESTORE brings back files, but not the versions of `txn` actions, so an undone operation
-    still counts as applied. A person repairs the table in a later commit, which settles the
-    operation: its userMetadata has `rows_moved` and the number, like the operation's own commit.
+    still counts as applied. A person repairs the table in a later commit. That commit settles the
+    operation if its userMetadata has `rows_moved` and the number, like the operation's own commit.
 
     Raises:
         Broken: an operation was undone, so its rows are in two places or nowhere.

@@ -6,11 +6,11 @@ A partition gets its time from one of:
 - one DATE or TIMESTAMP column, optionally with a column whose name ends in `hour`;
 - one STRING column with dates such as `2026-01-31`, optionally with such an hour column.
 
-All times are UTC. Calendar columns also give the length of a partition, and with an hour column it
-is an hour. Otherwise, a date or timestamp gives only the start, and all partitions of the table get
-the same length: a year if each starts at the beginning of a year, or else a month, a day or an hour
-by the same rule, or else a millisecond. Thus a partition that holds a month does not count as old
-after its first day.
+All times are UTC. The last calendar column is also the length of a partition, and an hour column
+next to a date makes it an hour. Otherwise, a date or timestamp gives only the start, and all
+partitions of the table get the same length: a year if each starts at the beginning of a year, or
+else a month, a day or an hour by the same rule, or else a millisecond. Thus a partition that holds
+a month does not count as old after its first day.
 """
 
 import re

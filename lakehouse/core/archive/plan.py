@@ -2,7 +2,7 @@
 
 A partition may leave the table if it ends by the cutoff: `Archive.older_than_days` before now or,
 with `clock="newest_row"`, before the newest row. The time of the newest row is the start of the
-newest partition that is not in the future, so one row with a wrong time cannot empty the table.
+newest partition that is not in the future, so a row with a future time cannot empty the table.
 """
 
 from collections import defaultdict
@@ -159,7 +159,7 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
         raise Refused(f"archive of {table.key}: none is declared. Use Table(archive=Archive(…))")
     refuse_table(snapshot)
     partitions = {file.partition for file in snapshot.files}
-    # With the moved partitions, so that the length of a partition is the same after a move.
+    # The length of partitions may follow from all their starts, so the moved ones are included.
     spans = partition_spans(table.key, snapshot.columns, partitions | contents.moved)
     in_table = {each: spans[each] for each in partitions}
     cutoff_ms = _cutoff_ms(archive, in_table, contents, now_ms)

@@ -1,13 +1,14 @@
 """Tracks which rows are in which file: a table's history without its compactions.
 
-A grain is the set of rows that one commit of a writer wrote into one file. Compactions combine
-grains but do not change them. Only a later commit of a writer removes or changes a grain, so the
-grains are the same under every policy.
+A grain is the set of rows that one commit of a writer wrote into one file, or that a file has at
+the start of the history. Compactions combine grains but do not change them. Only a later commit of
+a writer removes or changes a grain, so the grains are the same under every policy.
 
 The log does not show two things, so they are estimated:
 
 - Which rows a deletion vector deletes in a compacted file. The deleted rows are spread over the
-  file's grains, in proportion to the rows that each grain still has. This is not counted.
+  file's grains, in proportion to the rows that each grain still has. How often this happens is
+  not counted.
 - Which grains are in which file, if a compaction writes several files into a partition. The inputs
   are packed in Delta's order, ascending by size. A bin ends when its row count equals that of an
   output. If the row counts do not match (Z-order) or are missing, grains are assigned by file size,
@@ -66,7 +67,7 @@ class Lineage:
 
     - `start`: the grains at the beginning of the history.
     - `effects`: the effects of the writers' commits.
-    - `grains`: each grain's file, as the writer wrote it.
+    - `grains`: each grain's file, as it first appears in the history.
     - `outputs`: the outputs of real compactions whose content is known, by content.
     - `unclear_count`: the number of compacted partitions for which the log does not show which
       grains are in which output.
@@ -96,7 +97,7 @@ class Lineage:
         return self._bytes_out / self._bytes_in if self._bytes_in else None
 
     def _add(self, file: DataFile) -> tuple[int, DataFile]:
-        """Makes the rows of a writer's file a new grain; returns its number, and the file."""
+        """Makes the rows of a file a new grain; returns its number, and the file."""
         grain = len(self.grains)
         self.grains[grain] = file
         self._live[file.path] = SimulatedFile(file, frozenset({grain}))

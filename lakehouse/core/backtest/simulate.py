@@ -11,8 +11,8 @@
 
 Thus, a simulation of the policy in force has the same files as the real table if each real
 compaction wrote one file per bin, and ran when the simulated one runs. A writer may remove rows
-that the simulation has in one file with rows that stay. This file is removed and, as with
-copy-on-write, these rows move into a file that the commit adds, or into a new one (`Uncertainty`).
+that the simulation has in one file with rows that stay. As with copy-on-write, this file is
+removed, and the rows that stay move to a file that the commit adds, or a new one (`Uncertainty`).
 """
 
 import json

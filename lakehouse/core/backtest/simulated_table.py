@@ -92,6 +92,7 @@ class SimulatedTable:
         bytes_so_far = 0.0
         parts: dict[int, set[int]] = {}
         for grain, size in sizes.items():
+            # The place of the grain's first byte decides which of `into` equal parts it joins.
             number = min(into - 1, int(bytes_so_far / total_bytes * into))
             parts.setdefault(number, set()).add(grain)
             bytes_so_far += size

@@ -30,8 +30,8 @@ def is_decimal(value: Any, field: Field) -> bool:
 def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decimal:
     """A value as a number.
 
-    `scale` is the declared scale, for Base64 without a schema. `text` is the number as the line
-    spells it; `None` if the value is no number, or its spelling is unknown.
+    `scale` is the declared scale, for Base64 without a schema. `text` is a float as the line spells
+    it, with all digits; `None` if the value is no float, or its spelling is unknown.
 
     Raises:
         Undecodable: the value is not a decimal, or is ambiguous.

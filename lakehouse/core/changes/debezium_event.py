@@ -5,7 +5,7 @@
 
 **Safety properties**
 - Each declared field of a row is decoded as `debezium_values` promises. If that is impossible, the
-  event has a problem that names the field.
+  event has a problem, which names the field unless an earlier problem was found.
 - A placeholder for a value that Debezium did not send is not loaded: the field is null. Unless the
   event is a deletion, its member `UNSENT` lists such fields of the row after the change.
 - A placeholder inside a field's value is a problem, except in a deletion. Only in an array of
@@ -98,7 +98,7 @@ def _is_tombstone(line: Mapping[str, Any], *, has_payload_column: bool) -> bool:
     """
     names = line.keys()
     if has_payload_column and "schema" not in names:
-        return False
+        return False  # the line is the row itself, and null is the value of its column
     return "payload" in names and names <= {"schema", "payload"} and line["payload"] is None
 
 

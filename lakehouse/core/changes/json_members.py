@@ -72,7 +72,10 @@ def with_present_names(row: dict[str, Any], text: str, names: Mapping[str, str])
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whether two JSON texts have the same value; `1.0` and `1.00` count as different."""
+    """Whether two JSON texts have the same value.
+
+    `1.0` and `1.00` count as different, but `1` and `"1"` as the same.
+    """
     if one == other:
         return True
     return _canonical(one) == _canonical(other)

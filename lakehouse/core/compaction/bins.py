@@ -122,8 +122,8 @@ class PlanningFacts:
 class PartitionPlan:
     """The effect of a statement on one partition.
 
-    `files` are all files of the partition, and `bins` the files that are rewritten. Only
-    `optimize_bins` sets the other fields, except that `deltalake_bins` sets `cutoff_bytes`.
+    `files` are all files of the partition, and `bins` the files that are rewritten. The other
+    fields are set only by `optimize_bins`, and `cutoff_bytes` also by `deltalake_bins`.
 
     - `cutoff_bytes`: files below this size are selected. For deltalake, the statement's target.
     - `has_second_tier`: whether outputs of compactions with a much smaller target are merged, too.

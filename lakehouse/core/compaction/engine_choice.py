@@ -49,7 +49,10 @@ _INNER_VOID = re.compile(r"[<,:]void[>,]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
-    """The engine that compacts a table. `why_not_deltalake` is empty if deltalake could."""
+    """The engine that compacts a table.
+
+    `why_not_deltalake` is empty if deltalake compacts the table, or was not considered.
+    """
 
     engine: Literal["spark", "deltalake"]
     why_not_deltalake: str = ""

@@ -14,7 +14,7 @@ from lakehouse.core.text import count_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A comparison of the rows before and after a compaction that found no difference.
+    """A comparison of the rows before and after a compaction. It found no difference.
 
     `by` is `content` if every row was compared. It is `rows` if the row counts and column
     statistics in the log were compared.
@@ -103,7 +103,7 @@ class ColdMove:
 class CompactionOutcome:
     """The plan of a compaction, and its outcome.
 
-    If nothing was committed, `version_after` is `None`, and the counts and bytes are zero.
+    If nothing was committed, `version_after` is `None`, and the counts and bytes of files are zero.
 
     - `seconds_optimize`: the duration of the statement alone.
     - `conflicts`: the number of attempts that lost a conflict with another writer. `wasted_bytes`
@@ -163,7 +163,7 @@ class CompactionOutcome:
     def sentences(self) -> tuple[str, ...]:
         """The lines to print below the figures.
 
-        If nothing was committed: why not or, if nothing was planned, no lines.
+        If nothing was committed, the only line says why. Without a planned merge, there is no line.
         """
         if self.version_after is None:
             return (self._why_nothing_was_merged,) if self.plan.bins else ()

@@ -1,4 +1,4 @@
-"""Plans the purge of deleted rows: exactly which files REORG will rewrite, and when it is due.
+"""Plans the purge of deleted rows: which files REORG will rewrite, and when it is due.
 
 REORG rewrites every file with deleted rows, or with a deletion vector and no statistics, whatever
 the file's size. Its bins may have a single file.
@@ -44,7 +44,7 @@ def plan_purge(facts: PlanningFacts) -> Rewrite | None:
     due_share = facts.policy.purge_deleted_rows_share
     if not due_share or not deleted or deleted / rows < due_share:
         return None
-    # The bins shrink until the table keeps enough files for all cores.
+    # The bins shrink until the table keeps enough files for all cores, or each bin has one file.
     target = facts.policy.target_file_bytes
     plans, _ = partition_plans(facts, partial(_bins, facts, target))
     while _merges_files(plans) and not keeps_cores_busy(facts, plans):

@@ -22,7 +22,8 @@ from lakehouse.core.units import HOUR_MS
 # A core that reads less than this does not speed up a scan: Spark counts the opening of a file as
 # this many bytes (`spark.sql.files.openCostInBytes`).
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
-# `warm` partitions changed within `cold_hours`; `cold` ones have files in a colder storage class.
+# `warm`: partitions that changed within `cold_hours`. `cold`: partitions whose rewrite does not pay
+# off because of files in a colder storage class.
 _COUNT_NAMES = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
 
 
@@ -156,7 +157,7 @@ def keeps_cores_busy(
 def partition_plans(
     facts: PlanningFacts, bins_of: Callable[[Sequence[DataFile]], tuple[Bin, ...]]
 ) -> tuple[list[PartitionPlan], int]:
-    """The plans of all partitions with bins, without warm partitions, and the number left out.
+    """The plans of all partitions with bins, except warm partitions, and the number of these.
 
     `bins_of` packs the files of a partition into bins.
     """

@@ -29,7 +29,7 @@ _QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteHistory:
-    """Earlier compactions and writes, as far as the history (`Commits`, below: the log) shows them.
+    """Earlier compactions and writes, as far as the commits that were read ("the log") show them.
 
     - `last_target`: the target of the newest compaction with a recorded target, or `None`.
     - `unchanged`: whether no row has changed since that compaction.

@@ -2,8 +2,8 @@
 
 A rewrite also covers files that are in order. Therefore, it waits until enough files are out of
 order: at least two, which have a quarter of the partition's bytes or are at least
-`min_small_files`. With a quarter, a byte is rewritten about four times while its partition doubles,
-instead of with each batch.
+`min_small_files`. At a quarter, a rewrite covers at most four times the bytes that are out of
+order. After each small batch, it would cover many times the batch's bytes.
 
 The log shows the order, because a commit names the columns in its operationParameters. A file is
 older than the log if the commit that added it is not in the history (`Commits`) that was read. Such

@@ -87,7 +87,7 @@ def allocated_rows(
     is the name of the bill.
 
     Raises:
-        Refused: no bytes are known for the period of a row, or for a day before it.
+        Refused: the charges have no stored bytes in the period of a row or before it.
     """
     by_day = dict[date, list[Charge]]()
     for each in charges:

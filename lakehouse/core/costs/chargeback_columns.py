@@ -103,9 +103,9 @@ FOCUS_COLUMNS: Mapping[str, FocusType] = _focus_columns()
 # - x_mode: estimated (from prices) or allocated (from a bill).
 # - x_part: see `Charge.part`.
 # - x_report: the inventory or the bill from which the row was computed.
-# - x_is_closed: true if the row was written after the end of its day, and for all rows of a bill.
-#   An estimated row of a closed day is never replaced. Rows with ChargeClass "Correction" correct
-#   the sums of its day.
+# - x_is_closed: true if the row was written after the end of its day and all tables could be read,
+#   and for all rows of a bill. A closed estimated row is never replaced. If it was wrong, rows with
+#   ChargeClass "Correction" are added to its day.
 CUSTOM_COLUMNS: Mapping[str, str] = {
     "x_mode": "STRING",
     "x_day": "DATE",

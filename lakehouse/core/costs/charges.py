@@ -8,7 +8,8 @@ Sums are exact decimals and are rounded only for display.
 - Operations: the measured vCPU-seconds and the counted requests. What was not measured or counted
   is not charged.
 
-A day is closed once a run has written its charges after its end. Later charges only correct it.
+A day is closed once a run has written its charges after the end of the day, and could read all
+tables. Later charges only correct it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from lakehouse.core.inventory.objects import RECLAIMABLE, Part
 
 OUTSIDE = "outside"
 MULTIPART = "multipart"
-# The parts of storage that only earlier versions of a table need, or nothing.
+# The parts of storage that are needed only by earlier versions of a table, or not at all.
 _DEAD = frozenset(
     part.name.lower() for part in (*RECLAIMABLE, Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT)
 ) | {MULTIPART}
@@ -77,7 +78,7 @@ class Charge:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the charge is for stored bytes that only earlier versions need, or nothing."""
+        """Whether the charge is for stored bytes of a part in `_DEAD`."""
         return self.kind == "storage" and self.part in _DEAD
 
 

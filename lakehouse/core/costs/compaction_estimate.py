@@ -10,10 +10,11 @@ from lakehouse.core.text import count_of
 
 # A Parquet reader requests the footer, then the columns: at least two GETs per file.
 _REQUESTS_PER_OPENING = 2
-# The requests of one compaction on S3 are assumed, not measured. Reading a file takes a HEAD, a GET
-# of the footer, and GETs of up to 8 MiB for the columns. Comparing the rows reads all files again.
-# Writing a file takes one PUT or, if it is large, one PUT per 64 MiB and two more requests. The
-# commit takes a few requests.
+# The requests of one compaction on S3 are assumed, not measured. Reading takes, for each file, a
+# HEAD, a GET of the footer and a GET of the columns, and for each 8 MiB of all files one more GET.
+# Comparing the rows reads the replaced files again, and reads the new files. Writing a file takes
+# one PUT or, if it is large, one PUT per 64 MiB and two more requests. The commit takes a few
+# requests.
 _GETS_PER_FILE = 3
 _BYTES_PER_GET = 8 * 1024 * 1024
 _BYTES_PER_PUT = 64 * 1024 * 1024
@@ -37,9 +38,9 @@ _DIGITS = {
 class Estimate:
     """The predicted cost of a compaction up to its commit, and of comparing every row afterwards.
 
-    The other figures exclude the comparison, except for its requests on S3 if every row will be
-    compared. `comparison_seconds` and `comparison_usd` are predicted even if rows will not be
-    compared.
+    `comparison_seconds` and `comparison_usd` are the cost of the comparison, even if rows will not
+    be compared. The other figures exclude the comparison, but `get_requests` and `usd` include its
+    requests on S3 if every row will be compared.
     """
 
     seconds: float

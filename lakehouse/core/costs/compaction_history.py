@@ -43,7 +43,7 @@ class Account:
     """What a table's compactions cost since `first_version`, the oldest commit in the history.
 
     - `entries`: the compactions by any program, oldest first.
-    - `bytes_ingested`: bytes of the files that commits with new rows added.
+    - `bytes_ingested`: bytes of the files that commits with changed rows added (`is_news`).
     - `bytes_rewritten`: bytes of the files that replaced others without a change of rows.
     - `wasted_…`: recorded runs that failed or lost a conflict with another writer.
     """

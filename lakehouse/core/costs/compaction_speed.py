@@ -98,8 +98,8 @@ class Rates:
     - `spread_share`: the expected median absolute error of the next prediction, as a share of the
       actual seconds; `None` if nothing has been measured yet.
 
-    The default values are for Spark, and for a table without row counts: planning and the commit; a
-    job per file added; opening a file and reading its footer, per file removed; rewriting a byte.
+    The default seconds are Spark's for planning and the commit, the job of an added file, opening a
+    removed file and reading its footer, and rewriting a byte of a table without row counts.
     """
 
     seconds_fixed: float = 0.4

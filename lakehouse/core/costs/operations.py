@@ -24,7 +24,8 @@ class UpkeepOperation:
 
     - `operation_id`: identifies the operation among the operations of the same table and kind.
     - `reason`: the name of the plan's reason; empty if unknown.
-    - `why`: the plan's sentence, the outcome of a vacuum, or the error of a failed compaction.
+    - `why`: the plan's sentence, if it is known; for a vacuum, its outcome; for a failed
+      compaction, its error.
     - `seconds`, `vcpu_seconds`, `requests` (by method) and `usd` are actual figures.
     - `run_id`: the Dagster run.
     """

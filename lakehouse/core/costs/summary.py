@@ -80,8 +80,9 @@ def known_days(ledger: Sequence[Charge], *, today: date) -> KnownDays:
     """The known days of the last seven, according to the ledger: all charges of a lake.
 
     Storage is known on each day with a storage charge. Operations are read from logs, so they are
-    known on all days up to the newest charge or, without storage charges in this week, up to today.
-    Without any charge in this week, no day is known.
+    known on all days up to the newest charge. Without storage charges in this week, a known day may
+    have no charge, so operations are known up to today. Without any charge in this week, no day is
+    known.
     """
     week = _of_week(ledger, today)
     if not week:

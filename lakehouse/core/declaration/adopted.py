@@ -133,9 +133,9 @@ def quoted_address(address: str) -> str:
 def key_of(address: str, taken: Collection[str]) -> str:
     """A key `layer/name` that is derived from the address and not yet `taken`.
 
-    The layer is silver unless the innermost folder above the table that is called like a layer is
-    bronze or gold. The name is the table's folder. If that key is taken, up to two parent folders
-    are prefixed. If all these keys are taken, a number is appended to the first one.
+    The layer is the innermost folder above the table whose name is a layer, or silver if there is
+    none. The name is the table's folder. If that key is taken, up to two parent folders are
+    prefixed. If all these keys are taken, a number is appended to the first one.
     """
     parts = [part for part in address.removeprefix("s3://").split("/") if part]
     layer = next((part for part in reversed(parts[:-1]) if part in _LAYERS), "silver")
@@ -168,7 +168,8 @@ def folders_above(address: str) -> Iterator[str]:
 def commits_conditionally(log_store: str) -> bool:
     """Whether a log store of this class writes a version only if it does not exist.
 
-    The log stores that Delta 4.4 includes do not. An empty name stands for one of them.
+    The log stores that Delta 4.4 includes do not. An empty name stands for one of them. Log stores
+    of other projects are assumed to do so.
     """
     if log_store == DELTAS_CONDITIONAL_STORE:
         return True

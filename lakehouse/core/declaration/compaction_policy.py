@@ -216,7 +216,10 @@ class Compaction:
 
     @property
     def due_file_count(self) -> int:
-        """The number of mergeable files that makes a compaction due, whatever readers lose."""
+        """The declared count of mergeable files that makes a compaction due, whatever readers lose.
+
+        Observed readers change the number (`core/scheduling/triggers.py`).
+        """
         return self.min_small_files * self.threshold_factor
 
     @property

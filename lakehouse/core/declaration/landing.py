@@ -256,7 +256,7 @@ class Landing:
 
     @property
     def keeps_empty_texts(self) -> bool:
-        """Whether empty CSV fields are empty strings, as in DMS files unless `null_value` is ''."""
+        """Whether empty CSV fields are empty strings: only for DMS, unless `null_value` is ''."""
         return self.records_are_csv and isinstance(self.changes, Dms) and bool(self.null_value)
 
     @property

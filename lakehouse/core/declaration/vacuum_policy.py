@@ -19,12 +19,12 @@ from lakehouse.core.delta.protocol import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.units import HOUR_MS
 
-# Delta's default retention. Delta's VACUUM refuses a shorter one unless its check is disabled.
+# Delta's default retention. Its documentation recommends at least this.
 # Source: delta-io/delta, DeltaLog.tombstoneRetentionMillis.
 SAFE_RETENTION_HOURS = 168
 # One minute is the shortest retention, because the property is set in whole minutes.
 _LEAST_HOURS = 1 / 60
-# A declaration with a shorter retention must include this sentence.
+# A declaration with a retention under `SAFE_RETENTION_HOURS` must include this sentence.
 SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
 _EMPTY_OR_RISK = Accepts(
     repr(SHORT_RETENTION_RISK), lambda value: value in ("", SHORT_RETENTION_RISK)

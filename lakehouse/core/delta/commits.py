@@ -207,7 +207,7 @@ def keeps_rows(commit: Commit) -> bool:
 
 
 def moves_rows(commit: Commit) -> bool:
-    """Whether upkeep moved rows out of the table or back. Tables derived from it keep the rows."""
+    """Whether upkeep moved rows out of the table or back. Incremental readers ignore the commit."""
     return written_in(commit).get(ROWS_MOVED) in ("archive", "restore", "ttl")
 
 

@@ -152,7 +152,7 @@ class Texts:
 
 
 def _is_span(places: Sequence[int]) -> bool:
-    """Whether these are all places from the first to the last, in order."""
+    """Whether a range or an array has all places from first to last; false for other types."""
     if not places or places[-1] - places[0] + 1 != len(places):
         return False
     span = range(places[0], places[-1] + 1)
@@ -176,7 +176,7 @@ class FileColumns:
     """The columns of `DataFile`. `partitions[partition[n]]` is the partition of the n-th file.
 
     `vectors` maps the index of a file to the id of its deletion vector and the deleted row count.
-    `compacted` holds the indices of files that a compaction wrote.
+    `compacted` holds the indices of the files whose `DataFile.compacted` is true.
     """
 
     path: Texts = field(default_factory=Texts)

@@ -102,9 +102,10 @@ def is_read_as_null(value: str | None, type_: str) -> bool:
 
 
 def as_spark_spells(value: str | None, type_: str) -> str | None:
-    """A partition value as text for a folder name: numbers and booleans as Spark spells them.
+    """A partition value as text for a folder name; `None` if the value is read as null.
 
-    The result is `None` if the value is read as null. Values of other types keep their text.
+    Integers, decimals, booleans, NaN and infinities are spelled as by Spark. Other values keep
+    their text.
 
     Spark parses values in folder names more strictly than values in a log. From a folder name, it
     takes the scale of a decimal from the text: `1.5` would become 0.15 as a DECIMAL(6,2).

@@ -73,9 +73,10 @@ def split_bucket(address: str) -> tuple[str, str]:
 
 
 def is_vector(vector: str) -> bool:
-    """Whether `vector`, a unique id without its offset, is well-formed if it begins with `u`.
+    """Whether `vector`, a unique id without its offset, is well-formed.
 
-    Other ids, of vectors at an absolute path or in the log itself, are always accepted.
+    Only ids that begin with `u` are checked. All ids of vectors at an absolute path, or in the log
+    itself, are accepted.
     """
     return not vector.startswith("u") or _IN_TABLE.fullmatch(vector) is not None
 

@@ -29,8 +29,8 @@ _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path
 class LogTail:
     """The commits after the newest readable checkpoint, or all commits if there is none.
 
-    `checkpoint_version` is `None` if there is no readable checkpoint. `unreadable` maps each newer
-    checkpoint file, which cannot be read, to the reason. Older files were read instead.
+    `checkpoint_version` is `None` if there is no readable checkpoint. `unreadable` has the names of
+    checkpoint files that could not be read, with the reasons. Older files were read instead.
     """
 
     checkpoint_version: int | None
@@ -73,8 +73,8 @@ class Snapshot:
       and `value` stand for the parts of arrays and maps.
     - `cold_files`: decoded names of files in a colder storage class, each with the USD for reading
       and replacing the file. They come from an inventory, since the log does not record classes.
-    - `removed_vectors`: maps the unique ids of deletion vectors that only older versions have to
-      the time of their removal (`None`: unknown).
+    - `removed_vectors`: the time of removal (`None`: unknown) of each deletion vector that only
+      older versions have, by the vector's unique id.
     - `transactions`: maps each transaction id (appId) to its newest version.
     """
 

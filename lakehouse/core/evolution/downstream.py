@@ -62,7 +62,7 @@ class RebuildEffect:
 
 
 def refuse_waiting_readers(table: Table, readers: Sequence[DownstreamReader]) -> None:
-    """Refuses a change of columns while an `Append` downstream has not read all rows of the table.
+    """Refuses a change of columns while an `Append` that follows the table has unread changes.
 
     After the change, the `Append` could not read the change data feed of earlier versions.
     """

@@ -1,4 +1,4 @@
-"""Changes columns by metadata alone, with Delta's column mapping and type widening.
+"""Plans changes of columns by metadata alone, with Delta's column mapping and type widening.
 
 Both features raise the table's protocol, and older readers refuse such a table. Therefore, they are
 used only if the table already has them, or if a person asks for it (`lakehouse evolve apply

@@ -77,8 +77,8 @@ class NewColumn:
 class Change:
     """One difference between a declaration and its table.
 
-    `column` is the declared column, if any. `before` is the column's name in the table, except for
-    a changed spelling. `added` is set for a column that the next write may add.
+    `column` is the declared column, if any. `before` is the column's name in the table; it is not
+    set if the names differ only in case. `added` is set for a column that the next write may add.
     """
 
     kind: Kind

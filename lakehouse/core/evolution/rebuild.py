@@ -1,9 +1,9 @@
 """Plans a rebuild: all rows of a table are written again, in one commit.
 
 A rebuild from the table's own rows changes names, types, columns or partitions. The rows stay the
-same, so readers downstream skip it, except a `Merge` that is behind when columns change
-(`downstream.py`). A rebuild from inputs computes all rows of a derived table again. These rows are
-new to readers downstream.
+same, so tables downstream skip the rebuild. The exception is a `Merge` that has not read all rows
+yet: if columns change, it reads all rows once (`downstream.py`). A rebuild from inputs computes all
+rows of a derived table again. These rows are new to tables downstream.
 
 **Safety properties** (tests in `test_rebuild.py`)
 - A cast that would change or lose the value of any row is refused.
@@ -40,8 +40,8 @@ from lakehouse.core.text import count_of, size_text
 # The number of passes over all rows. Each pass reads, writes and compares them: the rows are
 # written next to the table, and then into it.
 _PASSES = 2
-# The time of all statements without any rows: to count, stage, compare and replace the rows, and to
-# set properties. Measured on two cores.
+# The time that the statements (count, stage, compare, replace, set properties) take for a table
+# without rows. Measured on two cores.
 _STATEMENTS_SECONDS = 2.5
 
 RebuildSource = Literal["rows", "inputs"]

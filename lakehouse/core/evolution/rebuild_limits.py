@@ -1,4 +1,4 @@
-"""Refuses rebuilds that cannot keep or compute exactly the declared rows.
+"""Refuses rebuilds that are impossible according to the declaration or the table's log.
 
 The messages name an alternative.
 """

@@ -10,7 +10,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 def is_wider(before: str, after: str) -> bool:
-    """Whether type `after` can hold each value of type `before`, both as Spark's simple strings.
+    """Whether Delta can widen type `before` to `after`, another type. Both are Spark's strings.
 
     Source: Delta's protocol, "Type Widening", supported type changes.
     """

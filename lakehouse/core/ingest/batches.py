@@ -2,8 +2,8 @@
 
 The ledger of a table is a sequence of batch manifests, numbered from 1. Each manifest is written
 before the batch's rows. The table's own log records which batches were loaded. A loaded batch is
-never repeated. Batches that were not loaded are repeated in order, with the records of the files in
-their manifests; for an `Overwrite`, only the newest of them is repeated. If the table's folder was
+never repeated. Batches that were not loaded are repeated in order, with the files that their
+manifests name; for an `Overwrite`, only the newest of them is repeated. If the table's folder was
 deleted, no batch counts as loaded.
 """
 
@@ -67,7 +67,7 @@ class Batch:
 
     `record_count` records are staged in `part_count` files, and `refused_count` of them could not
     become rows. `shape` is a digest of the declaration for which they were staged, with a random
-    suffix. Before that, these fields are `None` or empty. The batch adds `columns` to the table.
+    suffix. Before that staging, they are `None` or empty. The batch adds `columns` to the table.
     `isolated` names the files that were removed from the batch because their rows could not be
     written, with one tuple per removal.
     """
@@ -145,7 +145,7 @@ class Ledger:
 
     - `newest`: the newest batch; `None` if there is none.
     - `seen`: the files of all batches, by full path, without forgotten files (`ledger_segments`).
-    - `last_taken`: the greatest path of a file to load, in the order of strings; empty if none.
+    - `last_taken`: the greatest path, as a string, of a file that a batch loads; empty if none.
     - `forgotten`: the fingerprints of loaded files that are no longer in `seen`.
     - `columns`: the columns that batches added to the table, in this order.
     """

@@ -83,7 +83,7 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
 
 
 def csv_names(header: bytes, landing: Landing) -> list[str]:
-    """The names in a header, without quotes and blanks. Renamed columns get their present names."""
+    """The unquoted, stripped names in a header. Renamed columns get their present names."""
     quote = landing.csv.quote
     present = earlier_names(landing)
     texts = [field.decode("utf-8", "replace") for field in _fields(header, landing)]

@@ -5,10 +5,10 @@ written. The commit that writes the rows records the version, with a transaction
 is never ahead of the rows (`docs/internals/decisions/0005-increments.md`).
 
 - A RESTORE of ours undoes a faulty compaction, and its change feed has every restored row as an
-  insert. A table that follows changes has these rows and skips the RESTORE. A table that read all
-  rows in between has rows of the faulty compaction, so it reads the whole input again.
-- A rebuild from the input's own rows is skipped. A rebuild from its inputs is read by a merge; an
-  append cannot follow it.
+  insert. A table that follows changes already has these rows, and skips the RESTORE. A table that
+  read all rows in between has rows of the faulty compaction, so it reads the whole input again.
+- If the input was rebuilt from its own rows, the rebuild is skipped. If it was rebuilt from its own
+  inputs, a merge reads the rebuild, and an append cannot follow it.
 - Commits that move rows to an archive or back, or let rows expire, are skipped.
 - A foreign RESTORE or overwrite may repeat rows (`commits.may_repeat_rows`). A merge by keys
   ignores repeated rows. An append would duplicate them, so it cannot follow the changes.

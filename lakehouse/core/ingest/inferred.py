@@ -7,7 +7,8 @@ same way as added columns. From then on, it is used like a declared schema.
 - A pinned schema is used as it was recorded. It is never inferred a second time.
 - Nothing is loaded if the declaration gives a pinned column another type, or if the declaration
   lacks the schema with which earlier files were loaded.
-- The manifest keeps the earlier name of a renamed column. Files are loaded under its present name.
+- A renamed column stays in the manifest under its earlier name. Its values are loaded under its
+  present name.
 - A text value of a file becomes text in the table, and all CSV fields become text. Text is not
   parsed as another type.
 """

@@ -11,7 +11,7 @@ some of them as other values. A record with one of these values is refused befor
 - `TINYINT`: 128 to 255 become negative.
 - `DOUBLE` and `FLOAT`: a number that is too large becomes infinite.
 
-Values of nested types are checked only for huge exponents.
+Values of a nested type are checked only if the type contains a DECIMAL: for huge exponents.
 
 Source: Spark's JacksonParser and SparkDateTimeUtils; Jackson's getByteValue; Java's
 BigDecimal.setScale

@@ -74,7 +74,7 @@ def settle_batch(
         aside = (*aside, *(set_aside(file, why, is_quarantined=True) for file in files))
         files = ()
     # If the file of an `Overwrite` became no row, the older files are not set aside: the next batch
-    # chooses again.
+    # chooses again. For other write modes, `superseded` is always empty.
     is_newest_unusable = bool(plan.batch.files) and not files
     superseded = () if is_newest_unusable else plan.superseded
     return replace(

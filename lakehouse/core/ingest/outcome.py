@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class WriteOutcome(Explained):
     """The outcome of one write of a table. `facts` describes the table afterwards, if it exists.
 
-    - `rows_superseded`: changes without effect, because a newer change of the same key was known.
+    - `rows_superseded`: changes without effect: repeated or older changes, and tombstones.
     - `rows_rescued`: rows with fields in `_rescued`.
     - `properties_left`: table properties that a person set, and that differ from the declared
       strategy.
@@ -53,7 +53,7 @@ def quarantine_sentence(table_key: str, *, lines: int, files: int = 0) -> str:
 def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
     """How many files were set aside, and the first names; `None` if no file was.
 
-    A file does not count if one of its name was loaded. Files that were set aside because of the
+    A file whose earlier content was loaded is not counted. Files that were set aside because of the
     ending of their name come first.
     """
     aside = {path: known for path, known in ledger.seen.items() if not known.is_taken}
@@ -74,10 +74,10 @@ def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineAccount:
-    """The number of rows in a quarantine, and how many have left it so far.
+    """The number of `rows` in a quarantine, and how many have left it so far.
 
-    `rows` is `None` if the number is unknown. A person has `settled` rows (they need not be loaded)
-    or `retried` them (they are loaded again).
+    `rows` is `None` if it is unknown. `settled` rows left because a person decided not to load
+    them, and `retried` rows left to be loaded again.
     """
 
     table: str

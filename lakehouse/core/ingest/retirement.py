@@ -3,9 +3,10 @@
 **Safety properties** (tests in `test_retire.py`)
 - A file is deleted only if the table's log records the batch that loaded the file, and the commit
   of this batch is older than the landing's `keep_days`.
-- A file is deleted only if it is the file that was loaded: size, time and etag match the manifest,
-  and the manifest has the digest. A file that landed after the commit of its batch stays, because
-  the log then belongs to another table that was created under the same key.
+- A file is deleted only if it is the file that was loaded: size, time and etag (if known) match the
+  manifest, and the manifest has the digest.
+- If a file of a batch landed over a day after the batch's commit, all files of the batch stay,
+  because the log then belongs to another table that was created under the same key.
 - A file stays while the file or one of its lines is in quarantine.
 - A file stays if a RESTORE or overwrite by another program may have removed the file's rows.
 - A file stays if one of its lines was refused and may be missing in the quarantine.
@@ -267,7 +268,7 @@ def _why_refused(batch: Batch, landing: Landing, arrival: Arrival) -> str:
     """Why the files stay if records were refused but not quarantined; empty if no record was.
 
     Records were refused if fewer rows than records were committed. Where these numbers cannot be
-    compared (change data, removed files, an unknown number), the manifest's count decides.
+    compared (change data, `isolated` files, unknown numbers), the batch's `refused_count` decides.
     """
     row_count = arrival.row_count if arrival.number == batch.number else None
     if (
@@ -283,9 +284,9 @@ def _why_refused(batch: Batch, landing: Landing, arrival: Arrival) -> str:
 
 
 def may_take_rows(commit: Commit) -> bool:
-    """Whether a commit is a RESTORE, overwrite or rebuild that may have removed loaded rows.
+    """Whether a commit may have taken loaded rows: a RESTORE or overwrite by others, or a rebuild.
 
-    False for a DELETE, and for commits of this lake that keep all rows.
+    False for a DELETE, and for commits of this lake other than rebuilds that change rows.
     """
     # A commit that only removes files is judged as if it replaced them.
     if not commit.added_paths:

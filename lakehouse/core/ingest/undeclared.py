@@ -6,7 +6,7 @@ it does in a declared column.
 
 **Safety properties** (tests in `test_undeclared.py`)
 - Every non-null field of a record is either declared, or kept in the object with its value, except
-  fields that Debezium itself adds to a row (`_is_of_the_event`).
+  fields that count as added to the row by Debezium itself (`_is_of_the_event`).
 - No batch changes the name or type of an added column. A record that does not fit is quarantined.
 """
 
@@ -189,7 +189,7 @@ class NewColumns:
     still has an undeclared column of this name with another type.
 
     `kinds` maps columns to their type, or kind of number, and the first file with the field.
-    `_taken` maps lower-case names to the added column's spelling; `None`: none can be added.
+    `_taken` maps a lower-case name to the spelling of its added column; `None`: it gets no column.
     """
 
     landing: Landing

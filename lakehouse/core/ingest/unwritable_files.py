@@ -7,7 +7,7 @@
 - The reduced batch still names every file, either to load or as set aside. There is one exception:
   if no file of an `Overwrite` remains, the reduced batch omits the files that were set aside, but
   not quarantined: above all, the older files that the failing file superseded. So the next batch
-  loads an older file.
+  chooses a file again.
 """
 
 from collections.abc import Callable, Mapping
@@ -73,7 +73,7 @@ def without_failing(
 
     `failing_records` is the number of staged records that came from the failing files. If no file
     of an `Overwrite` remains, the batch also omits the files that were set aside without quarantine
-    (the older files), so that the next batch loads one of them. If no file remains and there is no
+    (the older files), so that the next batch chooses again. If no file remains and there is no
     table yet, the batch adds no columns.
 
     Raises:

@@ -14,7 +14,7 @@ from lakehouse.core.units import HOUR_MS
 CHECKS = {
     "complete": "The report was read to its end, and all its rows are in the inventory table.",
     "fresh": "The report is no older than its schedule allows.",
-    "plausible": "The bucket has not lost half of its objects or bytes since the previous report.",
+    "plausible": "The bucket has at least half of the objects and bytes of the previous report.",
     "missing": "Every file that a table's newest version reads is in storage.",
     "readable": "No file that a table's newest version reads is in an archive, where reads fail.",
 }

@@ -45,10 +45,11 @@ class _Usage:
 class UsageShare:
     """Objects of one part and one storage class.
 
-    `part` is `None` if the objects belong to no table. `folder` is the table, or else the top two
-    folders of the path. `small_count` is the number of small data files; it is counted only for
-    objects of no table, or of a table whose log cannot be read. `padding_bytes` are billed in
-    addition to the stored bytes, because some storage classes bill a minimum size per object.
+    `part` is `None` if the objects belong to no table. `folder` is the table or, for objects of no
+    table, `_top_folder` or `_OUTSIDE`. `small_count` is the number of small data files; it is
+    counted only for objects of no table, or of a table whose log cannot be read. `padding_bytes`
+    are billed in addition to the stored bytes, because some storage classes bill a minimum size per
+    object.
     """
 
     part: Part | None
@@ -65,8 +66,9 @@ class TableShares:
     """All objects in one table's folder and in its archive's folder, by part.
 
     - `version` is `None` if the log cannot be read. In this case, `problem` is the reason.
-    - `missing`: live files (files that the newest version reads) that are not in storage. Names are
-      relative to the table; for files in other folders of the lake, to the lake.
+    - `missing`: live files (files that the newest version reads) that are not in storage, without
+      those behind a symbolic link, which no report shows. Names are relative to the table; for
+      files in other folders of the lake, to the lake.
     - `archived`: live files that must be restored before they can be read.
     - `cold_files`: maps live files that cost a fee to read (`StoredObject.is_cold`) to their class.
     - `resized`: live files whose size in storage differs from the log.

@@ -66,9 +66,10 @@ class TableFiles:
         return f"{self.real_folder or self.table}/{name}"
 
     def borrowed(self, tables: Iterable[str]) -> Set[str]:
-        """The files in other tables' folders that any version of this table may read.
+        """The files in other folders of the lake that any version of this table may read.
 
-        `tables` are all tables of the lake; some may be nested in this table's folder.
+        `tables` are all tables of the lake. The folder of a table that is nested in this table's
+        folder counts as another folder.
         """
         borrowed = {*self.elsewhere, *self.kept_elsewhere}
         inner = tuple(f"{table}/" for table in tables if table.startswith(f"{self.table}/"))

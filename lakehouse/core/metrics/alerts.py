@@ -25,7 +25,7 @@ WELL_SCORE = 60.0
 LATE_HOURS = 50
 _FIRST_PAUSE_MS = 60_000
 _MOST_DOUBLINGS = 6
-# A message has at most this many lines, since Slack cuts off long texts.
+# A message names at most this many alerts, a line each, since Slack cuts off long texts.
 _LINES = 20
 _LINE_CHARACTERS = 500
 

@@ -22,7 +22,8 @@ class MeasuredTable:
     - `other_bytes`: the known sizes of objects that the log does not list, by the value of the
       metric's label `part` (`families.BYTES`).
     - `operations`: the recent upkeep operations, oldest first.
-    - `totals`: the sums over all upkeep operations since the table's metrics were first read.
+    - `totals`: the sums over the upkeep operations since a week before the table's metrics were
+      first read.
     - `budget_usd_per_month`: the declared budget.
     """
 

@@ -3,8 +3,8 @@
 An unknown value is absent, never 0. No label contains a run, a file or a partition, so the number
 of series grows only with the number of tables.
 
-A counter starts when the metrics of its table are first read. It never decreases, because its
-totals are stored (`totals.py`).
+At the first reading of a table, its counters include the operations of the seven past days. A
+counter never decreases, because its totals are stored (`totals.py`).
 Source: https://prometheus.io/docs/practices/naming/ and .../instrumenting/writing_exporters/
 """
 

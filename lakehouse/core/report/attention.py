@@ -31,7 +31,7 @@ class Concern(Enum):
     OVER_BUDGET = "Over budget"
     FAILED_CHECK = "Failed checks"
     ARCHIVE = "Archives with an interrupted operation"
-    BREAKER = "Compactions stopped after failures"
+    BREAKER = "Compactions stopped by a breaker"
     QUARANTINE = "Rejected records"
     VACUUM_LATE = "Vacuums that are late"
     INVENTORY_LATE = "Inventory that is late"

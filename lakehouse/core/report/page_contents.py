@@ -42,7 +42,7 @@ class Page:
 
     @property
     def effective_operations(self) -> list[UpkeepOperation]:
-        """The operations without the vacuums that `empty_vacuum_count` counts."""
+        """The operations, without vacuums that planned no file and did not fail."""
         no_effect = Reason.NOTHING_PAST.name
         return [each for each in self.runs if not each.is_ok or each.reason != no_effect]
 

@@ -19,7 +19,7 @@ class ReportedTable:
     - `exists`: false if the declared table has not been written yet.
     - `score`: the health score, from 0 to 100. `score_before`: the score on the newest page of an
       earlier day.
-    - `file_counts`: points (ms, live files) as far back as the log goes, oldest first.
+    - `file_counts`: points (ms, live files) over the newest 500 commits at most, oldest first.
     - `last_vacuum_ms`: when the newest vacuum ended.
     - `overdue_bytes`: removed bytes that a vacuum should have deleted by now.
     - `is_due`, `reason`, `decision`: whether the table would be compacted now, and why: the name of

@@ -83,7 +83,7 @@ def within_budgets(tables: Sequence[FleetTable], left_usd: Mapping[str, float]) 
 
 
 def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:
-    """The decisions as at most `lines` lines, in their order. The others are counted by reason.
+    """The decisions in their order, in up to `lines` lines. One more line counts the others.
 
     Tables usually have one line each. If at least `_MANY` tables wait for the same reason, they
     share one line: the first table's sentence, and the names of the others.

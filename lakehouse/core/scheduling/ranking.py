@@ -52,7 +52,7 @@ class Bounds:
 def choose_compactions(
     candidates: Iterable[CompactionCandidate], runs: RunState, *, bounds: Bounds, now_ms: int
 ) -> tuple[Decision, ...]:
-    """One decision per table, in the order in which they are served; without facts, last.
+    """One decision per table, in the order of service. Tables without facts come last.
 
     Each run that compacts takes one of `bounds.slots`, unless the run waits for its table's pool.
     """

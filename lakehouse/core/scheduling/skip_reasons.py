@@ -51,7 +51,7 @@ def over_budget(table: Table, left_usd: Mapping[str, float]) -> Explanation | No
 def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
     """The hold that also refuses a compaction by a person without `--anyway`, or `None`.
 
-    All other holds only stop the sensor.
+    All other holds only stop the sensor, except `risk`: the compaction itself refuses it, too.
     """
     if policy.mode == "off":
         return Reason.OPTED_OUT.explain(said="mode off")

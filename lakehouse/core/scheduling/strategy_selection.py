@@ -6,7 +6,7 @@ bytes, but small files stay until it runs. A batch is large if it has three quar
 file size per partition. `Chosen` becomes the first case that applies:
 
 1. the sensor, if too few writes are known
-2. the sensor, if batches are large and have few files without optimized write
+2. the sensor, if the table has no optimized write, and batches are large and have few files
 3. optimized write, if batches are large, and a shuffle takes at most `Chosen.latency_seconds`
 4. after each write, if the sensor would exceed this latency, and a merge is short enough for the
    latency and for the time between two writes
@@ -97,7 +97,10 @@ def strategy_of(
 
 
 def measure_writes(snapshot: Snapshot, history: Commits) -> WriteFacts | None:
-    """The recent writes of a table; `None` if too few commits with new rows, or no time between."""
+    """The recent writes of a table.
+
+    `None` if too few commits have new rows, or if no time passed from the first to the last.
+    """
     commits = _commits_with_rows(history)[-_MOST_COMMITS:]
     if len(commits) < _FEWEST_COMMITS:
         return None

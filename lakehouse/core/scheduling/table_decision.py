@@ -114,7 +114,7 @@ class TentativeDecision:
 def decide_table(
     candidate: CompactionCandidate, runs: RunState, *, patience_ms: int, now_ms: int
 ) -> TentativeDecision:
-    """The decision about one table, regardless of the others. `runs` has only its own runs."""
+    """The decision about one table, regardless of the others. `runs` are the runs of this table."""
     state = candidate.state
     policy = candidate.policy
     finding = find_trigger(state, policy, now_ms=now_ms)

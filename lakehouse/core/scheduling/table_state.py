@@ -118,7 +118,7 @@ class TableState:
         return max(0, self.file_count - self.files_after)
 
     def at(self, now_ms: int) -> "TableState":
-        """The state at `now_ms`, if no writer has committed since: from `once_cold`, if reached."""
+        """The state at `now_ms` if no writer commits: from its time on, `once_cold` applies."""
         cold = self.once_cold
         if cold is None or now_ms < cold.at_ms:
             return self

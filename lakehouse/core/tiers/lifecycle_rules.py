@@ -97,12 +97,14 @@ class Lifecycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveObjects:
-    """The objects that a table's newest version needs, by names relative to its `folder`.
+    """The objects in a table's `folder` that must stay readable, by names relative to `folder`.
+
+    The table's newest version needs them. Objects with `TIER_TAG` are included even if only another
+    table needs them.
 
     - `folder`: a key that ends in `/`.
-    - `sizes`: the size of each object; `None` if unknown. Includes the objects with `TIER_TAG` that
-      only another table needs.
-    - `tagged`: those of these objects that carry `TIER_TAG`, with the tag's value.
+    - `sizes`: the size of each object; `None` if unknown.
+    - `tagged`: the value of the tag, for each of these objects with `TIER_TAG`.
     - `archive`: the folder of the table's archive; empty if there is no archive.
     """
 
@@ -202,7 +204,7 @@ def _when(element: Mapping[str, Any]) -> str:
 
 
 def harms_of(lifecycle: Lifecycle, live: LiveObjects) -> list[Harm]:
-    """Every action that would delete live files, or move them to a class that must be restored.
+    """Every action that would delete live files, or make them unreadable without a restore.
 
     The same actions on the log count as well, and so do actions that would delete the table's
     archive. The age of the files does not matter, because a file that stays live reaches every age.

@@ -5,8 +5,8 @@ A dead file is a file that a commit removed, and that waits for its vacuum.
 **Safety properties** (tests in `core/tiers/test_plan.py`)
 - A file is planned only if no other table reads it, and if the classifier of the vacuums says that
   it is removed and within the retention. A live file is never planned.
-- A file stays in its class if its time of removal, age or class is unknown, or if a reader has yet
-  to read it.
+- A file stays in its class if its time of removal, age or class is unknown, or if a reader or a
+  kept version still needs it.
 - `still_dead` repeats these checks with newer facts, except those of removal time, age and class.
 """
 
@@ -256,7 +256,7 @@ def _dead_by(facts: VacuumFacts, *, now_ms: int) -> Callable[[str, StoredObject]
 def _paying(
     dead: Iterable[DeadFile], prices: TierPrices, storage_class: str
 ) -> list[tuple[float, DeadFile]]:
-    """The files for which a move is cheaper, each with the amount that it saves."""
+    """The files of at least `MINIMUM_BYTES` that a move makes cheaper, each with what it saves."""
     paying = list[tuple[float, DeadFile]]()
     for file in dead:
         stay = stay_usd(prices, file.size_bytes, days=file.days)

@@ -1,8 +1,8 @@
 """What a file costs in a storage class, with all fees, and after how many days a move pays.
 
 A move costs a tag, a transition, and at least `minimum_days` in the class, even if the object is
-deleted sooner. In the class, S3 bills at least `minimum_bytes`, plus `overhead_bytes`. In STANDARD,
-it then bills `index_bytes` (see `ClassPrices`).
+deleted sooner. For these days, S3 bills at least `minimum_bytes` plus `overhead_bytes` at the price
+of the class, and `index_bytes` at the price of STANDARD (see `ClassPrices`).
 Source: Amazon S3 pricing, notes on storage classes; Amazon S3 user guide, "Understanding and
 managing Amazon S3 storage classes".
 """

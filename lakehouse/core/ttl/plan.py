@@ -6,10 +6,10 @@
    it is not expired, but may have rows before the cutoff.
 3. Partitions in which every file is expired are removed by metadata alone. If the table is
    partitioned by the time column, no other step is needed.
-4. In the other partitions with such files (or in the whole unpartitioned table), Delta removes
-   expired files, and rewrites straddling files or marks their rows in deletion vectors. Each step
-   takes whole partitions, with up to `Compaction.max_bytes_per_run` bytes of straddling files. A
-   larger partition has its own step.
+4. In the other partitions with expired or straddling files (or in the whole unpartitioned table),
+   Delta removes expired files, and rewrites straddling files or marks their rows in deletion
+   vectors. Each step takes whole partitions, with up to `Compaction.max_bytes_per_run` bytes of
+   straddling files. A larger partition has its own step.
 
 **Safety properties** (tests in `test_plan.py`)
 - No step deletes rows at the cutoff or later, or rows without a time.

@@ -25,7 +25,8 @@ class TtlStep:
     """One DELETE statement.
 
     - `partitions`: the partitions to which the statement is limited; `None` for the whole table.
-    - `by_metadata`: the step changes only the log, and must remove exactly `files`.
+    - `by_metadata`: the step changes only the log. If it is limited to `partitions`, it must not
+      remove other files than `files`.
     - `files`: the paths of the expired and straddling files in these partitions.
     - `scanned_bytes`: the size of the files that Delta may rewrite.
     - `least_rows`, `most_rows`: bounds of the number of deleted rows; `most_rows` is `None` if
@@ -137,9 +138,9 @@ def _removable_files(
 def _groups(
     sized: Iterable[tuple[PartitionFiles, int]], *, limit_bytes: int
 ) -> Iterable[Sequence[PartitionFiles]]:
-    """Groups of at most `_STEP_PARTITIONS` partitions, up to this size in all (0: no limit).
+    """Groups of at most `_STEP_PARTITIONS` partitions and `limit_bytes` (0: no limit).
 
-    A larger partition is its own group.
+    A partition above `limit_bytes` is its own group.
     """
     group = list[PartitionFiles]()
     group_bytes = 0

@@ -200,10 +200,10 @@ class Selection:
         """Whether the object is reclaimable, older than the horizon, and validly named.
 
         An object is kept if its age is unknown, if a version within the retention reads it, or if a
-        commit that is still in the log added it and no commit removed it.
+        commit in the log added it, and only a missing commit may have removed it.
 
         Raises:
-            Broken: the log contradicts itself about the object.
+            Broken: a commit added the object, none removed it, and no commit is missing.
         """
         horizon_ms = self._classifier.horizon_ms
         modified_ms = plausible_ms(stored.modified_ms, now_ms=horizon_ms)

@@ -44,7 +44,7 @@ class KeptVersion:
     log_until_ms: int | None = None
 
     def note(self, kept_bytes: Mapping[str, int]) -> str:
-        """A note on the unneeded files that stay for this version, and on the end of its log files.
+        """How many unneeded files stay for this version, and when its log files may be deleted.
 
         `kept_bytes` are the sizes of all files that stay only for kept versions.
         """
@@ -108,8 +108,8 @@ class VacuumFacts:
     - `report_problem`: why there is no usable `report`.
     - `needed_since_ms`: files that were removed at this time or later are still needed.
       `needed_because` is the sentence that explains this.
-    - `older_commits`: returns the history in `log`, continued with older commits, newest first;
-      `None` if there are no older commits.
+    - `older_commits`: a function that returns the commits of a history, and then all older ones,
+      newest first. `None` if the history in `log` has all commits.
     - `versioned`: whether the bucket keeps old versions of objects; `None` if unknown.
     - `adopted`: other programs write the table, which may be outside the lake.
     - `log_only`: only files that the log names may be deleted, because others may belong to other

@@ -37,11 +37,12 @@ def log_covers(facts: VacuumFacts) -> bool:
 def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     """Maps files removed since the last complete vacuum's horizon to the time of removal.
 
-    Names are relative to the table. Files that this vacuum kept or failed to delete are included.
-    An orphan among them is omitted if a writer may have used its name again, which the log does not
-    show; the next search for orphans finds it. If only the log decides (`log_only`) and the known
-    history does not reach back to the horizon, older commits are read, too, because no listing
-    finds the files that they removed.
+    Names are relative to the table. Files that the last complete vacuum kept or failed to delete
+    are included, also if they were removed earlier; 0 stands for an unknown time. An orphan among
+    them is omitted if a writer may have used its name again, which the log does not show; the next
+    search for orphans finds it. If only the log decides (`log_only`) and the known history does not
+    reach back to the horizon, older commits are read, too, because no listing finds the files that
+    they removed.
     """
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
@@ -75,8 +76,8 @@ def _not_deleted_by(last: VacuumRecord, table_files: TableFiles) -> dict[str, in
         if name not in table_files.tombstones and not is_written_once:
             continue
         removed_ms = table_files.tombstones.get(name, table_files.removed_vectors.get(name))
-        # If the time is unknown, the last horizon is late enough for a name that is never used
-        # twice. For all other names, 0 stands for an unknown time.
+        # The vacuum could have deleted only files from before its horizon. So, if the time is
+        # unknown, the horizon stands for it, but only if the name is never used twice.
         default_ms = last.horizon_ms if is_written_once else 0
         remaining[name] = removed_ms or default_ms
     return remaining
@@ -114,7 +115,7 @@ class RemovedSince:
         self._known = self._names(facts.log.history.commits)
 
     def holds(self, name: str) -> bool:
-        """Whether a version within the retention reads this file."""
+        """Whether a version within the retention may read this file."""
         table_files = self._facts.table_files
         names = {name, f"/{name.rpartition('/')[2]}"}
         if not names.isdisjoint(self._known):

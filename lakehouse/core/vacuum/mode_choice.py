@@ -204,8 +204,9 @@ def cost_of(
         for start in range(0, len(candidates), DELETE_KEYS):
             names = [each.name for each in candidates[start : start + DELETE_KEYS]]
             by_head = [*folders_to_ask(facts, choice.mode, names).values()]
-            # Requests before each batch: one per folder, which searches for a new table; two for
-            # the newest commit and the next one; and one per name that a writer may use again.
+            # Requests before each batch: one per folder (HEAD or LIST), which searches for a new
+            # table; a HEAD for the newest commit, for the next one, and for each name that a writer
+            # may use again.
             lists += by_head.count(False)
             heads += by_head.count(True) + 2 + sum(not written_once(name) for name in names)
             deletes += 1

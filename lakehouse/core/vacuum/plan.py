@@ -2,8 +2,8 @@
 
 **Safety properties** (tests in `core/vacuum/test_plan.py`)
 - A file is planned only if the shared classifier (`core/inventory/classify.py`) assigns it to a
-  reclaimable part, and if it was last modified before the horizon (now minus the retention, or
-  earlier if a reader still needs removed files).
+  reclaimable part, and if it was last modified (in mode LITE: removed) before the horizon (now
+  minus the retention, or earlier if a reader still needs removed files).
 - A file of unknown age is kept. Nothing is deleted if the retention is unknown, or if a listing
   (modes FULL and INVENTORY) lacks live files.
 - No plan contains a file in the log's folder or a file that another table of the lake reads. No
@@ -123,7 +123,7 @@ def plan_vacuum(
     Raises:
         Refused: the retention is unknown or too short, a table feature is unknown, or the report
             lacks live files or seems to have local times.
-        Broken: storage itself lacks live files, or a checkpoint does.
+        Broken: storage or a checkpoint lacks live files.
     """
     _refuse_unsafe(facts, table.vacuum)
     mode = choice.mode

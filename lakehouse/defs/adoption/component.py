@@ -27,9 +27,9 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
 
     `tables` maps asset keys to addresses. Relative addresses are resolved against the project's
-    root. `min_small_files`, `target_file_bytes` and `engine` are knobs of `Compaction`; 0 stands
-    for their defaults. `archive` and `ttl` map the knobs of `Archive` and `Ttl` to their
-    values. The other fields are parameters of `lakehouse.maintain`.
+    root. `engine`, `min_small_files` and `target_file_bytes` are knobs of `Compaction`; for the
+    last two, 0 stands for the default. `archive` and `ttl` map the knobs of `Archive` and `Ttl` to
+    their values. The other fields are parameters of `lakehouse.maintain`.
     """
 
     tables: dict[str, str]

@@ -216,8 +216,8 @@ def _changed(
 ) -> tuple[list[Table], dict[str, Transient]]:
     """The tables to read now, longest unread first, and errors of unreachable storage by table key.
 
-    A table is read if it is new, if its newest commit has changed, if it is `out_of_range`, or if
-    it could not be read (or did not exist) at least an hour ago.
+    A table is read if it is `out_of_range` or was never read, if its newest commit has changed, if
+    it did not exist and now does, or if reading it failed, or found no table, an hour ago or more.
     """
     unreachable: dict[str, Transient] = {}
 
@@ -276,7 +276,7 @@ def _observe(
     if checked_ms is None:
         checked_ms = now
         results += judge(table, lake, assessed)
-    elif is_maintained(table):
+    elif is_maintained(table):  # its page shows checks, but not our observations
         results.append(health_result(table, lake, assessed))
     entry = _CursorEntry(newest=assessed.facts.newest, checked_ms=checked_ms)
     return entry, [observation, *(evaluation_of(table, result) for result in results)]

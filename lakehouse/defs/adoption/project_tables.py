@@ -62,9 +62,10 @@ def written_tables(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[Writte
 
 
 def refuse_without_pool(tables: Sequence[WrittenTable]) -> None:
-    """Refuses the given assets without a pool, because their runs may commit during a compaction.
+    """Refuses the call if `tables`, the tables whose assets have no pool, is not empty.
 
-    The message contains the code that fixes all of these assets.
+    Runs of such assets may commit during a compaction. The message contains the code that fixes all
+    of these assets.
     """
     if not tables:
         return

@@ -179,7 +179,7 @@ def _vacuum_text(record: VacuumRecord) -> str:
 def _next_vacuum(snapshot: Snapshot, horizon_ms: int) -> str:
     """The removed files that are still stored, and when a vacuum can delete the first of them.
 
-    Files that were removed before `horizon_ms` were in the plan of the last vacuum, and are not
+    Files that were removed before `horizon_ms` were considered by the last vacuum, and are not
     counted.
     """
     retention_ms = retention_ms_of(snapshot.properties)

@@ -82,8 +82,9 @@ def choose_key(
     """The key of a table to adopt: `given_key`, or a key derived from its address.
 
     Raises:
-        Refused: the key is taken. A table outside this lake: the lake has files at the key's path.
-            A table in this lake: its path is not `layer/name`, or `given_key` is not its path.
+        Refused: `given_key` belongs to another table or, if the table is outside this lake, has
+            files in the lake. Or the table is in this lake, and its path is not `layer/name`, or
+            is not `given_key`.
     """
     settings = lake.settings
     root = real_address(lake.settings.root)
@@ -96,7 +97,7 @@ def choose_key(
         )
     free_key = path or key_of(address, tables)
     taken_keys = {*tables}
-    # The lake may have files of a table that is not declared at this key's path.
+    # At the path of this key, the lake may have files of an undeclared table.
     while path is None and lake.holds_files(free_key):
         taken_keys.add(free_key)
         free_key = key_of(address, taken_keys)

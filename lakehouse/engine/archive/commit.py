@@ -40,7 +40,7 @@ def has_files_of(lake: Lake, facts: TableFacts, operation: ArchiveOperation) -> 
 
 
 def _touches(commit: Commit, operation: ArchiveOperation) -> bool:
-    """Whether a commit removed a file of the operation, or gave it a deletion vector."""
+    """Whether a commit removed a file of the operation, or added it again (deletion vector)."""
     return not operation.sources.isdisjoint((*commit.added_paths, *commit.removed_paths))
 
 

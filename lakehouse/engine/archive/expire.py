@@ -82,7 +82,7 @@ def expire(lake: Lake, table: Table, *, owner: str | None = None) -> ExpireOutco
 
 
 def _fold(lake: Lake, table: Table, facts: ExpireFacts) -> None:
-    """Replaces records that were not needed as of `facts` by one. The caller holds the lock."""
+    """Folds the records that were not needed as of `facts` into one. The caller holds the lock."""
     days = 0 if table.archive is None else table.archive.older_than_days
     fold = partial(foldable_records, facts, older_than_days=days, now_ms=now_ms())
     # The log is listed for its oldest version only if any record could be folded.

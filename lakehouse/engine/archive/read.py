@@ -101,8 +101,7 @@ def archived_rows(
     """The rows of archived partitions, with the columns of the table at the snapshot.
 
     A column that a file lacks is null. The old names of renamed columns, and of renamed fields
-    inside structs, come from column mapping. Those of columns also come from the declaration's
-    `renamed`.
+    inside structs, come from column mapping. For columns, the declaration's `renamed` is also used.
 
     Raises:
         Refused: a column or field seems to have been renamed, but its old name is unknown.
@@ -152,6 +151,7 @@ def _rows_of(session: TableSession, schema: "StructType", group: StoredGroup) ->
     for column in schema.names:
         # A name that the file lacks reads as null.
         value = F.coalesce(*(F.col(quote(name)) for name in group.names[column]))
+        # Renames nothing, but makes all parts nullable, as they are in `stored_types`.
         type_ = renamed_fields(schema[column].dataType, (column,), {})
         if stored_types[column] != type_:  # the cast of a struct matches fields by position
             value = value.cast(type_)

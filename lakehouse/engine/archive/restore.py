@@ -14,7 +14,8 @@ Into the table itself:
 3. A record of the operation is written, with the next number.
 4. One append writes the rows. It carries the record's number as its transaction id, so that the
    partitions leave the archive in the same commit.
-5. The log is read again. The rows of each partition in the commit are compared with the record.
+5. The log is read again. The numbers of rows that the commit added to each partition are compared
+   with the record.
 
 The archived files stay until a later expire step (`expire.py`).
 
@@ -24,7 +25,7 @@ The archived files stay until a later expire step (`expire.py`).
   removes it from the archive.
 - A run that is killed before step 4 has changed nothing, and the next operation withdraws its
   record. A run that is killed after step 4 has restored everything.
-- A new table is never written to an existing table, or into a folder that has files.
+- A new table is never written over an existing one, or into a folder that has files.
 """
 
 import json
@@ -89,9 +90,8 @@ def run_restore(
     """Restores archived partitions. `tell` is called before each long step.
 
     Raises:
-        Refused: there is no table, the address of the new table already contains files, a commit
-            of another writer could be lost, or a column seems to have been renamed
-            (`archived_rows`).
+        Refused: as `plan_restore`; or a commit of another writer could be lost, or a column seems
+            to have been renamed (`archived_rows`).
         Transient: another process holds the table, or the server or the storage is unavailable.
         Broken: an archived file is missing or does not have its recorded number of rows, or the
             commit added other numbers of rows.

@@ -87,7 +87,7 @@ def plan(lake: Lake, table: Table, declared: Iterable[Table] = ()) -> ArchivePla
     `declared` are all declared tables. Nothing is written, and Spark is not needed.
 
     Raises:
-        Refused: the table declares no archive, or its old rows cannot leave as whole files.
+        Refused: the table declares no archive, or cannot be archived.
     """
     facts = lake.facts(table.key)
     if facts is None:
@@ -108,8 +108,8 @@ def run_archive(
     before each long step.
 
     Raises:
-        Refused: there is no table, it declares no archive, its old rows cannot leave as whole
-            files, a commit of another writer could be lost, or this machine's clock is wrong.
+        Refused: there is no table, it declares no archive or cannot be archived, a commit of
+            another writer could be lost, or this machine's clock is wrong.
         Transient: another process holds the table, or other writers kept changing the partitions.
         Broken: copies differ from their originals, or the commit removed other files than recorded.
     """

@@ -111,7 +111,7 @@ def _unmapped_fields(
 ) -> Iterable[tuple[str, str]]:
     """Pairs of a field that the table lacks and a field that the file lacks: one pair per column.
 
-    A field of the file is ignored if another field of the table now has its name: it was dropped.
+    A field of the file was dropped if another field of the table now has its name. It is ignored.
     """
     in_file = {field.name.lower(): field for field in stored}
     for column, names in group.names.items():

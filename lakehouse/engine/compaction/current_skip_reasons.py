@@ -57,7 +57,7 @@ def hold_now(
     failures: Sequence[CompactionTry] | None = None,
     snapshot: Snapshot | None = None,
 ) -> Explanation | None:
-    """Why the sensor skips the table now, or `None`.
+    """Why the sensor or the table's schedule must not compact the table now, or `None`.
 
     A person may still compact the table, unless `refuse_held` or the compaction itself refuses it.
     Without a `snapshot`, Spark is assumed to compact the table.

@@ -6,9 +6,10 @@ log never named. So if a run ends between the first copy and the commit, a later
 names of the copies.
 
 1. Before the first copy, the names and the planned version are recorded in the home directory.
-2. Each file is copied to its own name, and flushed to the disk.
+2. Each file is copied under the same name and, on a disk, flushed.
 3. The caller commits. If it is certain that nothing was committed, the files are deleted again.
-4. After a commit, the files that earlier runs left are deleted, and the record is removed.
+4. After a commit, files that earlier runs certainly did not commit are deleted, and the record is
+   removed.
 
 **Safety properties** (tests in `test_deltalake_delivery.py`)
 - If it is unknown whether a run committed, its files stay until a later run has committed. From

@@ -3,8 +3,8 @@
 **Safety properties** (tests in `test_deltalake_differences.py`)
 - No value changes for Spark: files that deltalake would misread are refused.
 - No row becomes invisible: bounds that may be wrong are omitted, because readers skip a file or a
-  row group by its bounds. Footers keep the bounds of floats inside structs, because deltalake
-  accepts no options for these columns.
+  row group by its bounds. (Exception: footers keep the bounds of floats inside structs, because
+  deltalake accepts no options for these columns.)
 """
 
 import re

@@ -101,9 +101,10 @@ def compact_by_deltalake(
 
 @contextmanager
 def _without_probe(lake: Lake, snapshot: Snapshot, location: Location) -> Iterator[None]:
-    """Deletes, after the block, the object that tests conditional writes in a table elsewhere.
+    """After the block, deletes the object in a table's folder that tests S3's conditional writes.
 
-    In the lake itself, this object stays on S3, because each process uses it.
+    Only tables outside the lake have such an object. The lake's own stays, because each process
+    uses it.
     """
     store = location[0]
     try:

@@ -1,7 +1,7 @@
 """Compares the rows before and after a compaction by the log alone, without reading data files.
 
-Row counts are compared by partition, and so are the minima, maxima and null counts of the columns
-that have them in all files of both sides, unless rows were deleted. If they are equal, each
+Row counts are compared by partition. In partitions without deleted rows, so are the minima, maxima
+and null counts of the columns that have them in all files of both sides. If they are equal, each
 partition has as many rows as before, provided that the writers counted correctly. A value that
 changed within the bounds of its column is not detected. A difference does not prove that rows
 differ, because two writers may spell a bound differently. After a difference, or if a row count is

@@ -119,7 +119,7 @@ def _measure_pairs(
     partitions: Sequence[PartitionValues] | None,
     versions: tuple[int, int],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Pairs of durations for the compacted partitions; empty if too few fit into the budget.
+    """Pairs of durations for the compacted partitions; empty if the budget seems too small.
 
     `partitions` is `None` if the compaction planned for the whole table.
     """

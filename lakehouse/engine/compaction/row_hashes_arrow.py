@@ -68,6 +68,7 @@ def _sum_of(store: Store, path: str, names: Sequence[str]) -> RowSum:
                 column = batch.column(name) if name in present else pa.nulls(batch.num_rows)
                 hashes = pc.add(hashes, _mixed(_numbers(column), salt))
             hashes = _mixed(hashes, _FIRST_FACTOR)
+            # Both halves are summed separately, because the sum of whole hashes would overflow.
             high = pc.shift_right(hashes, _uint(32))
             low = pc.bit_wise_and(hashes, _uint(_LOW_BITS))
             count += batch.num_rows

@@ -213,7 +213,7 @@ def _read_table(
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Whether an error means that files are missing or damaged; false if the server was lost."""
+    """Whether files may be missing or damaged. False if the server was lost, or for a conflict."""
     if is_of_spark(error):
         return not is_lost(error) and not is_conflict(error)
     is_of_arrow = any(kind.__module__.startswith("pyarrow.") for kind in type(error).__mro__)

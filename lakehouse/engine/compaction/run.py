@@ -244,7 +244,7 @@ def _metadata(planned: CompactionPlan, mark: str) -> str:
 
 
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
-    """The current facts, with every commit after `version`, also after a long statement."""
+    """The current facts, with every commit after `version`, however many there are."""
     facts = lake.facts(table.key)
     assert facts is not None
     if facts.history.commits and facts.history.commits[0].version <= version + 1:

@@ -16,7 +16,7 @@ from lakehouse.engine.lake import Lake
 
 
 class Expected(NamedTuple):
-    """A compaction to verify: the `mark` (a random id) in its commits, and the `version` before.
+    """A compaction to verify: the `mark` (a random id) in its commits, and the `version` it read.
 
     `version` is `None` if the note does not have it.
     """
@@ -56,8 +56,8 @@ def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
     """Removes the note of this compaction after the block, or if the block raises `Broken`.
 
     After any other error the note is kept, and the next compaction, archive run, restore or TTL run
-    verifies the rows (`verify_left`). If the note cannot be removed, this compares the rows again.
-    A note of another compaction is kept.
+    verifies the rows (`verify_left`). If the note cannot be removed, that operation verifies rows
+    that were already compared. A note of another compaction is kept.
     """
     try:
         yield

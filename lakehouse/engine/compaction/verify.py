@@ -15,8 +15,8 @@
 - Tables that read this table's changes get no row twice: our RESTORE is marked, and they skip it.
 - The rows to compare are fixed by version, file and deletion vector, whatever others commit later.
 - If a row count is unknown, or a count or statistic differs, every row is compared.
-- The note (`unverified_commits`) is removed only after the comparison, if nothing was committed, or
-  when an error reports that the rows can no longer be compared.
+- The note (`unverified_commits`) is removed only if the rows were compared, if nothing was
+  committed, or if an error reports that the rows can no longer be compared or were restored.
 """
 
 import json
@@ -111,7 +111,7 @@ def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> Non
     If the table is missing, the note is kept, because the table's disk may not be mounted.
 
     Raises:
-        Broken: the rows differ, or can no longer be compared. The note is removed.
+        Broken: the rows differ, were restored, or can no longer be compared. The note is removed.
         Exception: the rows could not be compared this time. The note is kept.
     """
     note = expected(lake, table_key)
@@ -264,7 +264,7 @@ def _side(
 ) -> Side:
     """The table's files at these paths, as of a version.
 
-    They come from `before` or `after` if no commit between it and the version changes one of them.
+    The version is read unless `before` or `after` is known to have the same files at these paths.
     """
     all_paths = set(paths)
     snapshot = None

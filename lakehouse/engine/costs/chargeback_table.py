@@ -144,7 +144,7 @@ def read_charges(lake: Lake, *, since: date) -> dict[date, list[Row]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFacts:
-    """Facts that a caller has already read: operations of the last days, and reports by name."""
+    """Facts that a caller has read: operations of the last days, and reconciled reports by name."""
 
     operations: Sequence[UpkeepOperation]
     reconciled: Mapping[str, Reconciliation]
@@ -192,8 +192,9 @@ class Estimates:
     def of_day(
         self, day: date, recorded: Sequence[Charge], previous: Sequence[Charge]
     ) -> list[Charge]:
-        """The charges of an open day. `previous` are the storage charges of the day before.
+        """The charges of an open day.
 
+        `previous` are the storage charges of the day before, or of the last day that has any.
         Without a report, storage is charged as in `previous`; if that is empty, as in `recorded`.
         Operations among the `recorded` charges stay even if they can no longer be read.
         """

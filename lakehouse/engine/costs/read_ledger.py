@@ -54,8 +54,8 @@ def read_ledger(
 ) -> LedgerReading:
     """The estimated charges since a day, including those of today so far.
 
-    The `facts` are not read again. Today, and those of the last days that `costs/chargeback` lacks
-    (`Estimates.days`), are estimated here as the table's next run would estimate them.
+    The `facts` are not read again. The charges of today, and of recent days (`Estimates.days`) that
+    `costs/chargeback` lacks, are estimated here as the next run that writes this table would do.
     """
     estimates = Estimates(lake, tables, now_ms=now_ms, known=facts)
     recorded = read_charges(lake, since=min(since, estimates.first))

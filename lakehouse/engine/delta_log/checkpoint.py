@@ -64,7 +64,7 @@ class Checkpoint:
 
     @property
     def add_count(self) -> int:
-        """The number of `add` actions: live files, until `fold_layout` appends later files."""
+        """The number of `add` actions, later including those that `fold_layout` appends."""
         return len(self.adds)
 
 
@@ -175,7 +175,7 @@ def _append_removes(removes: TombstoneColumns, rows: pa.StructArray) -> None:
 
 
 def _append_texts(texts: Texts, column: pa.Array) -> None:
-    """Copies Arrow's buffers, whose offsets are shifted to the end of `texts.data`."""
+    """Copies Arrow's text and the end of each value, shifted to its place in `texts.data`."""
     column = pa.concat_arrays([column.cast(pa.large_string())])
     column.validate(full=True)  # otherwise, a damaged text raises only when it is read
     if not len(column):

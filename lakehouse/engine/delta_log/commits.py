@@ -112,8 +112,8 @@ def history_since(store: Store, history: Commits, version: int) -> Commits:
 def history_back_to(store: Store, history: Commits, since_ms: int) -> Commits:
     """The history, extended by older commits from `since_ms` (inclusive) on, if the log has them.
 
-    The result ends at the first older commit with an earlier time, or at a gap in the log. At most
-    `_MOST_OLDER_COMMITS` commits are added. Raises as `newest_first`.
+    Commits are added from new to old, up to the first one with an earlier time, which is left out,
+    or up to a gap in the log. At most `_MOST_OLDER_COMMITS` are added. Raises as `newest_first`.
     """
     if not history.commits or history.commits[0].committed_ms < since_ms:
         return history

@@ -180,7 +180,7 @@ def find_segment(
     checkpoint_version, kind = max(complete, default=(-1, ""))
     newest = max(files.reached, checkpoint_version, *commits)
     tail = _after(commits, checkpoint_version, newest, table=table)
-    # Back from the checkpoint's version, until there are enough commits.
+    # Back from the checkpoint's version until, together with the tail, there are enough commits.
     candidates = range(checkpoint_version, newest - newest_commits, -1)
     older = takewhile(commits.__contains__, candidates)
     return Segment(

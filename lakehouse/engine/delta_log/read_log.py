@@ -43,9 +43,9 @@ def read_facts(
     that decides about rows uses `history_since` or `newest_first`, which have no such limit.
 
     Raises:
-        Broken: a commit that is read is damaged, or commits or a checkpoint are missing or damaged
-            and the rest of the log does not replace them. The cause is a `LogContradiction` if the
-            checkpoint contradicts other files of the log.
+        Broken: a commit that is read is damaged. Or a commit or a checkpoint is missing, or a
+            checkpoint is damaged, and the rest of the log does not replace it. The cause is a
+            `LogContradiction` if the checkpoint contradicts other files of the log.
         Refused: a feature of the table makes it impossible to count files from the log, or the log
             cannot describe `version` (any more, or yet).
         Transient: the log changed during every attempt to read it.

@@ -41,12 +41,11 @@ def readable_paths(
 ) -> frozenset[str] | None:
     """The paths in the readable part of a log; `None` if it may lack files of other tables.
 
-    The paths are spelled as in the log. Those of data files are included, and the absolute paths of
-    deletion vectors. A shallow
-    clone names the files of other tables in its first commit, and every checkpoint repeats these
-    names. Therefore, the readable part is sufficient if it names any file and includes the first
-    commit or a complete checkpoint. Use `trusts_checkpoints=False` if the log contradicts itself:
-    then only the first commit is sufficient.
+    These are the paths of data files and the absolute paths of deletion vectors, as the log spells
+    them. A shallow clone names the files of other tables in its first commit, and every checkpoint
+    repeats these names. Therefore, the readable part is sufficient if it names any file and
+    includes the first commit or a complete checkpoint. Use `trusts_checkpoints=False` if the log
+    contradicts itself: then only the first commit is sufficient.
     """
     listing = store.list(log_folder(key))
     paths = set[str]()

@@ -250,7 +250,8 @@ class TableMove:
                 " to one of the two keys. Both files stay as they are. Compare the two logs, and"
                 " restore the wrong one from a copy of the lake"
             )
-        # An object that differs from a completed copy is newer. Before, it is copied again.
+        # Once the copy is complete, an object at the new key that differs is newer. Until then, the
+        # old one is copied again.
         return self._record.is_copied or is_commit_of_log(file.target)
 
     def _copy_all(self, files: Sequence[MovingFile]) -> None:

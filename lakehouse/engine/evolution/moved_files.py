@@ -62,8 +62,8 @@ def moving_files(
 ) -> Iterator[MovingFile]:
     """Every object that is now under a table's old key.
 
-    With `is_copied`, the new key has a copy of everything. The old ledger may be deleted in part,
-    so the new one is read.
+    Archived files, and loaded files of retried lines, stay. With `is_copied`, the new key has a
+    copy of everything. The old ledger may already be deleted in part, so the new one is read.
     """
     new_key = table.key
     yield from _table_files(lake, old_key, new_key, Stage.LOG_START)

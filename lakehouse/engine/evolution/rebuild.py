@@ -1,7 +1,7 @@
 """Rebuilds a table: writes all its rows again, and replaces them in one commit.
 
-1. Take the table's lock. Delete the staged rows of a killed rebuild. If that rebuild replaced rows
-   of another writer unread, undo it.
+1. Take the table's lock. If a killed rebuild replaced rows of another writer unread, undo it.
+   Delete its staged rows.
 2. Read the log at its newest version V. For a rebuild from own rows, read the rows once to count
    the values that a cast would change, and to sum a hash of every row. Make the plan. A dry run
    ends here.

@@ -30,7 +30,8 @@ def avro_rows(data: bytes, limit: int) -> Iterator[Any]:
     """The rows of an Avro file.
 
     Raises:
-        Unreadable: its codec is not supported, or its blocks unpack to more than `limit` bytes.
+        Unreadable: its codec is not supported, its blocks unpack to more than `limit` bytes, or
+            a deflated block unpacks to more than `_MOST_BLOCK_BYTES`.
         Exception: the file is damaged.
     """
     from fastavro import block_reader

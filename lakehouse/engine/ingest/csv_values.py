@@ -39,7 +39,7 @@ _FORMS = {
     "boolean": "^(?i:true|false)$",
     # A day, optionally with midnight in UTC.
     "date": rf"^\s*{_DAY}(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*$",
-    # A day or month, optionally followed by a time and a zone or its name.
+    # A month or a day. After a day, a time and a zone may follow, which only the cast checks.
     "timestamp": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}(?:-[0-9]{1,2}(?:[T ].*)?)?\s*$",
     # The cast would drop a zone.
     "timestamp_ntz": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"

@@ -131,7 +131,7 @@ def file_calendars(metadata: Mapping[str, str], created_by: str | None) -> Calen
 
     `created_by` is the library that wrote a Parquet file, or `None` if unknown (always for Avro).
     The library parquet-mr does not show the calendar, because Spark 2, Hive and other programs use
-    it. Other libraries support only the Gregorian calendar.
+    it. Other libraries write Gregorian dates, unless the metadata has a key of Spark.
     """
     version = metadata.get(_SPARK_VERSION)
     if version is not None:

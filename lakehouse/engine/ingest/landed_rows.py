@@ -104,7 +104,7 @@ def _decode_fully(data: bytes, format: str, limit: int) -> DateTexts:
 def _record(
     number: int, row: Any, dates: DateTexts, fields: Mapping[str, str], landing: Landing
 ) -> Record:
-    """A row as a record: its JSON text under the names in the file, and under present names."""
+    """A row as a record: its JSON text and, if fields were renamed, the text with the new names."""
     problem = None
     undeclared = None
     event = None

@@ -69,7 +69,7 @@ class LandingLoad:
         self._listing = dict[str, LandedFile]()
         self._loaded = list[Batch]()
         self._counts = Counter[str]()  # by name of a field in `WriteOutcome`
-        # `BATCH_READY` as soon as a new batch, or one without poison files, was loaded.
+        # `BATCH_READY` once a new batch was loaded, or a batch from which files were isolated.
         self._reason = Reason.BATCH_UNFINISHED
         self._facts_before: TableFacts | None = None
 
@@ -178,7 +178,7 @@ class LandingLoad:
         else:
             batch = staged_again(lake.store, key, planned, session.table.landing)
             parsed = _parse(session, batch, ledger, facts)
-            # Since the first try, the declaration may have changed, and accept quarantined lines.
+            # The declaration may have changed since the first try and now accept quarantined lines.
             take_out_new_rows(session, batch, parsed.frame if parsed.bad_count else None)
         try:
             with session_confs(session.spark, confs_to_load(session.table, batch, facts)):

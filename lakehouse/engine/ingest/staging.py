@@ -224,7 +224,7 @@ class _FileReader:
     def stage_replaced(
         self, file: LandedFile, data: bytes, loaded: KnownFile, *, reads_whole: bool
     ) -> FileRead:
-        """Stages an overwritten file, or its new records, if it begins with the loaded content."""
+        """Stages a file's new records (or all), if the file begins with its loaded content."""
         read = FileRead(size_bytes=len(data), digest=content_digest(data))
         if read.digest == loaded.digest or self._landing.format not in ("json", "csv"):
             return read

@@ -33,9 +33,10 @@ def with_undeclared(lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFr
 
 
 def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[Column]":
-    """The added columns, the JSON of undeclared fields without a column, and the JSON of all.
+    """The added columns, then two JSON columns of a record's undeclared fields.
 
-    The JSON of fields without a column is null if there are none, or if they make a record bad.
+    The first has the fields without an added column. It is null if there are none, or if they make
+    a record bad. The second has all undeclared fields.
     """
     names = [column.name for column in _typed(added)]
     rest = _rest(added)
@@ -58,7 +59,7 @@ def undeclared_names(added: Sequence[AddedColumn]) -> list[str]:
 
 
 def why_undeclared_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn]) -> "Column":
-    """Adds to the cases of `why`: undeclared fields that make a record bad."""
+    """Extends `why`, a chain of `when`, by the reasons why undeclared fields make a record bad."""
     rest = _rest(added)
     if landing.new_columns == "refuse":
         why = why.when(F.size(rest) > 0, F.concat(F.lit(UNKNOWN), F.array_join(rest, ", ")))

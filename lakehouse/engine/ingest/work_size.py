@@ -48,7 +48,7 @@ def are_few(size_bytes: int, snapshot: Snapshot) -> bool:
 
 
 def merged_into(snapshot: Snapshot) -> Size:
-    """What a MERGE reads of a table, as the number of whole rows that take as long to read."""
+    """What a MERGE reads of a table: whole rows that take as long to read, and the table's size."""
     rows, size_bytes = whole_table(snapshot)
     return None if rows is None else rows / _MERGED_INTO_ROWS, size_bytes
 

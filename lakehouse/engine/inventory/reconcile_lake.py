@@ -1,4 +1,4 @@
-"""Reconciles an inventory report with the logs of all tables in it, and of all declared tables.
+"""Reconciles an inventory report with the logs of the tables in it, and of declared tables.
 
 The logs are read after the report was made, as `reconcile` requires. Nothing is written, except
 that `fresh_report` may scan the lake, and so write a report.
@@ -63,9 +63,9 @@ def known_report(
 def fresh_report(lake: Lake, *, now_ms: int, configuration: str | None = None) -> Report:
     """The newest complete report (of `configuration`, if given), after a scan if one is needed.
 
-    A scan is needed if our newest own report is missing, refused or over an hour old. However, the
-    lake is never scanned if `configuration` is not our own (`SCAN`), nor, without `configuration`,
-    if it has a complete report that is not our own. Raises as `known_report`.
+    A scan is needed if our newest own report is missing, refused or over an hour old. However,
+    there is no scan if `configuration` is given and is not our own (`SCAN`), or if it is not given
+    and the lake has a complete report of another configuration. Raises as `known_report`.
     """
     if configuration == SCAN or (configuration is None and _has_only_own_reports(lake.store)):
         recent = None
@@ -86,7 +86,7 @@ def reconcile_report(
     now_ms: int,
     observe: RowObserver | None = None,
 ) -> Reconciliation:
-    """Compares a report with the logs of the tables in the report and of the tables in `declared`.
+    """Compares a report with the logs of the tables in it, and of `declared` tables in the lake.
 
     `observe` sees all rows of the report.
     """

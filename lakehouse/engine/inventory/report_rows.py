@@ -136,6 +136,8 @@ def _may_contain(group: pq.RowGroupMetaData, below: str) -> bool:
         prefix = below.encode()
         if not (least + most + prefix).isascii():
             return True
+        # Keys with the prefix are at least the prefix. The beginning of `least` is greater than
+        # the prefix only if `least` is greater than all of these keys.
         return least[: len(prefix)] <= prefix <= most
     return True
 

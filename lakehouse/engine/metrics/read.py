@@ -255,8 +255,9 @@ def _bytes_in_inventory(lake: Lake, read_ms: int) -> dict[str, dict[str, int]]:
 def _bytes_in_uploads(store: S3Store, elsewhere: Iterable[str]) -> dict[str, int | None] | None:
     """Bytes of unfinished uploads by table, for the tables that have some.
 
-    The value is `None` for the tables `elsewhere`, whose storage is not listed. Returns `None` if
-    the permission to list uploads is missing, because nothing else needs it.
+    A value is `None` if an upload's size is unknown, and for the tables `elsewhere`, whose storage
+    is not listed. Returns `None` if the permission to list uploads is missing, because nothing else
+    needs it.
     """
     try:
         uploads = open_uploads(store)

@@ -49,7 +49,7 @@ class Counters:
     def count(
         self, table: str, operations: Sequence[UpkeepOperation], *, now_ms: int
     ) -> TableTotals:
-        """The totals of a table up to `now_ms`. What `keep` stores ends with the last past day."""
+        """The totals of a table up to `now_ms`, of which `keep` stores those up to `_closed_ms`."""
         stored = self._stored.get(table, TableTotals(until_ms=self._first_ms))
         closed = stored.through(operations, self._closed_ms)
         if closed.until_ms != stored.until_ms or table not in self._stored:
@@ -57,7 +57,7 @@ class Counters:
         return closed.through(operations, now_ms + 1)
 
     def keep(self) -> None:
-        """Stores the totals of the past days, if they have changed."""
+        """Stores the totals up to `_closed_ms`, if they have changed."""
         if self._changed:
             self._store.put(_NAME, encoded(encode_totals({**self._stored, **self._changed})))
 

@@ -235,7 +235,7 @@ def _reported(
             table=key,
             owner=found.table.owner,
             problem=str(found.error) if found.error else "",
-            exists=found.error is not None,  # with an unreadable log
+            exists=found.error is not None,  # an error means that there is a log
             quarantined_rows=journal.quarantined.get(key),
         )
     health = reading.health

@@ -107,7 +107,7 @@ def checkpointed(rows: "DataFrame") -> "DataFrame":
 
 
 def _end(value: Any, type_: str) -> RangeEnd | None:
-    """One end of a range; `None` if all keys are null, or if no literal can express the end."""
+    """One end of a range; `None` if all keys are null, or if no condition can use the end."""
     if value is None:
         return None
     try:

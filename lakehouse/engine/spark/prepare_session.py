@@ -45,9 +45,9 @@ def connection_url(settings: Settings, session: str) -> str:
 def prepare_session(spark: "SparkSession") -> "SparkSession":
     """Prepares a session for its first statement, and returns it. Loads Delta's exceptions.
 
-    Over Connect, this also limits retries and sets options. After that, the client knows the
-    server's session id. Otherwise, if the server were restarted during the first statement, PySpark
-    would send that statement again.
+    Over Connect, this also limits retries and sends options. From the server's answer, the client
+    knows the server's session id. Without it, PySpark would send the first statement again if the
+    server were restarted during that statement.
     """
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
@@ -98,7 +98,7 @@ def interrupt_session(
     Also waits for the `known` operations, which an earlier interrupt returned, because Spark
     returns each operation only once, even if it is still running. If there are any, `note` is
     called with all ids before the wait. A session that the server does not know has no operations.
-    Nor has a session whose driver ran, and died, in the process that opened it.
+    Without Connect, there are none either: the driver died with the process that had opened it.
     Source: Spark 4.2.0, ExecuteThreadRunner.scala, interrupt
 
     Raises:

@@ -67,7 +67,7 @@ def purge(uri: str, predicate: str | None) -> str:
 class MergeTarget:
     """The table that a MERGE writes to, and the key columns by which rows match.
 
-    `within` are conditions on the keys. All source rows meet them, and so do all matching rows.
+    `within` are conditions that begin with a key. All source rows and all matching rows meet them.
     """
 
     uri: str
@@ -99,7 +99,7 @@ def merge_changes(target: MergeTarget, source: str, *, newer: str, deleted: str)
 def merge_marked(
     target: MergeTarget, source: str, *, newer: str, marks_only: str, mark: Sequence[str]
 ) -> str:
-    """As `merge_changes`, without deletions. With a true `marks_only`, sets only columns `mark`."""
+    """As `merge_changes`, without deletions. If column `marks_only` is true, sets only `mark`."""
     marked = ", ".join(f"{quote(name)} = source.{quote(name)}" for name in mark)
     return (
         f"{_merge_into(target, source)} "  # noqa: S608  # names are quoted
@@ -118,7 +118,7 @@ def merge_versions(target: MergeTarget, source: str, *, position: str) -> str:
 
 
 def not_older(keys: Sequence[str], order_by: Sequence[str]) -> str:
-    """As `same_keys`, if the source row is also not newer, so that a MERGE ignores it."""
+    """The condition that two rows have the same keys, and that the source row is not newer."""
     return f"{same_keys(keys)} AND NOT ({_newer(order_by)})"
 
 

@@ -76,7 +76,7 @@ class DiskStore(Store):
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`.
 
-        Keys have bytes that are not UTF-8 escaped, so such a key does not lead to its file.
+        In keys, bytes that are not UTF-8 are escaped, so such a key does not lead to its file.
         """
         for file in self._files(prefix):
             key = file.name.encode("utf-8", "backslashreplace").decode()

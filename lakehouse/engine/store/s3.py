@@ -4,7 +4,7 @@
 - `put_if_absent` is S3's conditional write. If the name is taken, the object's metadata shows
   whether an earlier attempt of the same call wrote it. So a lost response does not look like a
   write by another program.
-- A server that ignores the condition would overwrite, so `put_if_absent` first refuses it.
+- If the server ignores the condition, `put_if_absent` is refused before it could overwrite.
 - `delete` and `delete_each` also read the errors of single keys in a successful response.
 """
 

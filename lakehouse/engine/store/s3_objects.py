@@ -53,7 +53,7 @@ def s3_place(store: Store, name: str) -> tuple[S3Store, str] | None:
 
 
 def download(store: S3Store, names: Sequence[str], paths: Sequence[Path]) -> None:
-    """Writes each object to the path at the same position, piece by piece, with one request."""
+    """Writes each object, with one request and in pieces, to the path at the same position."""
 
     def fetch(name: str, path: Path) -> None:
         with _translated(store, "read", name), path.open("wb") as file:

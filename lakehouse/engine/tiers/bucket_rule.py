@@ -37,7 +37,7 @@ def install_rule(lake: Lake, rule: Mapping[str, Any]) -> bool:
     rule or a former rule is missing, but not that our request replaced the other program's change.
 
     Raises:
-        Refused: a permission is missing.
+        Refused: a permission is missing, or the lake is on a disk.
         Broken: the configuration is not as expected afterwards.
     """
     store = _lake_store(lake)

@@ -1,4 +1,4 @@
-"""Records which live files are in a colder storage class, and what compacting them costs.
+"""Records live files in colder storage classes. Plans compactions with the costs to replace them.
 
 `_lakehouse/cold_files/<layer>/<name>.json` names a table's cold files. For a lake on S3, each
 loaded inventory replaces the records of all tables inside the lake. A compaction that moves its new

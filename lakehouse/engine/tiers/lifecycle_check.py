@@ -55,8 +55,8 @@ def check_lifecycle(lake: Lake, table: Table, snapshot: Snapshot, *, now_ms: int
 def _is_borrowed(lake: Lake, table: Table) -> Callable[[str], bool]:
     """Returns a function that decides whether another table may borrow a file.
 
-    If all files were tagged for classes whose objects can be read without a restore, no log is read
-    and the answer is no: a borrowed file stays readable.
+    If every tag was for a class whose objects can be read without a restore, no log is read and the
+    answer is no: a borrowed file stays readable.
 
     Raises:
         Refused: another table's log cannot be read.

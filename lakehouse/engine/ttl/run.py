@@ -4,16 +4,17 @@
 2. The table's lock is taken. A compaction that was not verified is verified now. The plan is made
    again. Rows before the cutoff of this second plan are deleted.
 3. Each step is one DELETE, whose commit carries the plan's figures and the cutoff. If a step
-   removed whole partitions, its commit is compared with the plan.
+   removed whole partitions without a condition on the time column, its commit is compared with
+   the plan.
 4. The outcome compares the predicted number of rows with the number that the commits record.
 
 **Safety properties** (tests in `test_run.py`)
 - Every DELETE that reads rows has a condition on the time column, so it deletes only rows before
   the cutoff, whatever is committed meanwhile.
-- A step that removes whole partitions is not started if another writer added a file to one of
-  them after the plan was made, and is not repeated after a conflict. Delta may still remove a file
-  that was added at the last moment. In that case, the run stops with `Broken`, which names the
-  version to restore.
+- A step that removes whole partitions without such a condition is not started if another writer
+  added a file to one of them after the plan was made, and is not repeated after a conflict. Delta
+  may still remove a file that was added at the last moment. In that case, the run stops with
+  `Broken`, which names the version to restore.
 - Each commit is complete by itself. If a run is killed after a commit, the next run continues.
 """
 
@@ -159,7 +160,7 @@ def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, Tim
 
 
 def _carry_out(session: TableSession, planned: TtlPlan, step: TtlStep, mark: str) -> None:
-    """Runs one step, and checks its commit if it removed files without reading them."""
+    """Runs one step; checks its commit if it removed partitions (`_removes_partitions`)."""
     lake = session.lake
     key = session.key
     facts = lake.facts(key)

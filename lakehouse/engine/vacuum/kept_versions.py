@@ -124,7 +124,7 @@ def _log_until_ms(store: Store, snapshot: Snapshot, version: int) -> int | None:
     table = snapshot.table
     segment = find_segment(store.list(log_folder(table)), table, version=version)
     log_files = () if segment is None else (*segment.checkpoint, *segment.tail)
-    # An interval that cannot be understood counts as 0, so the time is rather too early.
+    # An interval that cannot be understood counts as 0: the time may be too early, never too late.
     span_ms = span_ms_of(snapshot.properties.get(LOG_RETENTION, DEFAULT_LOG_RETENTION))
     return min((file.modified_ms for file in log_files), default=0) + (span_ms or 0)
 

@@ -117,7 +117,7 @@ class LakeFacts:
         return known
 
     def take(self, table: str) -> KnownLog | None:
-        """Returns a table's log, and keeps only which files the table borrows."""
+        """Returns a table's log, and drops it from memory if it was there. `borrowed` is kept."""
         return self._kept.pop(table, None) or self.log(table)
 
     def report_of(self, table: Table) -> tuple[ReportRows | None, str]:

@@ -26,7 +26,8 @@ def listed_tables(lake: Lake) -> set[str]:
 def upper_folders(lake: Lake, landed: Iterable[str]) -> set[str]:
     """The lake's folders up to two levels deep, for example `silver` and `silver/orders`.
 
-    Each of these folders may be a table. Landing prefixes, partitions and logs are omitted.
+    Each of these folders may be a table. Logs, partitions, and landing prefixes that consist of a
+    single folder are omitted.
 
     Raises:
         Refused: the lake's root is a table, or the lake has files at the key of a table outside

@@ -1,4 +1,4 @@
-"""A table's log as a vacuum read it, and checks whether the log has changed since then."""
+"""A table's log as a vacuum read it, and the check whether the log has changed since then."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -148,9 +148,9 @@ def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
 
 
 def _false_tables(lake_facts: LakeFacts, table: str) -> dict[str, str]:
-    """Folders in `table` that only look like tables, each with the key in its log that causes it.
+    """Folders in `table` that only look like tables, each with a file in its `_delta_log`.
 
-    If the folder `_delta_log` is empty now, it is named instead of a key.
+    The file is why the folder looks like a table. If there is none now, `_delta_log` is named.
     """
     folders = [
         name for name in lake_facts.tables - lake_facts.real_tables if name.startswith(f"{table}/")
@@ -210,6 +210,7 @@ def _on_disk(
         if not is_own(each.key.removeprefix(folder)):
             continue
         file = lake.store.stat(each.key.removeprefix(lake_prefix))
+        # `each.modified_ms` is the time of the removal (`objects_by_log`).
         if facts.log_only and file is not None and file.modified_ms > (each.modified_ms or 0):
             continue
         for key in (each.key, checksum_name(each.key)):

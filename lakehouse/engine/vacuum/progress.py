@@ -55,8 +55,8 @@ class VacuumProgress:
             kept_names.update(self.spared)
         all_are_named = max(len(self.failed), len(kept_names)) <= FAILED_NAMED
         # The count of deleted files may be too high, because S3 also reports success for a key that
-        # does not exist. A FULL vacuum has just listed each file. The other modes do not check that
-        # a file exists if no writer uses its name twice.
+        # does not exist. A FULL vacuum has just listed each file. In the other modes, a file with a
+        # unique name (`written_once`) is not checked, so it may be missing.
         may_be_missing = self._lake.on_s3(self._table.key) and planned.mode != "FULL"
         record = VacuumRecord(
             started_ms=self._began_ms,

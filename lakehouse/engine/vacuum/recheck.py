@@ -52,7 +52,8 @@ class Recheck:
         Files that are found to be gone are omitted (`_unchanged`).
 
         Raises:
-            Broken: the table's log is gone, or was reset to an older state.
+            Broken: the table's log is gone, or was reset to an older state; or the record of a pin
+                is damaged.
             Refused: the log of another table, or a version to keep, cannot be read.
         """
         table = self._planned.table
@@ -120,7 +121,8 @@ class Recheck:
 
         Some writers use the same name in each attempt, and may be about to commit the new file. In
         LITE mode, the size is known only if the log records it. If only files that the log names
-        may be deleted (`log_only`), every file that was modified after its removal is a new file.
+        may be deleted (`log_only`), every file that was modified after its removal, or on a disk
+        after the plan was made, is a new file.
         """
         if candidate.goes_with:
             return False  # a checksum file is kept or deleted with its data file

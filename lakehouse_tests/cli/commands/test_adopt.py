@@ -97,15 +97,15 @@ def test_a_fleet_ends_with_its_totals_and_the_line_that_lets_it_be_compacted(
     monkeypatch.setattr(engine_choice, "missing_in_deltalake", lambda _: "it has row tracking")
     rehearsed = terminal.run("adopt", "--prefix", str(warehouse), "--top", "1", "--dry-run").stdout
     assert "silver/events is" in rehearsed and "silver/customers is" not in rehearsed
-    assert "and 1 table with a better score" in rehearsed
-    assert "2 tables: 13 files, " in rehearsed and "Compactions leave 3 files" in rehearsed
+    assert "and 1 more table" in rehearsed
+    assert "2 tables: 13 files, " in rehearsed and "Compactions would leave 3 files" in rehearsed
     assert rehearsed.endswith(f"lakehouse adopt --prefix {warehouse} --writers none\n")
     told = terminal.run("adopt", "--prefix", str(warehouse)).stdout
     assert "2 tables added to" in told
     subprocess.run(told.splitlines()[-1].partition(", use: ")[2], shell=True, check=True)
     assert adopted(terminal).count('writers = "none"') == 2
     again = terminal.run("adopt", "--prefix", str(warehouse)).stdout
-    assert again.endswith("as soon as they are due; nothing else is needed.\n")
+    assert again.endswith("vacuumed when due; nothing else is needed.\n")
     assert "Omit --top: ADDRESS is a single table" in terminal.refused(
         "adopt", f"{warehouse}/events", "--top", "1"
     )

@@ -249,7 +249,7 @@ def _remember(
 
 
 def _versions(load: ChangeBatch, changes: "DataFrame", within: tuple[str, ...]) -> "DataFrame":
-    """The versions of the batch's keys that are new, or whose period of validity has changed."""
+    """The versions of the batch's keys that are new, or that differ from the table's."""
     from pyspark.sql import Window
 
     table = load.session.table

@@ -20,7 +20,8 @@ def change_order(row: str = "") -> str:
     """The SQL of a struct that increases with each change. `row` is empty, or an alias and a dot.
 
     Changes with the same position are ordered by their files, and then by line. Files with numbered
-    names are ordered by their numbers, and other files by the time when they landed.
+    names are ordered by name, with numbers compared as numbers. Before them come all other files,
+    ordered by the time when they landed.
     """
     path, position, line, landed_at = (
         f"{row}{quote(name)}" for name in (_FILE, POSITION, _LINE, _LANDED_AT)

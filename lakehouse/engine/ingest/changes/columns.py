@@ -18,10 +18,9 @@ HAS_COMMIT_TIME = "_lakehouse_has_commit_time"
 # The names of the columns whose values were not sent.
 UNSENT = "_lakehouse_unsent"
 
-# Only in the changes of a batch, and in remembered deletions.
-# Whether a deletion comes from a truncation of the whole table.
+# In the changes of a batch, and in remembered deletions: whether a deletion comes from a truncation
+# of the whole table.
 TRUNCATED = "_truncated"
-# Only in the changes of a batch.
-# Whether the row replaces a row of the table that has the same position, because a late change gave
-# it another kept value.
+# In the changes of a batch: whether the row is the table's own row, with a kept value that a late,
+# older change of its key corrects. It replaces the table's row, although it is not newer.
 IS_CORRECTED = "_lakehouse_is_corrected"

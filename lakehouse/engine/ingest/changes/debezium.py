@@ -1,4 +1,4 @@
-"""Parses Debezium events, with `before` and `after` or unwrapped to a row, as changes."""
+"""Parses Debezium events as changes: objects with `before` and `after`, or unwrapped rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,9 +99,9 @@ class _Event:
         )
 
     def committed_ms(self) -> "Column":
-        """When the change was committed, or else (not unwrapped) seen by Debezium.
+        """When the change was committed; null if the time is missing or invalid.
 
-        Null if the time is missing or invalid.
+        If an event that is not unwrapped lacks this time, it is when Debezium saw the change.
         """
         time_ms = self.source("ts_ms")
         if not self.changes.unwrapped:

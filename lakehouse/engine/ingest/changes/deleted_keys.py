@@ -74,7 +74,8 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
     After a restore from a backup, or after a failed first try of this batch, there may be only
     folders of this or later batches. In that case, the newest folder is copied under the previous
     batch's number, without the deletions from this batch's files, which the batch adds again.
-    Deletions of later batches do no harm. Folders of this and later batches are then deleted.
+    Deletions of later batches do no harm. In any case, the folders of this and later batches are
+    deleted.
 
     Raises:
         Broken: deletions were remembered, but no folder exists any more.
@@ -98,7 +99,7 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
     if not earlier:
         return None
     deletions = session.spark.read.parquet(_path(session, max(earlier)))
-    renamed = session.table.renamed  # also the keys
+    renamed = session.table.renamed  # key columns may be renamed, too
     return deletions.withColumnsRenamed(renamed) if renamed else deletions
 
 

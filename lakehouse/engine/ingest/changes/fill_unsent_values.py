@@ -9,7 +9,8 @@
 - A value is taken only from a change of the same key, newer than the key's last known deletion. If
   there is no such value, or if it is null, the update goes to quarantine: Postgres omits only large
   values, and a null is not large. (An update of a `Merge` that is older than the table's row has no
-  effect, so its values need not be known.)
+  effect, so its values need not be known.) A value that a row of the table already keeps stays if
+  a deletion of the key arrives late (see `with_kept_values`).
 - The value of a column depends only on the set of changes, not on the order of their arrival.
 """
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from lakehouse.core.ingest.retried_lines import RetriedLine
 
-# The batch's number in the metadata of each commit, including commits without a transaction id.
+# The batch's number in a commit's metadata: not every commit of a batch has a transaction id.
 _BATCH = "batch"
 _SCHEMA = (
     "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING, digest STRING"

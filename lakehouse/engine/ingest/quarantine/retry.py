@@ -134,7 +134,8 @@ class _LandedAgain:
 def _retry_lines(session: TableSession, lines: "DataFrame", *, dry_run: bool) -> _LandedAgain:
     """Writes lines into one new landed file, and removes them from the quarantine.
 
-    Lines that must be kept in the quarantine (`_why_kept`) are only counted; with `dry_run`, all.
+    Lines that must stay in the quarantine (`_why_kept`) are only counted. With `dry_run`, all lines
+    are only counted.
     """
     lake = session.lake
     table = session.table
