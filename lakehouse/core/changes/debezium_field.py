@@ -1,6 +1,5 @@
 """A field of a Debezium event: its declared type, and its type in the schema of the line."""
 
-import binascii
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ def bytes_of(value: str) -> bytes:
     """
     try:
         return b64decode(value, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii.Error, or a character that is not ASCII
         raise Undecodable(f"is {shown(value)}, which is not Base64") from error
 
 

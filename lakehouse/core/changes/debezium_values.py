@@ -49,6 +49,8 @@ _ISO_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T[\d:.]+Z")
 _BEYOND_MICROSECONDS = re.compile(r"\.\d{6}\d*[1-9]")
 _TYPE = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _NESTED = re.compile(r"\s*(ARRAY|MAP)\s*<(.*)>", re.IGNORECASE | re.DOTALL)
+# The type of a map's keys, which may be a DECIMAL(10,2), and the comma after it.
+_KEY_TYPE = re.compile(r"[^,(]*(\([^)]*\))?\s*,")
 _WHOLE_BITS = {
     "TINYINT": 8,
     "BYTE": 8,
@@ -136,7 +138,7 @@ def _decoded_inside(value: Any, field: Field, shape: _Shape) -> Any:
         return items if is_same else decoded_items
     if shape.kind == "MAP" and isinstance(value, dict):
         row = cast("dict[str, Any]", value)
-        _, _, type_ = shape.inside.partition(",")  # keys of JSON objects are always strings
+        type_ = _KEY_TYPE.sub("", shape.inside, count=1)  # keys in JSON need no decoding
         return _decoded_members(
             row, field, dict.fromkeys(row, type_), part_of(field.schema, "values")
         )

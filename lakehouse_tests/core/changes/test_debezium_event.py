@@ -124,6 +124,8 @@ DECLARED = [
     ("DEAD", "BINARY", plain("string"), QUARANTINED),  # hex or Base64
     ("DEAD", "BINARY", plain("bytes"), "DEAD"),
     ({"k": "AfQ="}, "MAP<STRING, DECIMAL(12,2)>", {"type": "map", "values": DECIMAL}, {"k": "5"}),
+    ({"1.50": 1}, "MAP<DECIMAL(10,2),DATE>", None, {"1.50": "1970-01-02"}),
+    ("é===", "DECIMAL(12,2)", DECIMAL, QUARANTINED),
     ({"k": 1}, "STRUCT<k: DATE>", None, {"k": "1970-01-02"}),
     ([{"k": 1}], "ARRAY<STRUCT<k: DATE>>", None, [{"k": "1970-01-02"}]),
 ]
