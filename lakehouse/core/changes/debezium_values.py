@@ -138,10 +138,8 @@ def _decoded_inside(value: Any, field: Field, shape: _Shape) -> Any:
         return items if is_same else decoded_items
     if shape.kind == "MAP" and isinstance(value, dict):
         row = cast("dict[str, Any]", value)
-        type_ = _KEY_TYPE.sub("", shape.inside, count=1)  # keys in JSON need no decoding
-        return _decoded_members(
-            row, field, dict.fromkeys(row, type_), part_of(field.schema, "values")
-        )
+        types = dict.fromkeys(row, _KEY_TYPE.sub("", shape.inside, count=1))  # keys stay texts
+        return _decoded_members(row, field, types, part_of(field.schema, "values"))
     if shape.kind == "STRUCT" and isinstance(value, dict):
         return _decoded_members(cast("dict[str, Any]", value), field, shape.members, None)
     return value

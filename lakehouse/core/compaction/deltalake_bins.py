@@ -26,8 +26,8 @@ from lakehouse.core.compaction.bins import (
     Rewrite,
     as_rows,
 )
+from lakehouse.core.compaction.choose_partitions import PlannedPartition, best_group, fits, one_run
 from lakehouse.core.compaction.optimize_bins import LEAST_KEPT_BYTES, nothing_to_do
-from lakehouse.core.compaction.run_bounds import PlannedPartition, best_group, fits, one_run
 from lakehouse.core.delta.snapshot import DataFile, by_partition
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import size_text

@@ -23,7 +23,7 @@ size of a bin. With these choices, a compacted table is not compacted again befo
   two if all files below this power are together smaller than it, and include every fresh file. The
   merged files share one bin, so their rows are in a single compacted file afterwards.
 - A partition with files in a colder storage class is omitted as a whole, unless its merge pays off
-  (`cold_tier.py`).
+  (`storage_class_payback.py`).
 - If `max_bytes_per_run` bounds a run, it rewrites fewer partitions, or the smallest files of one.
   It merges at least two fresh files, or two files of the second tier, so the runs come to an end.
   `files_left` estimates how many files later runs will merge.
@@ -45,8 +45,7 @@ from lakehouse.core.compaction.bins import (
     is_fresh,
     pack,
 )
-from lakehouse.core.compaction.cold_tier import PAYBACK_DAYS
-from lakehouse.core.compaction.run_bounds import (
+from lakehouse.core.compaction.choose_partitions import (
     BestGroup,
     PlannedPartition,
     best_group,
@@ -54,6 +53,7 @@ from lakehouse.core.compaction.run_bounds import (
     in_order,
     within_bounds,
 )
+from lakehouse.core.compaction.storage_class_payback import PAYBACK_DAYS
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
 

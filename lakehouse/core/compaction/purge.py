@@ -24,8 +24,8 @@ from lakehouse.core.compaction.bins import (
     is_fresh,
     pack,
 )
+from lakehouse.core.compaction.choose_partitions import keeps_cores_busy, one_run, partition_plans
 from lakehouse.core.compaction.optimize_bins import plan_packing
-from lakehouse.core.compaction.run_bounds import keeps_cores_busy, one_run, partition_plans
 from lakehouse.core.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
 from lakehouse.core.reasons import Reason
 

@@ -33,7 +33,7 @@ from lakehouse.core.compaction.bins import (
     files_added,
     pack,
 )
-from lakehouse.core.compaction.run_bounds import (
+from lakehouse.core.compaction.choose_partitions import (
     is_warm,
     keeps_cores_busy,
     one_run,

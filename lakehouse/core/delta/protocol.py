@@ -1,4 +1,8 @@
-"""Delta's table features, and the table properties for retention and checkpoints."""
+"""Delta's table features, and the table properties for retention and checkpoints.
+
+Operations refuse unsupported features where they plan: `compaction/plan.py`, `vacuum/plan.py`,
+`engine/adoption/adopt.py` and `engine/tiers/apply.py`.
+"""
 
 import re
 from collections.abc import Iterable, Mapping

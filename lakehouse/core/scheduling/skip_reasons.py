@@ -1,4 +1,8 @@
-"""Reasons to skip a table, however much a compaction would gain. Such a reason is called a hold."""
+"""Reasons to skip a table, however much a compaction would gain. Such a reason is called a hold.
+
+The table's state may be another reason: a run in flight, a cooldown, failed tries
+(`table_decision.py`), or partitions that were written recently (`compaction/choose_partitions.py`).
+"""
 
 from collections.abc import Mapping
 

@@ -46,7 +46,7 @@ def plan_with_cold_files(
     classes = recorded_classes(lake, planned.table)
     if not classes:
         return planned
-    from lakehouse.core.compaction.cold_tier import replacement_costs
+    from lakehouse.core.compaction.storage_class_payback import replacement_costs
     from lakehouse.engine.costs.price_book import load_price_book
 
     prices = load_price_book(lake.settings).tiers

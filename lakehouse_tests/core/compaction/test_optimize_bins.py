@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakehouse.core.compaction.bins import Packing
+from lakehouse.core.compaction.choose_partitions import TRIVIAL_BYTES_PER_CORE
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.compaction.run_bounds import TRIVIAL_BYTES_PER_CORE
 from lakehouse.core.compaction.target_size import LARGEST_TARGET, SMALLEST_TARGET, choose_target
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction
 from lakehouse.core.delta.commits import Commits

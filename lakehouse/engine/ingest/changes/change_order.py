@@ -1,7 +1,7 @@
 """The order of changes, which decides which of two changes of one key is newer.
 
 Changes are ordered by position. Changes of equal positions are ordered by arrival: by file, and
-within a file by line.
+within a file by line. `apply.py` keeps the newest change of each key.
 """
 
 from lakehouse.engine.ingest.changes.columns import POSITION

@@ -14,7 +14,7 @@ from lakehouse.core.compaction.bins import (
     files_by_partition,
     is_fresh,
 )
-from lakehouse.core.compaction.cold_tier import unprofitable_cold_files
+from lakehouse.core.compaction.storage_class_payback import unprofitable_cold_files
 from lakehouse.core.compaction.target_size import WriteHistory
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.units import HOUR_MS

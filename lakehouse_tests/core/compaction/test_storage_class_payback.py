@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from lakehouse.core.compaction.cold_tier import replacement_costs
 from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.compaction.storage_class_payback import replacement_costs
 from lakehouse.core.declaration.compaction_policy import MIB
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
