@@ -188,9 +188,10 @@ def by_partition(files: Sequence[DataFile]) -> Mapping[PartitionValues, Sequence
     by_value: defaultdict[PartitionValues, array[int]] = defaultdict(int_column)
     places = places_of(files)
     for place, index in zip(places, map(columns.partition.__getitem__, places), strict=True):
-        if index not in by_index:
-            by_index[index] = by_value[columns.partitions[index]]
-        by_index[index].append(place)
+        group = by_index.get(index)
+        if group is None:
+            group = by_index[index] = by_value[columns.partitions[index]]
+        group.append(place)
     return {partition: Rows(columns, group) for partition, group in by_value.items()}
 
 

@@ -12,8 +12,9 @@ has the largest weight.
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -132,18 +133,19 @@ class Health:
 def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
     """The health of `snapshot`, with the plan that was made for it."""
     sizes = file_sizes(snapshot.files)
+    candidate_bytes = plan.policy.candidate_bytes
     log_commit_limit = _log_commit_limit(snapshot)
     return Health(
         committed_ms=snapshot.committed_ms,
         file_count=snapshot.file_count,
-        small_file_count=sum(size < plan.policy.candidate_bytes for size in sizes),
+        small_file_count=sum(size < candidate_bytes for size in sizes),
         size_bytes=snapshot.size_bytes,
         row_count=snapshot.row_count,
         tombstone_count=len(snapshot.tombstones),
         tombstone_bytes=snapshot.tombstone_bytes,
         log=snapshot.log,
         log_commit_limit=log_commit_limit,
-        histogram=_histogram(snapshot),
+        histogram=_histogram(file_sizes(snapshot.files)),
         parts=_parts(snapshot, plan, log_commit_limit),
         plan=plan,
     )
@@ -236,8 +238,8 @@ def _log_commit_limit(snapshot: Snapshot) -> int:
     return _LATE_CHECKPOINTS * checkpoint_interval(snapshot.properties)
 
 
-def _histogram(snapshot: Snapshot) -> Mapping[str, int]:
-    counts = Counter(bisect_right(HISTOGRAM_BYTES, size) for size in file_sizes(snapshot.files))
+def _histogram(sizes: Iterable[int]) -> Mapping[str, int]:
+    counts = Counter(map(partial(bisect_right, HISTOGRAM_BYTES), sizes))
     labels = (
         *(f"< {size_text(bound)}" for bound in HISTOGRAM_BYTES),
         f">= {size_text(HISTOGRAM_BYTES[-1])}",
