@@ -75,8 +75,15 @@ def _commands() -> Iterator[str]:
             )
 
 
+def subcommands(group: click.Group) -> dict[str, click.Command]:
+    """The commands of a group by name, in their order."""
+    context = click.Context(group)
+    named = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    return {name: command for name, command in named.items() if command is not None}
+
+
 def _leaves(group: click.Group, words: str) -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
+    for name, command in subcommands(group).items():
         if isinstance(command, click.Group):
             yield from _leaves(command, f"{words} {name}")
         else:

@@ -14,6 +14,7 @@ import pytest
 from lakehouse.cli.app import commands
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.declared_tables import module_tables
+from lakehouse_tests.reference import subcommands
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
@@ -62,9 +63,9 @@ def is_command(line: str) -> bool:
     command: click.Command = commands
     for word in shlex.split(line)[1:]:
         if isinstance(command, click.Group):
-            if word not in command.commands:
+            if word not in subcommands(command):
                 return False
-            command = command.commands[word]
+            command = subcommands(command)[word]
         elif word.startswith("--") and word not in {
             option for parameter in command.params for option in parameter.opts
         }:

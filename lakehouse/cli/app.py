@@ -59,11 +59,21 @@ _INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")
 
 
 class Terminal(click.Group):
-    """A group whose commands return an exit code (`None` stands for 0), or raise an error."""
+    """A group whose commands return an exit code (`None` stands for 0), or raise an error.
+
+    A command's module is imported when the command is used: importing all of them takes 0.15 s.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click passes it)
-        """The commands, in the order in which they were added."""
-        return list(self.commands)
+        """The names of the commands, in the order in which a new user needs them."""
+        return [*_COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of this name; `None` if there is none."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(f"lakehouse.cli.commands.{_MODULE_OF.get(cmd_name, cmd_name)}")
+        return getattr(module, f"{cmd_name}_command")
 
     def main(
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any
@@ -114,11 +124,6 @@ def commands() -> None:
     Settings are LAKEHOUSE_ environment variables (see: lakehouse config). Exit codes: 0 done,
     1 broken, 2 refused or misused, 75 try again, 130 interrupted.
     """
-
-
-for _name in _COMMANDS:
-    _module = import_module(f"lakehouse.cli.commands.{_MODULE_OF.get(_name, _name)}")
-    commands.add_command(getattr(_module, f"{_name}_command"))
 
 
 def main() -> NoReturn:

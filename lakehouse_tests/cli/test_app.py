@@ -12,8 +12,9 @@ import pytest
 from lakehouse.cli.app import commands, exit_code_of, interrupt_again
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.reference import subcommands
 
-EVERY = sorted(commands.commands)
+EVERY = sorted(subcommands(commands))
 
 
 @pytest.mark.parametrize(
