@@ -33,8 +33,8 @@ _SECRETS = (
 def config_command(as_json: bool) -> None:
     """Show the settings in force, where each comes from, and whether Spark's commits are safe.
 
-    The values of secrets are hidden. An address with a user, a password or a signed query is
-    refused.
+    The values of secrets, for example LAKEHOUSE_ALERT_URL, are hidden. Any other address with a
+    user, a password or a signed query is refused.
     """
     settings = settings_in_force()
     values = settings.as_environ()

@@ -37,7 +37,7 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
     """Land the next hours of a real year of flights.
 
     Flights and weather of 2013 land as files. Without --until and --hours, LAKEHOUSE_REPLAY_HOURS
-    hours land, as in each tick of `lakehouse up`. No hour lands twice.
+    hours land, as in each tick of `lakehouse up`. Each call continues where the last one stopped.
     """
     settings = settings_in_force()
     if not settings.replay:

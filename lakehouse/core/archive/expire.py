@@ -16,7 +16,7 @@ from lakehouse.core.delta.snapshot import PartitionValues, TableFacts
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.core.units import DAY_MS
 
-# A JSON document names at most this many files. A dry run in the terminal names all files.
+# Each list of files in a JSON document has at most this many. The terminal names all files.
 _PATHS = 1_000
 # A record is kept for at least this long, so that people can look up what its operation moved.
 _RECORD_DAYS = 90
@@ -48,7 +48,8 @@ class ExpirePlan:
     - `unarchived`: the stored files of partitions that an earlier operation removed from the
       archive. Maps names in the lake to sizes.
     - `next_ms`: when the next partition expires; `None` if no partition expires later.
-    - `waits`: nothing is deleted, because an interrupted operation must be finished first.
+    - `waits`: nothing is deleted, because an interrupted operation must first be finished or
+      withdrawn.
     """
 
     table: str
@@ -81,7 +82,7 @@ class ExpirePlan:
         if self.waits:
             return (
                 "nothing is deleted: an operation on the archive was interrupted. Use `lakehouse"
-                f" archive run {self.table}` to finish the operation"
+                f" archive run {self.table}`, which finishes or withdraws it"
             )
         parts = list[str]()
         if self.expired:
@@ -92,7 +93,7 @@ class ExpirePlan:
             )
         if self.unarchived:
             files = count_of(len(self.unarchived), "file")
-            parts.append(f"{files} of partitions that are no longer in the archive")
+            parts.append(f"{files} that an earlier operation removed from the archive")
         if parts:
             what = f"{count_of(len(self.files), 'archived file')} ({size_text(self.size_bytes)})"
             return f"{what} to delete: {' and '.join(parts)}"
@@ -218,7 +219,8 @@ def unarchived_files(facts: ExpireFacts, *, now_ms: int) -> set[str]:
 def _has_commit_of(restore: ArchiveOperation, history: Commits) -> bool:
     """Whether the history still has the commit of this restore.
 
-    If so, it also has any later `RESTORE` that undid it, and `refuse_undone` has looked for one.
+    If so, the history also has all later commits, and `refuse_undone` has checked that none of them
+    is a Delta RESTORE that undid this operation.
     """
     return any(each.applications.get(APP_ID) == restore.number for each in history.commits)
 
@@ -245,7 +247,8 @@ def foldable_records(
     for operation, following in zip(facts.operations, facts.operations[1:], strict=False):
         is_stored = any(file.archived in facts.stored for file in operation.files)
         is_old = operation.created_ms <= until_ms
-        # The following operation was planned at the version of this operation's commit or later.
+        # A record lacks the version of its own commit. The following operation was planned at that
+        # version or later.
         cannot_be_undone = following.version <= oldest_version
         is_needed = is_stored or operation.number in numbers_in_archive
         if is_needed or not is_old or not cannot_be_undone:

@@ -1,6 +1,6 @@
 """Computes the span of time that each partition of a table covers.
 
-A partition gets its time from one of:
+A partition gets its time from the first of these that the table has:
 
 - the columns `year`, `month`, `day`, `hour`, or only the first one, two or three of them;
 - one DATE or TIMESTAMP column, optionally with a column whose name ends in `hour`;
@@ -41,7 +41,7 @@ def partition_spans(
     """The span of each of a table's partitions; `None` if a value gives no time, for example null.
 
     Raises:
-        Refused: the partition columns give no time, or more than one time or hour.
+        Refused: without a column `year`, the partition columns give no time, or more than one.
     """
     values = {each: dict(_values(each, columns)) for each in partitions}
     if not values:

@@ -159,7 +159,7 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
         raise Refused(f"archive of {table.key}: none is declared. Use Table(archive=Archive(…))")
     refuse_table(snapshot)
     partitions = {file.partition for file in snapshot.files}
-    # The length of partitions may follow from all their starts, so the moved ones are included.
+    # All starts, also of moved partitions, may determine the length of a partition.
     spans = partition_spans(table.key, snapshot.columns, partitions | contents.moved)
     in_table = {each: spans[each] for each in partitions}
     cutoff_ms = _cutoff_ms(archive, in_table, contents, now_ms)
@@ -179,7 +179,7 @@ def plan_archive(table: Table, facts: ArchiveFacts, *, now_ms: int) -> ArchivePl
             rewritten=why_rewritten(files, snapshot, is_elsewhere=facts.is_elsewhere),
             is_late=typed in moved,
         )
-        # Spark writes an empty string as null, also in the name of a copied file's folder.
+        # In the archive, an empty string would become null, also in the folder of a copied file.
         if is_changed_by_rewrite(partition.values, by_name(snapshot.columns)):
             notes.with_empty_text.append(partition.text)
         elif restored_ms.get(typed, 0) + archive.older_than_days * DAY_MS > now_ms:
@@ -272,8 +272,8 @@ class _Notes:
             names = first_names(sorted(self.with_empty_text))
             yield f"partitions with an empty string stay in the table: {names}"
         if self.waiting_count:
-            partitions = count_of(self.waiting_count, "newer partition")
-            yield f"one run moves at most {MOST_FILES:,} files; later runs move {partitions}"
+            later = f"later runs move {count_of(self.waiting_count, 'newer partition')}"
+            yield f"one run moves at most {MOST_FILES:,} files, or one partition; {later}"
         reasons = defaultdict[str, list[str]](list)
         for each in leaving:
             if each.rewritten:
@@ -292,7 +292,7 @@ def _notes_of_facts(
         yield f"operation {unapplied.number} ({unapplied.kind}) was interrupted: this run {verb} it"
     if facts.read_whole_by and leaving:
         names = first_names(facts.read_whole_by)
-        yield f"tables that read all rows of this table lose these rows in their next run: {names}"
+        yield f"tables that read all rows of this table no longer read these rows: {names}"
     without_time = sorted(partition_folder(each) for each, span in spans.items() if span is None)
     if without_time:
         yield f"partitions without a time stay in the table: {first_names(without_time)}"

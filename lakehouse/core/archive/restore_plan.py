@@ -87,7 +87,7 @@ class RestorePlan:
         """The consequences of a restore into the table itself."""
         if self.target or not self.partitions:
             return ()
-        notes = ["downstream tables do not read the restored rows again"]
+        notes = ["only downstream tables that read all rows in each run read the restored rows"]
         if self.stays_days is not None:
             days = count_of(self.stays_days, "day")
             notes.append(

@@ -73,8 +73,8 @@ def evaluation_times(policy: Compaction, committed_ms: int, until_ms: int | None
             yield committed_ms
         case OptimizedWrite():
             raise Refused(
-                "strategy optimized_write changes the files that writers write, so it cannot be "
-                "simulated from the log of a table without it. Use another strategy"
+                "strategy optimized_write changes the files that writers write, and a log does not "
+                "show what they would be, so it cannot be simulated. Use another strategy"
             )
         case AutoCompaction():
             raise Refused(
@@ -115,6 +115,7 @@ def _break_even_ms(state: TableState, *, now_ms: int) -> int | None:
     """
     balance = state.balance
     openings_per_day = (state.reads_per_day or 0) * (state.openings_saved or 0)
+    # The balance if readers had lost the openings of exactly one day.
     daily_balance = replace(state, lost_openings=openings_per_day).balance
     if balance is None or daily_balance is None or balance.is_due:
         return None

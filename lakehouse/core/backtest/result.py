@@ -22,7 +22,10 @@ class SimulatedCompaction:
 
     @property
     def ended_ms(self) -> int:
-        """When the compaction ends, according to its estimated duration."""
+        """When a simulated compaction ends, according to its estimated duration.
+
+        For a real compaction, `at_ms` is already the time of its commit.
+        """
         return self.at_ms + round(self.seconds * 1000)
 
 
@@ -67,12 +70,12 @@ class Uncertainty:
     - `moved_removals`: files that a writer removed, and that the simulation does not have, or has
       with other rows.
     - `moved_vectors`: deletion vectors that a writer put on such files.
-    - `carried_bytes`: bytes of rows that stay, but were in a simulated file with removed rows.
-      Writers would have had to rewrite them.
+    - `carried_bytes`: bytes of rows that shared a simulated file with rows that a writer removed.
+      The writer would have had to write these rows again.
     - `modelled_files`: output files whose size is estimated with `shrink_ratio`.
     - `unclear_compactions`: the number of partitions, over all real compactions, for which the log
       does not show which rows the compaction wrote into which file.
-    - `shrink_ratio`: see `Lineage.shrink_ratio`. It is no estimate, but a ratio in the log.
+    - `shrink_ratio`: see `Lineage.shrink_ratio`. It is measured, not estimated.
     """
 
     moved_removals: int = 0

@@ -16,13 +16,13 @@
 
 **Safety properties** (tests in `long/test_move_table.py`, `test_move_kills.py`)
 - If a run dies after any step, one of the keys has the complete table. The next run finishes.
-- A reader never finds an older version of the table at either key.
+- During the move, a reader of a key finds no table, or no older version than when the copy began.
 - An object is deleted only after the table was complete at its new key, and only if the last
   listing shows its copy: a data file of the same size, a commit of the same content, or, for other
   objects, a copy or a newer object of that name.
 - A commit by another program during the move is copied, too. If the new key has a different commit
   with this number, both stay, and the move stops.
-- No run writes the table under its new key before the move is finished (`journal.moves`).
+- No load or derivation writes to the new key before the move is finished (`journal.moves`).
 """
 
 import json
@@ -76,7 +76,7 @@ def run_move(
     keep_old: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> MoveOutcome:
-    """Moves the session's table; calls `tell` for each step. `declared` are all declared tables.
+    """Moves the session's table; `tell` gets the copy's progress. `declared` are all tables.
 
     Raises:
         Refused: the plan, or the new plan that is made under the locks, is refused.
@@ -285,8 +285,8 @@ class TableMove:
 
     def _too_busy(self) -> Transient:
         return Transient(
-            f"move of {self._old}: other programs changed it {_ROUNDS} times while it was copied."
-            " Stop the programs that write the table, then try again"
+            f"move of {self._old}: after {_ROUNDS} comparisons, the two keys still differ. Stop the"
+            " programs that write the table, then try again"
         )
 
 

@@ -5,7 +5,7 @@ server writes. Afterwards, each new file is copied onto itself with the colder c
 Source: Hadoop 3.5.0, S3A, `fs.s3a.create.storage.class`, read when a file system is created.
 
 **Safety properties** (tests in `engine/tiers/test_cold_files.py`)
-- A move is one S3 request, which replaces an object with a copy of itself, or leaves it unchanged.
+- One COPY request moves an object: it replaces it with a copy of itself, or leaves it unchanged.
   A file that was written again or deleted is not moved.
 - A file that cannot be moved stays in STANDARD. The compaction is complete without the move.
 - If the bucket has versions, or may have them, nothing is moved: the former copies would stay.

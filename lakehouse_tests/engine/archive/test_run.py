@@ -54,7 +54,7 @@ def test_old_partitions_move_in_one_commit_that_reads_no_data(
         " move to the archive: from before 2013-01-07 00:00 UTC"
     )
     assert (
-        "tables that read all rows of this table lose these rows in their next run: gold/all"
+        "tables that read all rows of this table no longer read these rows: gold/all"
         in planned.notes
     )
     outcome = run_archive(session_of(lake, spark))

@@ -298,7 +298,7 @@ def test_an_object_without_a_copy_is_never_deleted(
         return "" if source.name == lost else real(source, name)
 
     monkeypatch.setattr(memory.store, "copy", copy)
-    with pytest.raises(Transient, match="other programs changed it 6 times while it was copied"):
+    with pytest.raises(Transient, match="after 6 comparisons, the two keys still differ"):
         finish(memory)
     assert whole(memory, OLD, version) and not whole(memory, NEW, version)
     monkeypatch.undo()

@@ -6,11 +6,11 @@
   batch that is loaded again into a new table adds only records that were not refused before
   (`test_load.py`). If a repeated batch loads a record, the record's entry is removed
   (`long/test_renamed_columns.py`).
-- The entry of a poison file (see `unwritable_files`) replaces those of its records in one commit.
-  Otherwise, a retry would load them twice, alone and with the file (`test_unwritable_files.py`).
+- The entry of a poison file (see `unwritable_files`) replaces the entries of the file's records in
+  one commit. If both existed, a retry could load a record twice (`test_unwritable_files.py`).
 - A batch that loads no rows is finished when a commit of the quarantine identifies exactly its
-  files. The batch's number does not prove this, since the quarantine may be older than the ledger
-  (`test_unwritable_files.py`, `test_load.py`).
+  files. The batch's number does not prove this: if the ledger was deleted, a new ledger gives the
+  numbers in the quarantine to other files (`test_unwritable_files.py`, `test_load.py`).
 """
 
 import json
@@ -167,7 +167,7 @@ def quarantine(session: TableSession, batch: Batch, lines: "DataFrame | None") -
 
 
 def quarantine_poison_files(session: TableSession, batch: Batch) -> None:
-    """Replaces the entries for lines of the poison files that were last removed from the batch.
+    """Replaces the entries for single lines of the batch's newest poison files.
 
     Each file gets one entry. `quarantine` must have been called for the batch.
     """
@@ -225,13 +225,13 @@ def take_out_files(session: TableSession, files: Sequence[str], *, upto_batch: i
 
 
 def take_out_landed_again(session: TableSession, batch: Batch) -> None:
-    """Removes from the quarantine the lines in a batch's files of retried lines."""
+    """Removes the lines that `lakehouse quarantine retry` wrote to files of this batch."""
     retried = [f"{batch.prefix}{file.name}" for file in batch.files if is_retried(file.name)]
     take_out_lines(session, lines_landed_again(session.lake.store, retried))
 
 
 def take_out_lines(session: TableSession, lines: "Sequence[RetriedLine]") -> None:
-    """Removes from the quarantine these lines, which a file in the landing area must contain."""
+    """Removes these lines from the quarantine. The caller has written them to a landed file."""
     if not lines:
         return
     facts = session.lake.facts(quarantine_key(session.key))
@@ -265,8 +265,8 @@ def missing_entries(spark: "SparkSession", snapshot: Snapshot, entries: "DataFra
     """The entries that the quarantine does not have yet from any batch.
 
     A duplicate entry could be loaded twice. Entries for one whole file are duplicates if they have
-    the same reason; entries for one line, if they have the same digest of the file. (A line's text
-    depends on the declaration.)
+    the same reason; entries for one line, if they have the same digest of the file. The texts of
+    lines are not compared, because they depend on the declaration.
     """
     present = table_at(spark, snapshot).alias("present")
 
