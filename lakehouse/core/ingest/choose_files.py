@@ -1,4 +1,4 @@
-"""Chooses the landed files of the next batch, up to its limits; too few files wait for others.
+"""Chooses the landed files of the next batch. Too few files are not chosen until more land.
 
 **Safety properties** (tests in `test_choose_files.py`, `test_load.py`)
 - A loaded record is not loaded again while its file keeps its name. The same content under another
@@ -35,6 +35,9 @@ from lakehouse.core.units import MINUTE_MS
 # The maximum number of files that a batch loads; files that are set aside do not count. A manifest
 # names each file, and every load reads the newest manifests, so they should be small.
 MAX_BATCH_FILES = 2_000
+_LAND_NEW_RECORDS = "Land only the new records, under a new name"
+# An `Overwrite` that loaded only the new records would lose the other rows.
+_LAND_WHOLE_FILE = "Land the whole file, under a name that is later in alphabetical order"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,7 @@ def choose_batch(
     readable = list[LandedFile]()
     unreadable = list[SetAside]()
     for file in new:
-        problem = _problem(file, ledger, landing)
+        problem = _problem(file, ledger, landing, is_overwrite=isinstance(write, Overwrite))
         if problem is None:
             readable.append(file)
         else:
@@ -127,7 +130,7 @@ def repeat_batch(unfinished: Batch) -> BatchPlan:
 def files_that_wait(
     listing: Iterable[LandedFile], ledger: Ledger, landing: Landing
 ) -> list[LandedFile]:
-    """The files to load or set aside, because no manifest settles them in their present state.
+    """The files to load or set aside: no manifest names them in their present state.
 
     Files with ignored names are left out.
     """
@@ -141,7 +144,7 @@ def files_that_wait(
 def may_be_loaded(name: str, table_key: str) -> bool:
     """Whether a table loads a file of this name.
 
-    No part of the name begins with `.` or `_`, or the file holds retried lines of the table.
+    It does if no part of the name begins with `.` or `_`, or if the file holds its retried lines.
     """
     is_private = any(part.startswith((".", "_")) for part in name.split("/"))
     return not is_private or name.startswith(retried_folder(table_key))
@@ -172,7 +175,7 @@ def _plan(
 
 
 def _release(waiting: _Waiting, landing: Landing, now_ms: int) -> tuple[str, Explanation | None]:
-    """A clause that says why the waiting files are loaded now, or why they must wait.
+    """A clause that says why waiting files are loaded now, and an explanation if they must wait.
 
     The clause is empty if `release_files` is 1, or if the files must wait.
     """
@@ -200,7 +203,7 @@ def _release(waiting: _Waiting, landing: Landing, now_ms: int) -> tuple[str, Exp
 
 
 def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
-    """Whether a manifest settles the file in its present state.
+    """Whether a manifest names the file in its present state, as loaded or as set aside.
 
     The state is compared by size and etag, or by size and time if an etag is unknown. A file that
     was set aside for the ending of its name is not settled if the declaration now accepts it.
@@ -217,7 +220,9 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     return not is_accepted_now
 
 
-def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, bool] | None:
+def _problem(
+    file: LandedFile, ledger: Ledger, landing: Landing, *, is_overwrite: bool
+) -> tuple[str, bool] | None:
     """Why a file must not be read, and whether it goes to quarantine; `None` if it may be read."""
     path = f"{landing.prefix}{file.name}"
     known = ledger.seen.get(path)
@@ -225,19 +230,14 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
         why = "its name has an empty part (// or a / at an end), which this program does not read"
         return f"{why}. Use another name", True
     if fingerprint(path) in ledger.forgotten:
-        return (
-            "a file of this name was loaded long ago. Land only the new records, under a new name",
-            True,
-        )
+        remedy = _LAND_WHOLE_FILE if is_overwrite else _LAND_NEW_RECORDS
+        return f"a file of this name was loaded long ago. {remedy}", True
     if known is not None and known.is_taken and not _may_continue(known.as_loaded, file, landing):
-        return describe_change(known, file), True
+        return describe_change(known, file, is_overwrite=is_overwrite), True
     if not landing.takes(file.name) and not is_retried(file.name):
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
     if not _is_utf8(file.name):
-        return (
-            "its name is not UTF-8, so no row could store the name. Use another name",
-            True,
-        )
+        return "its name is not UTF-8, so no row could store the name. Use another name", True
     if file.size_bytes > landing.max_file_bytes:
         sizes = f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read"
         return f"{sizes}. Use smaller files, or raise Landing.max_file_bytes", True
@@ -260,16 +260,18 @@ def _may_continue(loaded: KnownFile, present: LandedFile, landing: Landing) -> b
     return landing.format in ("json", "csv") and bool(loaded.digest) and is_longer
 
 
-def describe_change(known: KnownFile, present: LandedFile) -> str:
+def describe_change(known: KnownFile, present: LandedFile, *, is_overwrite: bool) -> str:
     """Why a loaded file that has changed is not loaded again, and what to do."""
     loaded_bytes = known.as_loaded.size_bytes
     change = f"has {present.size_bytes} now"
     if loaded_bytes == present.size_bytes:
         change = "its content differs now"
+    change = f"it had {loaded_bytes} bytes when it was loaded and {change}"
+    if is_overwrite:
+        return f"{change}. The table keeps its rows. {_LAND_WHOLE_FILE}"
     return (
-        f"it had {loaded_bytes} bytes when it was loaded and {change}; its new records cannot be "
-        "separated from the loaded ones. The loaded records stay in the table. Land only the new "
-        "records, under a new name: the whole file would load the old records again"
+        f"{change}; its new records cannot be separated from the loaded ones. The loaded records "
+        f"stay in the table. {_LAND_NEW_RECORDS}: the whole file would load the old records again"
     )
 
 
@@ -283,7 +285,7 @@ def _take(
         count = sum(total_bytes <= landing.max_batch_bytes for total_bytes in totals)
         return files[:count], []
     # `last_taken` also covers forgotten files. But it may be from an earlier declaration, so all
-    # known loaded files count, too, except those that were later set aside unread (no digest).
+    # known loaded files count, too. A file without a digest was set aside without being read.
     loaded_paths = [path for path, known in ledger.seen.items() if known.is_taken and known.digest]
     last_name = files[-1].name
     for path in (ledger.last_taken, *loaded_paths):

@@ -50,7 +50,8 @@ def judge_file(
         if known.as_loaded.digest == read.digest:
             why = "it was written again with content that was already read"
             return set_aside(as_read, why, is_quarantined=False)
-        return set_aside(as_read, describe_change(known, as_read), is_quarantined=True)
+        why = describe_change(known, as_read, is_overwrite=is_overwrite)
+        return set_aside(as_read, why, is_quarantined=True)
     if read.record_count:
         return as_read
     if read.continues:

@@ -14,6 +14,7 @@ from lakehouse.core.ingest.batches import (
     LandedFile,
     Ledger,
     SetAside,
+    fingerprint,
     ingest_app_id,
 )
 from lakehouse.core.ingest.choose_files import BatchPlan, choose_batch, repeat_batch
@@ -390,6 +391,27 @@ def test_what_becomes_of_a_file_that_was_read(
         assert why == ""
     else:
         assert found.why.startswith(why) and found.is_quarantined is is_quarantined
+
+
+@pytest.mark.parametrize(
+    ("write", "advice"),
+    [(APPEND, "Land only the new records"), (Overwrite(), "Land the whole file, under a name")],
+)
+def test_the_advice_about_a_changed_file_loses_no_row(write: WriteMode, advice: str) -> None:
+    """New records alone, under a later name, would replace all rows of an overwritten table."""
+    changed = landed("a.json", size_bytes=7)
+    forgotten = Ledger(
+        newest=batch(4, "z.json"),
+        seen={},
+        forgotten=frozenset({fingerprint("landing/orders/a.json")}),
+    )
+    for plan in (
+        Story(changed, **KNOWN, write=write).plan(),
+        choose_batch(changed, forgotten, LANDING, write),
+    ):
+        assert plan.batch is not None
+        [aside] = plan.batch.set_aside
+        assert advice in aside.why and aside.is_quarantined
 
 
 def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None:
