@@ -63,9 +63,8 @@ def history_command(
     """Show the commits of TABLE, newest first, and the cost account of its compactions.
 
     Shows the newest 500 commits at most: when and why each compaction ran, and its predicted and
-    actual figures. The account at the end covers the same commits, also those that the options
-    hide: the mean error of the predictions, bytes rewritten per byte ingested, and wasted work.
-    Does not start a JVM.
+    actual figures. The account at the end does not depend on the options: the mean error of the
+    newest predictions, bytes rewritten per byte ingested, and wasted work. Does not start a JVM.
     """
     if plot is not None and plot != _IN_TERMINAL:
         check_plot(Path(plot))

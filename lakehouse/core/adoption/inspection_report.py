@@ -1,4 +1,7 @@
-"""The report of `lakehouse adopt` about a table, which is based only on the log and the storage."""
+"""The report of `lakehouse adopt` about a table, which is based only on the log and the storage.
+
+`engine/adoption/adopt.py` reads the facts for it, and refuses tables that cannot be adopted.
+"""
 
 from collections import Counter
 from collections.abc import Sequence

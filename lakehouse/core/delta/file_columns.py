@@ -161,7 +161,7 @@ def _is_span(places: Sequence[int]) -> bool:
 
 def _picked(column: Sequence[Any], places: Sequence[int]) -> Iterable[Any]:
     """The values of a column at these places."""
-    if isinstance(places, range) and places:
+    if isinstance(places, range) and places and places.step == 1:
         return column[places[0] : places[-1] + 1]
     return map(column.__getitem__, places)
 
@@ -255,8 +255,8 @@ def made_of_columns(kind: type[Item], count: int, **columns: Iterable[object]) -
 def columns_of(files: Sequence[DataFile], *, grouped: bool = False) -> FileColumns | None:
     """The columns of the files; `None` if the files have no columns, or objects are faster.
 
-    Objects are faster if they are already in memory. If the caller groups files (`grouped`),
-    objects are also faster if the first iteration keeps them in memory.
+    Objects are faster if they are already in memory. With `grouped`, for a caller whose result is
+    iterated later, objects are also faster if the first iteration keeps them in memory.
     """
     if not isinstance(files, Rows) or files.has_objects or (grouped and files.keeps_objects):
         return None

@@ -3,8 +3,8 @@
 The next run that writes the table applies safe changes, and with `evolution="automatic"` also
 renames and wider types. Other changes (with `evolution="refuse"`, all changes) wait for `lakehouse
 evolve apply` or `lakehouse rebuild`. While a change waits, no run writes the table or applies other
-changes, unless new rows can be written as declared without the change. For example, a column that
-is no longer declared stops no writes.
+changes. Some changes stop nothing, because new rows can be written as declared without them, for
+example a column that is no longer declared.
 """
 
 from collections.abc import Mapping
@@ -90,11 +90,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenRows:
-    """What the log records about the rows of a table. `None` means that a value is unknown.
+    """What the log records about the rows of a table, as far as it is known.
 
-    - `way`: how the rows were written, if this differs from `declared_way`.
+    - `way`: how the rows were written; `None` unless it is known to differ from `declared_way`.
     - `declared_way`: how rows are written according to the declaration.
-    - `code_since`: the newest version with rows that earlier code computed.
+    - `code_since`: the newest version with rows that earlier code computed; `None` without any.
     - `missing`: the number of rows without a value in a required column, by column name.
     """
 
@@ -203,7 +203,7 @@ class EvolutionPlan:
 
 
 def checked(plan: EvolutionPlan) -> EvolutionPlan:
-    """The same plan, if the write itself can apply all its changes, or they do not stop writes.
+    """The same plan, if none of its changes stops the next write.
 
     Raises:
         Refused: the plan has `blocking` changes.

@@ -1,7 +1,7 @@
 """Selects the objects in a table's folder that may be deleted, while the folder is listed.
 
-What an object is to its table (live, removed, still read by a kept version, an orphan) is decided
-in `core/inventory/classify.py`.
+What an object is to its table (live, removed within or before the retention, an orphan) is decided
+in `core/inventory/classify.py`. Files that a kept version reads are kept here.
 """
 
 import re

@@ -47,8 +47,8 @@ def operations_in_log(
 ) -> list[UpkeepOperation]:
     """The operations that a table's log records and that ended at `since_ms` or later.
 
-    `facts` contain only the newest commits, so older commits are read from the log, back to
-    `all_since_ms` (by default `since_ms`). Operations before that time may be missing.
+    `facts` contain only the newest commits. Older commits are read from the log, back to
+    `since_ms`, or only to a later `all_since_ms`: earlier operations may then be missing.
     """
     key = table.key
     prices = table.prices

@@ -78,7 +78,8 @@ def plan_move(lake: Lake, table: Table, declared: Iterable[Table]) -> MovePlan |
 def _old_table(lake: Lake, old_key: str) -> tuple[tuple[str, int] | None, str]:
     """Table id and version of the old table, and why it cannot be moved (empty if it can).
 
-    Its quarantine moves along, so it must be movable, too.
+    Its quarantine moves along, so it must be movable, too. If the log of one of them cannot be
+    read, the id and version are `None`.
     """
     for key in (old_key, quarantine_key(old_key)):
         try:
@@ -89,7 +90,7 @@ def _old_table(lake: Lake, old_key: str) -> tuple[tuple[str, int] | None, str]:
             continue
         problem = _why_not_movable(lake, key, facts)
         if problem:
-            return _identity_of(facts), problem
+            return _identity(lake, old_key), problem
     identity = _identity(lake, old_key)
     problem = "" if identity else f"{old_key}/_delta_log holds no table. Leave formerly= out"
     return identity, problem
@@ -110,7 +111,7 @@ def _why_not_movable(lake: Lake, key: str, facts: TableFacts) -> str:
         )
     archived = why_archived(lake, facts)
     if archived:
-        return f"{archived}, under this key"
+        return f"{archived}, under the earlier key"
     if resolver(snapshot.uri) != key:
         return f"the folder {key} is a link. Use a real folder for the table"
     files = fold_table_files(snapshot, resolve=resolver, commits=facts.history.commits)

@@ -6,12 +6,12 @@
    plan does not name. Look up the remaining files, and keep those that changed after their load.
 3. Delete the batch's files.
 
-At most one load a day reads commits that are older than the table's facts, because that is slow.
+A table's facts hold only its newest commits. At most one load a day reads older ones: it is slow.
 
 **Safety properties** (tests in `test_retire.py`)
 - Only files that the newest plan names are deleted.
-- A plan names a batch only if every commit since that batch was read. If the log no longer has
-  these commits, the batch's files are kept.
+- A plan names a batch only if all commits were read, from the newest back to the one that loaded
+  the batch. If the log no longer has these commits, the batch's files are kept.
 - If a run dies after any step, the next run handles the remaining files.
 """
 

@@ -15,8 +15,8 @@ A load does not rely on any of this: each load lists the prefix itself.
 - Only files that are in the store are loaded. A message that is false, late, repeated or out of
   order adds nothing.
 - A message is deleted when none of its files waits: each file is gone from the store, or the ledger
-  names it and every planned batch is loaded. A message that names no file for a table with a queue
-  is also deleted. An unreadable message stays in the queue.
+  has it, and no batch of its table is unfinished. A message that names no file for a table with a
+  queue is also deleted. An unreadable message stays in the queue.
 - The state is only in memory, so a new process first lists the prefix.
 """
 

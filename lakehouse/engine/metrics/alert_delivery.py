@@ -1,4 +1,4 @@
-"""Records alerts in the journal, and sends messages to a webhook.
+"""Records alerts in the journal, and sends messages to a webhook (when: `core/metrics/alerts.py`).
 
 Each sensor has one file, `_lakehouse/alerts/<sensor>.json`, which only this sensor replaces. The
 file contains the firing alerts, and the resolved alerts whose end is not delivered yet. The sensor
