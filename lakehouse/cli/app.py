@@ -68,7 +68,11 @@ class Terminal(click.Group):
         """The names of the commands, in the order in which a new user needs them."""
         return [*_COMMANDS]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 (click passes it)
+        cmd_name: str,
+    ) -> click.Command | None:
         """The command of this name; `None` if there is none."""
         if cmd_name not in _COMMANDS:
             return None
