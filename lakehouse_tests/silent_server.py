@@ -106,6 +106,23 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1_024
 
 
+def _answer_of(endpoint: str, request: BaseHTTPRequestHandler, body: bytes) -> type_of_answer:
+    """What the server at `endpoint` answers to this request."""
+    there = urlsplit(endpoint)
+    upstream = http.client.HTTPConnection(there.hostname or "", there.port)
+    left_out = ("expect", "connection")
+    headers = {
+        name: value for name, value in request.headers.items() if name.lower() not in left_out
+    }
+    # MiniStack never closes a connection by itself that its client has left.
+    headers["Connection"] = "close"
+    upstream.request(request.command, request.path, body, headers)
+    answer = upstream.getresponse()
+    content = answer.read()
+    upstream.close()
+    return answer.status, answer.getheaders(), content
+
+
 @contextmanager
 def faulty_server(
     endpoint: str,
@@ -117,7 +134,7 @@ def faulty_server(
 
     Each PUT is forwarded `in_turn`, since moto checks a condition and writes then.
     """
-    there, ended = urlsplit(endpoint), threading.Event()
+    ended = threading.Event()
     # The real server's queue of waiting connections is shorter than `_Server`'s.
     few_at_once = threading.Semaphore(32)
 
@@ -146,21 +163,8 @@ def faulty_server(
             self.wfile.write(content)
 
         def ask(self, body: bytes) -> type_of_answer:
-            upstream = http.client.HTTPConnection(there.hostname or "", there.port)
-            passed_on = self.headers.items()
-            headers = {
-                name: value
-                for name, value in passed_on
-                if name.lower() not in ("expect", "connection")
-            }
-            # MiniStack never closes a connection by itself that its client has left.
-            headers["Connection"] = "close"
             with in_turn if self.command == "PUT" else nullcontext(), few_at_once:
-                upstream.request(self.command, self.path, body, headers)
-                answer = upstream.getresponse()
-                content = answer.read()
-            upstream.close()
-            return answer.status, answer.getheaders(), content
+                return _answer_of(endpoint, self, body)
 
         do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = forward  # noqa: N815
 

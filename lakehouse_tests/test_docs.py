@@ -63,9 +63,10 @@ def is_command(line: str) -> bool:
     command: click.Command = commands
     for word in shlex.split(line)[1:]:
         if isinstance(command, click.Group):
-            if word not in subcommands(command):
+            named = subcommands(command)
+            if word not in named:
                 return False
-            command = subcommands(command)[word]
+            command = named[word]
         elif word.startswith("--") and word not in {
             option for parameter in command.params for option in parameter.opts
         }:

@@ -266,11 +266,11 @@ def describe_change(known: KnownFile, present: LandedFile, *, is_overwrite: bool
     change = f"has {present.size_bytes} now"
     if loaded_bytes == present.size_bytes:
         change = "its content differs now"
-    change = f"it had {loaded_bytes} bytes when it was loaded and {change}"
+    finding = f"it had {loaded_bytes} bytes when it was loaded and {change}"
     if is_overwrite:
-        return f"{change}. The table keeps its rows. {_LAND_WHOLE_FILE}"
+        return f"{finding}. The table keeps its rows. {_LAND_WHOLE_FILE}"
     return (
-        f"{change}; its new records cannot be separated from the loaded ones. The loaded records "
+        f"{finding}; its new records cannot be separated from the loaded ones. The loaded records "
         f"stay in the table. {_LAND_NEW_RECORDS}: the whole file would load the old records again"
     )
 

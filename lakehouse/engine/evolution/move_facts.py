@@ -81,6 +81,7 @@ def _old_table(lake: Lake, old_key: str) -> tuple[tuple[str, int] | None, str]:
     Its quarantine moves along, so it must be movable, too. If the log of one of them cannot be
     read, the id and version are `None`.
     """
+    identity: tuple[str, int] | None = None
     for key in (old_key, quarantine_key(old_key)):
         try:
             facts = lake.facts(key)
@@ -88,10 +89,11 @@ def _old_table(lake: Lake, old_key: str) -> tuple[tuple[str, int] | None, str]:
             return None, str(error)
         if facts is None:
             continue
+        if key == old_key:
+            identity = _identity_of(facts)
         problem = _why_not_movable(lake, key, facts)
         if problem:
-            return _identity(lake, old_key), problem
-    identity = _identity(lake, old_key)
+            return identity, problem
     problem = "" if identity else f"{old_key}/_delta_log holds no table. Leave formerly= out"
     return identity, problem
 

@@ -61,12 +61,13 @@ def hours_allowed(store: Store, report: Report) -> float:
     The limit of our own reports is fixed. For a report by AWS, storage is listed to find the
     previous report of its configuration, which shows whether reports are daily or weekly.
     """
-    if report.configuration == SCAN:
-        return allowed_hours(report.created_ms, None, own=True)
-    stamps = [stamp for name, stamp in stamps_of(store) if name == report.configuration]
-    earlier = [stamp for stamp in stamps if f"{report.configuration}/{stamp}" < report.name]
-    previous_ms = stamp_ms(earlier[0]) if earlier else None
-    return allowed_hours(report.created_ms, previous_ms, own=False)
+    is_own = report.configuration == SCAN
+    previous_ms = None
+    if not is_own:
+        stamps = [stamp for name, stamp in stamps_of(store) if name == report.configuration]
+        earlier = [stamp for stamp in stamps if f"{report.configuration}/{stamp}" < report.name]
+        previous_ms = stamp_ms(earlier[0]) if earlier else None
+    return allowed_hours(report.created_ms, previous_ms, own=is_own)
 
 
 def checksum_of(store: Store, configuration: str, stamp: str) -> str | None:
