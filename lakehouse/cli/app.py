@@ -73,7 +73,7 @@ class Terminal(click.Group):
         ctx: click.Context,  # noqa: ARG002 (click passes it)
         cmd_name: str,
     ) -> click.Command | None:
-        """The command of this name; `None` if there is none."""
+        """The command of this name; `None` for an unknown name."""
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"lakehouse.cli.commands.{_MODULE_OF.get(cmd_name, cmd_name)}")

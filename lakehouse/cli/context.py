@@ -112,7 +112,7 @@ def settings_in_force() -> Settings:
 
     The project's folder is the nearest folder, from the working folder upwards, in which `maintain`
     has recorded tables, or else this checkout. If `maintain` has recorded tables in a lake on disk,
-    the defaults are those of `with_project_defaults`.
+    `with_project_defaults` gives the defaults.
     """
     here = Path.cwd()
     base = next((each for each in (here, *here.parents) if (each / _RECORDS).is_dir()), ROOT)
@@ -220,7 +220,7 @@ def keys_by_address(tables: Mapping[str, Table], settings: Settings) -> dict[str
 
 
 def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """Prints messages, each given with a table key; combines those that differ only in the key."""
+    """Prints a message for each table key; messages that differ only in the key are combined."""
     for sentence in _combined(sentences, ", ".join):
         tell(sentence)
 

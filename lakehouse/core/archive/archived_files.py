@@ -51,7 +51,7 @@ def typed_in(snapshot: Snapshot, partition: PartitionValues) -> TypedPartition:
 def files_by_partition(
     snapshot: Snapshot, partitions: Iterable[PartitionValues] | None = None
 ) -> dict[TypedPartition, tuple[DataFile, ...]]:
-    """A table's files by typed partition, sorted by path; only those of `partitions`, if given.
+    """A table's files by typed partition, sorted by path. `partitions` selects partitions.
 
     The log may spell the values of a partition in several ways. A DELETE of a partition removes the
     files of all spellings.

@@ -1,4 +1,4 @@
-"""Plans which archived files are deleted: those of expired partitions, and those of restored rows.
+"""Plans the deletion of archived files whose partitions expired, or whose rows were restored.
 
 Old records of operations whose files were all deleted are folded into one record, so that the
 number of records stays small.

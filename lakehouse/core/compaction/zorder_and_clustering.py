@@ -156,7 +156,7 @@ def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
 
 
 def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
-    """The columns with statistics: those that a property lists, or else the first ones.
+    """The columns with statistics: the columns that a property lists, or else the first columns.
 
     The limit of `delta.dataSkippingNumIndexedCols` counts the fields of a STRUCT one by one.
 

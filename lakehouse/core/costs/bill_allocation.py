@@ -2,8 +2,8 @@
 
 The bill is a FOCUS export, such as that of AWS. A row for a storage class is split by the bytes in
 that class. Any other row, and a row for a class in which no bytes are known, is split by all bytes.
-The bytes are those of the days in the row's period or, if none is known, of the last known day
-before it.
+The stored bytes come from the days in the row's period. If no such day is known, they come from the
+last known day before it.
 """
 
 import json

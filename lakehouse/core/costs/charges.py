@@ -150,7 +150,7 @@ def _size_bytes(charge: Charge | None) -> int:
 def carried(charges: Sequence[Charge], day: date) -> list[Charge]:
     """The storage charges of `day`, assuming that it stores the same bytes as another day.
 
-    `charges` are those of the other day. Charges for anything but bytes are left out.
+    `charges` are the charges of the other day. Only charges for stored bytes are carried over.
     """
     sums = [each for each in _sums(charges).values() if (each.size_bytes or 0) > 0]
     return [

@@ -76,9 +76,9 @@ class UpkeepSum:
 def compactions_of(
     table: str, entries: Iterable[Entry], prices: Prices, *, since_ms: int
 ) -> list[UpkeepOperation]:
-    """The compactions in a log since a time, inclusive. Those of other programs have no prediction.
+    """The compactions in a log at `since_ms` or later. A compaction counts at its last commit.
 
-    A compaction counts at its last commit.
+    Compactions by other programs have no prediction.
     """
     return [
         _compaction(table, each, prices)

@@ -133,7 +133,7 @@ def parse_price_book(
 def _borrowed(prices: Mapping[str, Any], own: Any, region: str) -> dict[str, Any]:
     """The `prices` of `region`, to complete the user's `own` prices of another region.
 
-    Each `source` says that its prices are those of `region`, unless `own` has all of them.
+    Each `source` says that its prices are for `region`, unless `own` replaces all of them.
     """
     own_prices = cast("Mapping[str, Any]", own if isinstance(own, Mapping) else {})
     missing = prices.keys() - own_prices.keys() - {"source"}
