@@ -32,7 +32,7 @@ WAYS = {
     "landing load": "lakehouse.engine.ingest.load",
     "vacuum": "lakehouse.engine.vacuum.run",
 }
-LINE_LENGTH, FILE_LINES, PARAMETERS, SMALL_LINES = 100, 300, 5, 60
+LINE_LENGTH, FILE_LINES, PARAMETERS, SMALL_LINES = 100, 700, 5, 60
 COUNTED_TOKENS = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -189,9 +189,8 @@ def measure() -> dict[str, tuple[int, int | None]]:
     user_words, all_words = doc_words()
     tokens = sum(count_tokens(path.read_text()) for path in source_files())
     figures: dict[str, tuple[int, int | None]] = {
-        "tokens": (tokens, 180_000),
-        "files": (len(source_files()), None),
-        "modules": (len([path for path in source_files() if path.name != "__init__.py"]), 215),
+        "tokens": (tokens, 240_000),
+        "files": (len(source_files()), 230),
     }
     for way, module in WAYS.items():
         figures[f"modules loaded by a {way}"] = (loaded_modules(module), 85)
@@ -199,10 +198,10 @@ def measure() -> dict[str, tuple[int, int | None]]:
         "folder cycles": (len(folder_cycles(graph)), 0),
         "functions with more than 5 parameters": (len(wide_functions()), 10),
         "lines over 100 characters": (len(long_lines()), 0),
-        "files over 300 lines": (len(long_files()), 0),
+        "files over 700 lines": (len(long_files()), 0),
         "lines of benchmarks": (_line_count("benchmarks"), 6_000),
-        "reasons": (len(Reason), 60),
-        "knobs": (knob_count(), 30),
+        "reasons": (len(Reason), 50),
+        "knobs": (knob_count(), 40),
         "words of user docs": (user_words, 15_000),
         "words of all docs": (all_words, 30_000),
     }

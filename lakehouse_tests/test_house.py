@@ -69,7 +69,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
     "__init__": (".core", ".defs.adoption", ".engine.archive.read"),
     "__main__": (".cli",),
 }
-FILE_LINES = 300
+FILE_LINES = 700
 BANNED = frozenset(
     {
         "utils",

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from lakehouse.core.declaration.gone import GONE
 from lakehouse.core.errors import Refused
 from lakehouse.core.s3_address import is_bucket, nearest_root, refuse_credentials
 from lakehouse.core.text import nearest_words
@@ -292,6 +293,8 @@ def _variable_text(value: object) -> str:
 def _refuse_unknown(environ: Mapping[str, str]) -> None:
     known = {name.removeprefix("LAKEHOUSE_"): name for name in ACCEPTED}
     for name in environ:
+        if name in GONE:
+            raise Refused(f"{name} is gone. {GONE[name]}")
         if name.startswith("LAKEHOUSE_") and name not in ACCEPTED:
             near = nearest_words(name.removeprefix("LAKEHOUSE_"), known, most=1)
             hint = f"Use one of {', '.join(ACCEPTED)}."

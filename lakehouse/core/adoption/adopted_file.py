@@ -14,6 +14,7 @@ from typing import Any, cast
 from lakehouse.core.declaration.adopted import Adopted, parse_address
 from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering
+from lakehouse.core.declaration.gone import GONE
 from lakehouse.core.declaration.knobs import declared_as
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
@@ -115,6 +116,9 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
     if not isinstance(entry, dict):
         raise Refused(f"{name}: {key} is {entry!r}. Use an entry [{toml_text(key)}] with uri = …")
     words = cast("Mapping[str, Any]", entry)
+    for word in words:
+        if sentence := GONE.get(f"adopted.toml.{word}"):
+            raise Refused(f"{name}: {key} has {word!r}, which is gone. {sentence}")
     if unknown := [word for word in words if word not in _WORDS]:
         near = nearest_words(unknown[0], _WORDS, most=1)
         raise Refused(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from lakehouse.core.declaration.gone import refuses_gone
 from lakehouse.core.delta.paths import name_below
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explanation, Reason
@@ -30,6 +31,7 @@ Writers = Literal["unknown", "none", "conditional"]
 Orphans = Literal["keep", "delete"]
 
 
+@refuses_gone
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
     """A table that other programs write and this lake maintains.

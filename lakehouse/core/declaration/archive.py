@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.column_names import check_columns
+from lakehouse.core.declaration.gone import refuses_gone
 from lakehouse.core.declaration.knobs import check_knobs, knob, one_of, whole
 from lakehouse.core.declaration.write_modes import Append, Overwrite, WriteMode
 from lakehouse.core.errors import Refused
@@ -18,6 +19,7 @@ _PARTITION_TYPES = (*_TIME_TYPES, "string")
 _CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
 
 
+@refuses_gone
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
     """A table's archive: partitions move to Parquet files in `archive/`, and are deleted later."""

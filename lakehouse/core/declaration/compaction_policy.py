@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from lakehouse.core.declaration.column_names import check_columns
+from lakehouse.core.declaration.gone import refuses_gone
 from lakehouse.core.declaration.knobs import (
     AMOUNT,
     SHARE_OR_OFF,
@@ -93,6 +94,7 @@ def check_layout(
     check_columns(f"{subject}: {type(layout).__name__}.columns", layout.columns, among=columns)
 
 
+@refuses_gone
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
     """A table's compaction knobs. The first six are common; the others are for special cases."""

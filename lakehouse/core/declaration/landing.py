@@ -7,6 +7,7 @@ from typing import Literal
 from lakehouse.core.declaration.change_sources import ChangeSource, Debezium, Dms
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
+from lakehouse.core.declaration.gone import refuses_gone
 from lakehouse.core.declaration.knobs import (
     AMOUNT,
     YES_OR_NO,
@@ -84,6 +85,7 @@ class Csv:
 _PLAIN_CSV = Csv()
 
 
+@refuses_gone
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
     """Files that other programs write below `prefix`, a path relative to the lake's root.

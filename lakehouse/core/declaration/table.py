@@ -17,6 +17,7 @@ from lakehouse.core.declaration.column_names import (
     field_types,
 )
 from lakehouse.core.declaration.compaction_policy import LAYERS, Compaction, check_layout
+from lakehouse.core.declaration.gone import refuses_gone
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.strategies import BySensor, Scheduled
@@ -37,6 +38,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 
+@refuses_gone
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """One Delta table: where its rows come from, how they are written, and its upkeep.

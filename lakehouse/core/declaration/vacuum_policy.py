@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from lakehouse.core.declaration.gone import refuses_gone
 from lakehouse.core.declaration.knobs import (
     AMOUNT,
     YES_OR_NO,
@@ -47,6 +48,7 @@ VacuumMode = Literal["LITE", "INVENTORY", "FULL"]
 VACUUM_MODES: tuple[VacuumMode, ...] = get_args(VacuumMode)
 
 
+@refuses_gone
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuum:
     """A table's vacuum knobs."""

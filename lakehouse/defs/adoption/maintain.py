@@ -16,6 +16,7 @@ from lakehouse.core.adoption.maintained import Upkeep, with_project_defaults
 from lakehouse.core.declaration.adopted import Orphans, Writers
 from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.gone import refuses_gone
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
@@ -62,6 +63,7 @@ _TABLES: dict[str, dict[str, Table]] = {}
 _LAKE_LOADERS: dict[str, Callable[[], tuple[Lake, Sequence[Table]]]] = {}
 
 
+@refuses_gone
 def maintain(
     tables: Mapping[str, str] | Iterable[Any],
     *,

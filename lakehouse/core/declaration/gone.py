@@ -1,0 +1,35 @@
+"""Names that earlier versions knew, each with what replaced it. Kept for this version only."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from lakehouse.core.errors import Refused
+
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+# Name as a user wrote it -> what to do now: "Class.field", "function.argument", a key of
+# adopted.toml ("adopted.toml.key"), a setting, or an exported class.
+GONE: dict[str, str] = {}
+
+
+def refuses_gone(target: Target) -> Target:
+    """Decorates a class or function: an argument that went is refused with what replaced it."""
+    name = target.__name__
+    prefix = f"{name}."
+    gone = {key.removeprefix(prefix) for key in GONE if key.startswith(prefix)}
+    if not gone:
+        return target
+    is_class = isinstance(target, type)
+    call = cast("Callable[..., Any]", target.__init__) if is_class else target
+
+    @wraps(call)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        for argument in sorted(gone & named.keys()):
+            raise Refused(f"{name}: {argument} is gone. {GONE[prefix + argument]}")
+        return call(*arguments, **named)
+
+    if not is_class:
+        return cast("Target", checked)
+    target.__init__ = checked
+    return target
