@@ -4,6 +4,7 @@
 - A file appears under its name complete and flushed to the disk, or not at all. The data is first
   flushed to a private file in the same folder. Afterwards, that file is renamed (`put`, `copy`) or
   linked (`put_if_absent`, which link(2) makes atomic).
+- No stale checksum of Hadoop stays beside a new file: Spark could not read that file.
 - No file outside the root is read, written or deleted through a symbolic link: links are not
   listed, and a name is refused if one of its folders is a link that leads outside.
 """
@@ -266,6 +267,8 @@ def _unfinished(path: Path, data: bytes | Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         if isinstance(data, Path):
             shutil.copystat(data, private)
+        # Hadoop's checksum of an earlier file of this name. Source: Hadoop, ChecksumFileSystem
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         yield private
     finally:
         private.unlink(missing_ok=True)

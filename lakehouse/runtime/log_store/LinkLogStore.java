@@ -50,9 +50,9 @@ public final class LinkLogStore extends HadoopFileSystemLogStore {
             folder.resolve("." + name + "." + UUID.randomUUID() + ".tmp");
         try {
             writeAndFlush(hidden, actions);
+            // Hadoop would compare the checksum of an earlier file of this name with the new content.
+            Files.deleteIfExists(folder.resolve("." + name + ".crc"));
             if (overwrite) {
-                // Hadoop would compare a checksum of the old content with the new one.
-                Files.deleteIfExists(folder.resolve("." + name + ".crc"));
                 Files.move(hidden, file, StandardCopyOption.ATOMIC_MOVE);
             } else {
                 link(hidden, file);
