@@ -122,8 +122,8 @@ MUTANTS = [
         ("_refuse_older_copy", returns("None"))),
     *_of("engine.vacuum.plan", "engine/vacuum/test_faults.py",
         ("_needed_by_readers", gives("marked", "()"))),
-    *_of("engine.commit_safety", "engine/test_foreign_tables.py",
-        ("refuse_table_of_another_lake", never_raises())),
+    *_of("engine.conditional_commits", "engine/test_conditional_commits.py",
+        ("storage_fault", returns("None"))),
     # Deletion: landed files, the journal, Dagster's records
     *_of("core.ingest.retirement", "engine/ingest/test_retire.py",
         ("_why_all_kept", returns("''")), ("_why_kept", returns("''")),

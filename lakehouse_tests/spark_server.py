@@ -51,7 +51,7 @@ def lend_server(shared: Settings, home: Path) -> None:
     lent = replace(shared, home=home)
     server.folder(lent).mkdir(parents=True)
     shutil.copyfile(server.folder(shared) / "token", server.folder(lent) / "token")
-    server.remember(lent, state.process, None, state.log_stores)
+    server.remember(lent, state.process, None)
 
 
 @contextmanager

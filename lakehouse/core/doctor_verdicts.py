@@ -119,25 +119,17 @@ def extension_verdict(extensions: str, catalog: str) -> Verdict:
     return "Delta's SQL extension and catalog are set"
 
 
-def log_store_verdict(log_store: str, *, is_conditional: bool, drivers: str) -> Verdict:
-    """Judges how Spark commits to a lake on S3.
-
-    With `is_conditional`, the log store uses conditional writes. `drivers` is `one` if all runs
-    share a driver, or `many` if each run has its own driver.
-    """
+def log_store_verdict(log_store: str, *, is_conditional: bool) -> Verdict:
+    """Judges how Spark commits to the lake's storage."""
     name = log_store or "Delta's default log store"
     if is_conditional:
         return f"Spark commits through {name}, which creates each version only if it is absent"
-    sentence = (
+    raise Refused(
         f"Spark commits through {name}, which first checks for a version and then writes it, so a "
-        "commit can be lost if two drivers write"
+        "commit could overwrite another one. Start the Spark server with this program's log store "
+        "(docs/clusters.md). If the platform that runs the server makes commits safe by itself, "
+        "use LAKEHOUSE_LOG_STORE=platform"
     )
-    if drivers == "many":
-        raise Refused(
-            f"{sentence}; with this LAKEHOUSE_SPARK, each run has its own driver. Use a log store "
-            "with conditional writes, or one Connect server for all runs (LAKEHOUSE_SPARK=sc://…)"
-        )
-    return Doubt(sentence=f"{sentence}. Let only this Spark server write to the lake")
 
 
 def ports_verdict(taken: Collection[str]) -> Verdict:

@@ -98,15 +98,9 @@ class Reason(Enum):
 
     # Why a table is not compacted, however much a compaction would gain.
     OPTED_OUT = "its declaration says {said}, so nothing runs without --anyway"
-    WRITERS_UNKNOWN = (
-        "other programs write it, and on {where} Spark may overwrite a commit that another program "
-        'makes at the same moment. Use writers = "none" (no other program commits during a '
-        'compaction) or "conditional"; see docs/adopt.md'
-    )
-    POOL_NOT_LIMITED = (
-        "its writer and its compaction share the pool {pool}, which has {limit}, so a commit "
-        "could be lost. Use a limit of 1, for instance with concurrency.pools.default_limit in "
-        "dagster.yaml"
+    COMMITS_NOT_CONDITIONAL = (
+        "the bucket {bucket} ignores If-None-Match, so a commit could overwrite another one. Use "
+        "AWS S3, or an S3 server that honours conditional writes"
     )
     PAUSED = "paused since {since:time}, {until}{why}"
     RECOMMEND_ONLY = (

@@ -118,6 +118,7 @@ _BUDGET = "(lake|bronze|silver|gold)=[0-9]{1,9}([.][0-9]{1,6})?"
 _BUDGETS = _matching(f"({_BUDGET}(,{_BUDGET})*)?")
 _MEMORY = _matching(r"[1-9][0-9]{0,8}g|(51[2-9]|5[2-9][0-9]|[6-9][0-9]{2}|[1-9][0-9]{3,8})m")
 _DAY = _matching(r"2013-[0-9]{1,2}-[0-9]{1,2}", lambda text: datetime.strptime(text, "%Y-%m-%d"))
+_LOG_STORE = _matching("conditional|platform")
 _LOGS = _matching("home|lake")
 _MODULE = _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _SWITCH = _matching("on|off", "on".__eq__)
@@ -164,6 +165,11 @@ class Settings:
     )
     alert_url: str = _setting(
         "", "the https:// address of a webhook, without a user", _WEBHOOK, is_secret=True
+    )
+    log_store: str = _setting(
+        "conditional",
+        "conditional, or platform: the platform of the Spark server makes its commits safe",
+        _LOG_STORE,
     )
     compute_logs: str = _setting(
         "home",

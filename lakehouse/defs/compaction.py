@@ -15,7 +15,6 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.compaction.engine_choice import is_by_deltalake
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -25,7 +24,6 @@ from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.skip_reasons import closed_window
-from lakehouse.defs.dagster_records import pools_at_risk
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.fleet_from_events import REFUSED
 from lakehouse.defs.health import report_checks
@@ -218,14 +216,10 @@ def _refuse_before_start(
     """Refuses a run before it begins, so that it does not count as an attempt.
 
     Raises:
-        Refused: the pool allows two writers at once; or the table may not be compacted now, for
-            example because it is paused, and `anyway` is not set.
+        Refused: the table may not be compacted now, for example because it is paused, and `anyway`
+            is not set.
     """
     try:
-        for risk in pools_at_risk(context.instance, [table]).values():
-            facts = lake.facts(table.key)
-            if facts is None or not is_by_deltalake(table, facts.snapshot):
-                raise Refused(f"compact {table.key}: {risk.sentence}")
         if not anyway:
             refuse_held(lake, table)
             refuse_closed_window(table, context.run.tags, now_ms=now_ms())

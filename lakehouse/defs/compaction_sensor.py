@@ -232,8 +232,7 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
         with suppress(LakehouseError):  # if the log cannot be read, the run reports why
             facts = bounded.facts(table.key)
         history = None if facts is None else facts.history
-        snapshot = None if facts is None else facts.snapshot
-        hold = hold_now(bounded, table, history, snapshot=snapshot)
+        hold = hold_now(bounded, table, history)
         if hold is not None:
             return dg.SkipReason(f"{table.key}: {hold.sentence}")
         runs = [run.text for run in runs_in_flight(context.instance, [table]) if run.is_compaction]

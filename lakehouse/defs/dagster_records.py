@@ -17,7 +17,6 @@ from dagster._core.storage.dagster_run import FINISHED_STATUSES, NOT_FINISHED_ST
 
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.scheduling.read_rates import ReaderRun
 from lakehouse.core.scheduling.table_decision import RunInFlight
 from lakehouse.core.units import DAY_MS
@@ -151,30 +150,6 @@ def _selected(
     if len(_plans) >= _RUNS_LOOKED_AT:
         _plans.clear()
     return _plans.setdefault(plan_id, plan.asset_selection)
-
-
-def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict[str, Explanation]:
-    """The reason not to compact, for adopted tables whose pool allows several writers at once."""
-    pools = dict[str, str]()
-    for table in tables:
-        write = table.write
-        if isinstance(write, Adopted) and write.writers == "none" and write.pool:
-            pools[table.key] = write.pool
-    storage = instance.event_log_storage
-    limits = dict[str, int]()
-    default = None
-    if pools and storage.supports_global_concurrency_limits:
-        limits = {
-            each.name: each.limit for each in storage.get_pool_limits() if not each.from_default
-        }
-        default = storage.get_pool_config().default_pool_limit
-    risks = dict[str, Explanation]()
-    for key, pool in pools.items():
-        limit = limits.get(pool, default)
-        if limit != 1:
-            limit_text = "no limit" if limit is None else f"a limit of {limit}"
-            risks[key] = Reason.POOL_NOT_LIMITED.explain(pool=pool, limit=limit_text)
-    return risks
 
 
 def run_ids_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:

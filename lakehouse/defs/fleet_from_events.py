@@ -7,15 +7,18 @@ compaction. Instead, the sensor reports a materialization without a run when the
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
-from urllib.parse import urlsplit
 
 import dagster as dg
 from dagster import RunRecord
 
+from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import LakehouseError
 from lakehouse.core.journal_records import CompactionTry
+from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED
 from lakehouse.core.scheduling.fleet import (
     Fleet,
@@ -34,7 +37,6 @@ from lakehouse.defs.dagster_records import (
     is_canceled,
     last_compactions_ms,
     newest_facts,
-    pools_at_risk,
     reader_runs,
     recent_runs,
     runs_in_flight,
@@ -43,7 +45,7 @@ from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.metadata.table import Metadata, sensed_state
 from lakehouse.defs.run_ownership import read_tag, repeated_by_person
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.commit_safety import spark_commits_conditionally
+from lakehouse.engine.conditional_commits import storage_fault
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 
@@ -184,15 +186,7 @@ def _fleet_tables(
     """The tables with their state from the newest events, Dagster's runs and the journal."""
     facts = newest_facts(instance, tables)
     compacted_ms = last_compactions_ms(instance, tables)
-    risks = pools_at_risk(instance, tables)
     pauses = journal.pauses()
-    # One call per bucket (and one for the disk) suffices. A call for each table would take too
-    # long, because each call reads the Spark driver's settings.
-    buckets = {table.key: urlsplit(lake.table_uri(table.key)).netloc for table in tables}
-    example_tables = {bucket: key for key, bucket in buckets.items()}
-    conditional = {
-        bucket: spark_commits_conditionally(lake, key) for bucket, key in example_tables.items()
-    }
     for table in tables:
         key = table.key
         state, rewrites = sensed_state(key, facts.get(key))
@@ -209,10 +203,21 @@ def _fleet_tables(
             state=state,
             rewrites=rewrites,
             pause=pauses.get(key),
-            spark_is_conditional=conditional[buckets[key]],
-            hold=None if state.engine == "deltalake" else risks.get(key),
+            hold=_storage_fault(lake, table),
             shared_a_run=run_key(state, 1) in cursor.shared,
         )
+
+
+def _storage_fault(lake: Lake, table: Table) -> Explanation | None:
+    """Why no commit to the table is safe. Storage is tested only for tables that may be compacted.
+
+    If the test itself fails, the run that follows reports why.
+    """
+    if policy_for(table.layer, table.compaction).mode != "automatic":
+        return None
+    with suppress(LakehouseError):
+        return storage_fault(lake, table.key)
+    return None
 
 
 def _with_tries(

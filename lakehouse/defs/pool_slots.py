@@ -9,9 +9,6 @@ never frees the slot of a run whose record was deleted.
 - A slot is freed only if the record of its run was deleted, or if its run has ended. After the end
   of a run, either its process must be gone, or a minute must have passed.
 - A slot is never freed while the process of its run is known to be alive.
-- If only the pool keeps writers apart (`Adopted(writers="none")`), the process must be known to be
-  gone. Otherwise, a process that continues after its run was marked as canceled could commit during
-  a compaction.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +19,6 @@ from dagster import RunRecord, RunsFilter
 from dagster._core.storage.dagster_run import FINISHED_STATUSES  # not public
 from dagster._utils.concurrency import ConcurrencyKeyInfo  # not public
 
-from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.keys import pool_of
 from lakehouse.defs.run_ownership import recorded_process, was_here
@@ -76,7 +72,6 @@ def free_ended_slots(
     instance: dg.DagsterInstance, tables: Sequence[Table], *, now_ms: int
 ) -> list[str]:
     """Frees slots that ended runs still hold, if that is safe; a sentence per run and pool."""
-    guard_pools = {pool_of(table) for table in tables if _relies_on_pool(table)}
     slots = read_pool_slots(instance, map(pool_of, tables))
     sentences: list[str] = []
     for pool, info in slots.pools.items():
@@ -90,7 +85,7 @@ def free_ended_slots(
                 state = "was deleted"
                 button = '"Free concurrency slot for step" on the page of the pool'
             finding = f"run {run_id[:8]} {state} and still holds a slot of pool {pool}"
-            if not _may_be_freed(record, process_must_be_gone=pool in guard_pools):
+            if not _may_be_freed(record):
                 sentences.append(
                     f"{finding}; its process may still write. Stop that process, then use {button}"
                 )
@@ -99,10 +94,6 @@ def free_ended_slots(
                 instance.event_log_storage.free_concurrency_slot_for_step(run_id, step_key)
             sentences.append(f"{finding}: freed")
     return sentences
-
-
-def _relies_on_pool(table: Table) -> bool:
-    return isinstance(table.write, Adopted) and table.write.writers == "none"
 
 
 def _holders(info: ConcurrencyKeyInfo) -> list[str]:
@@ -128,9 +119,9 @@ def _has_ended(record: RunRecord | None, *, now_ms: int) -> bool:
     return now_ms - ended_ms >= FREED_AFTER_MS
 
 
-def _may_be_freed(record: RunRecord | None, *, process_must_be_gone: bool) -> bool:
-    """Whether the run's process is gone; if unknown, true unless `process_must_be_gone`."""
+def _may_be_freed(record: RunRecord | None) -> bool:
+    """Whether the run's process is gone, or unknown."""
     process = None if record is None else recorded_process(record.dagster_run)
     if record is None or process is None or not was_here(record.dagster_run):
-        return not process_must_be_gone
+        return True
     return not process.is_alive

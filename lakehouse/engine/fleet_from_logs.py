@@ -32,7 +32,6 @@ from lakehouse.core.scheduling.table_state import TableState, state_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.commit_safety import spark_commits_conditionally
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.read_each_table import Found, for_each_table
@@ -190,6 +189,5 @@ def _reading(
         tries=tries_of(history, failures),
         rewrites=find_rewrites(history),
         pause=journal.pause_of(table.key),
-        spark_is_conditional=spark_commits_conditionally(lake, table.key),
     )
     return TableReading(health=health, known=known, written_ms=_write_times(facts))

@@ -29,7 +29,6 @@ from lakehouse.core.settings import Settings
 from lakehouse.runtime import jars
 from lakehouse.runtime.bound_process import BoundProcess, start_bound
 from lakehouse.runtime.java import find_java
-from lakehouse.runtime.log_store import log_stores_in
 from lakehouse.runtime.processes import Process, bound_log, hold_lock, identify, port_is_free
 from lakehouse.runtime.server_state import ServerState, check_serves, folder, remember, status
 from lakehouse.runtime.spark_conf import (
@@ -279,7 +278,7 @@ def launch(
             f"the Spark Connect server ended immediately; the end of its log:\n{tail(log_path)}"
         )
     supervisor = identify(os.getpid()) if is_supervised else None
-    remember(settings, process, supervisor, log_stores_in(conf))
+    remember(settings, process, supervisor)
     return launched if isinstance(launched, BoundProcess) else None
 
 

@@ -1,14 +1,12 @@
 """The state of the lake's Spark Connect server, kept in the file `<home>/server/pid`."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
-from lakehouse.runtime.log_store import log_store_conf, remembered_log_stores
 from lakehouse.runtime.processes import Process, port_answers
 from lakehouse.runtime.spark_conf import storage_of, write_private
 
@@ -23,7 +21,6 @@ class ServerState:
       it ended unexpectedly, `stopped` if it was stopped, or ended together with its supervisor.
     - `storage`: the storage that the server was started for (see `storage_of`).
     - `supervisor`: the running process, if any, that restarts the server when it dies.
-    - `log_stores`: the settings for Delta's log stores that the server was started with.
     """
 
     condition: Condition
@@ -32,7 +29,6 @@ class ServerState:
     storage: str | None = None
     process: Process | None = None
     supervisor: Process | None = None
-    log_stores: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def is_running(self) -> bool:
@@ -76,23 +72,7 @@ def status(settings: Settings) -> ServerState:
         storage=record.get("storage"),
         process=process,
         supervisor=supervisor,
-        log_stores=record.get("log_stores", {}),
     )
-
-
-def driver_log_stores(settings: Settings) -> Mapping[str, str]:
-    """The log stores of the Spark driver that the settings name.
-
-    For a stopped server, these are the log stores that the next start would use. For an `sc://`
-    address, these are the ones at this home's last connection; empty if there was none.
-    """
-    if settings.spark.startswith("sc://"):
-        return remembered_log_stores(settings)
-    if settings.spark == "server":
-        state = status(settings)
-        if state.pid is not None:
-            return state.log_stores
-    return log_store_conf(settings, ())
 
 
 def check_serves(settings: Settings, state: ServerState) -> None:
@@ -112,19 +92,13 @@ def check_serves(settings: Settings, state: ServerState) -> None:
         )
 
 
-def remember(
-    settings: Settings,
-    process: Process,
-    supervisor: Process | None,
-    log_stores: Mapping[str, str],
-) -> None:
+def remember(settings: Settings, process: Process, supervisor: Process | None) -> None:
     """Records the launched server for `status`."""
     record = {
         "process": asdict(process),
         "keeper": asdict(supervisor) if supervisor else None,
         "port": settings.spark_port,
         "storage": storage_of(settings),
-        "log_stores": dict(log_stores),
     }
     write_private(folder(settings) / "pid", json.dumps(record))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lakehouse.core.s3_address import s3_endpoint, s3_region
 from lakehouse.core.settings import Settings
-from lakehouse.runtime.log_store import JAR, log_store_conf
+from lakehouse.runtime.log_store import JAR, LOG_STORE_CONF
 
 # Spark and PySpark read the token of a Connect server from this variable.
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
@@ -159,7 +159,7 @@ def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
         "spark.sql.session.timeZone": "UTC",
         **STORED_TIMES,
-        **log_store_conf(settings, jars),
+        **LOG_STORE_CONF,
         # Otherwise, a transaction version that an earlier write left in the session would make
         # Delta skip later writes silently.
         "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",

@@ -99,7 +99,6 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "quarantine_list": terminal.json("quarantine", "list"),
         "landing": terminal.json("landing", "bronze/orders"),
         "server": terminal.json("server", "status"),
-        "take_over": terminal.json("server", "take-over"),
         "config": terminal.json("config"),
         "doctor": document_of([Finding(name="storage", state="ok", sentence="It answers")]),
         "adopt": terminal.json("adopt", _warehouse_table(folder), "--dry-run"),

@@ -198,7 +198,6 @@ DOCUMENTS = {
         "lakehouse server start, status, stop",
         "`condition` is `running`, `starting`, `died` or `stopped`.",
     ),
-    "take_over": ("lakehouse server take-over", ""),
     "config": ("lakehouse config", "Secrets have `value` null."),
     "doctor": ("lakehouse doctor", "`state` is `ok`, `warning`, `failed` or `skipped`."),
 }

@@ -4,7 +4,6 @@ import json
 import signal
 import sys
 import time
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -174,27 +173,3 @@ def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fin
     assert "LAKEHOUSE_SPARK" in terminal.refused(
         "server", "start", LAKEHOUSE_SPARK="local[1]"
     )  # nobody would use it
-
-
-def test_a_lake_that_belongs_to_another_home_is_read_by_every_command_and_written_after_it_was_taken_over(
-    told: Terminal, tmp_path: Path
-) -> None:
-    assert told.json("server", "take-over")["before"] is None
-    other = Terminal(tmp_path / "other", LAKEHOUSE_ROOT=str(told.root))
-    for arguments in (
-        ["tables"],
-        ["health"],
-        ["plan"],
-        ["history", "silver/orders"],
-        ["inventory", "scan"],
-        ["server", "status"],
-    ):
-        assert other.run(*arguments).exit_code == 0, arguments
-    taken = other.json("server", "take-over")
-    assert (
-        f"the home {tmp_path / 'other'} " in taken["owner"]
-        and f"the home {told.home} " in taken["before"]
-    )
-    assert (
-        f"previous owner: the home {tmp_path / 'other'} " in told.run("server", "take-over").stdout
-    )

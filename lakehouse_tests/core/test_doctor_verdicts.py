@@ -63,10 +63,9 @@ def test_deltas_extension_is_found_among_others() -> None:
         extension_verdict(DELTA, "other.Catalog")
 
 
-def test_a_log_store_without_conditions_is_a_failure_only_if_each_run_has_a_driver() -> None:
-    assert str(log_store_verdict("our.Store", is_conditional=True, drivers="many")).startswith(
+def test_a_log_store_without_conditions_is_a_failure() -> None:
+    assert str(log_store_verdict("our.Store", is_conditional=True)).startswith(
         "Spark commits through our.Store"
     )
-    assert isinstance(log_store_verdict("", is_conditional=False, drivers="one"), Doubt)
-    with pytest.raises(Refused, match=r"Delta's default log store.* each run has its own driver"):
-        log_store_verdict("", is_conditional=False, drivers="many")
+    with pytest.raises(Refused, match=r"Delta's default log store.*LAKEHOUSE_LOG_STORE=platform"):
+        log_store_verdict("", is_conditional=False)

@@ -30,6 +30,7 @@ def test_the_defaults() -> None:
         compaction_tick_seconds=10,
         metrics_port=9464,
         alert_url="",
+        log_store="conditional",
         compute_logs="home",
         records_days=7,
         tables="lakehouse.tables",

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,7 +10,6 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
-from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
@@ -153,7 +151,6 @@ with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) 
     _known = identify(_process.pid)
 assert _known is not None
 GONE = {**ALIVE, machine_tag("process"): f"{{}} {_known.pid} {_known.born}"}
-ALONE = replace(orders, write=Adopted(uri="/somewhere/orders", writers="none"), source=None)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +160,6 @@ ALONE = replace(orders, write=Adopted(uri="/somewhere/orders", writers="none"), 
         (orders, {}, 0, False),
         (orders, {}, MINUTE + 1, True),
         (orders, ALIVE, 60 * MINUTE, False),
-        (ALONE, GONE, 0, True),
-        (ALONE, {}, 60 * MINUTE, False),
-        (ALONE, ALIVE, 60 * MINUTE, False),
     ],
 )
 def test_a_slot_is_kept_while_its_process_may_still_write(

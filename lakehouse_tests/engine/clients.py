@@ -1,11 +1,10 @@
 """What the tests let clients of their own do, in processes that they kill."""
 
-import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 from lakehouse import Append, Compaction, Table
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.inventory import reports_table as inventory
 from lakehouse.engine.inventory.reconcile_lake import fresh_report
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.open_session import _builder, connect, prepare
-from lakehouse.engine.spark.prepare_session import prepare_session
+from lakehouse.engine.spark.prepare_session import prepare_session, session_id
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum import progress, run
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.engine.example import events
 from lakehouse_tests.engine.vacuums import table_of
 
@@ -63,15 +61,12 @@ def append_rows(key: str, name: str, count: int) -> None:
         frame.write.format("delta").mode("append").save(settings.table_uri(key))
 
 
-def append_slowly(milliseconds: int) -> None:
-    """A plain append to a table that is there, under its guard; a part is written at once, the rest takes its time."""
+def copy_slowly(milliseconds: int) -> None:
+    """A write of `slow_copies`, after a line with the id of its session."""
     settings, lake = here()
-    spark, copies = connect(settings), slow_copies(milliseconds)
-    assert copies.transform is not None
-    with hold(lake, spark, copies.key, owner="append"):
-        copies.transform(spark.range(100, 104)).write.format("delta").mode("append").save(
-            settings.table_uri(copies.key)
-        )
+    spark = connect(settings)
+    print(session_id(spark), flush=True)
+    write_table(lake, spark, slow_copies(milliseconds))
 
 
 def slow_copies(milliseconds: int) -> Table:
@@ -160,32 +155,6 @@ def new_session(settings: Settings) -> "SparkSession":
     """A session of its own on the lake's server, beside the one that this process has; it knows nothing of guards."""
     prepare(settings)
     return prepare_session(_builder(settings).create())
-
-
-@contextlib.contextmanager
-def stuck(settings: Settings, folder: Path) -> "Iterator[SparkSession]":
-    """A session whose statement no interrupt ends inside the block, as one in its commit: its driver reads a pipe that says nothing."""
-    log = folder / "_delta_log"
-    log.mkdir(parents=True)
-    (log / f"{0:020}.json").touch()
-    os.mkfifo(pipe := log / "_last_checkpoint")
-    session, ends = new_session(settings), list[int]()
-    statement = Thrown(lambda: session.sql(f"SELECT * FROM delta.`{folder}`"))
-
-    def is_read() -> bool:
-        with contextlib.suppress(OSError):
-            ends.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-        return bool(ends)
-
-    try:
-        wait_until("the driver reads the pipe", is_read)
-        yield session
-    finally:
-        pipe.unlink()
-        for end in ends:
-            os.close(end)
-        statement.join()
-        session.stop()
 
 
 def here() -> tuple[Settings, Lake]:

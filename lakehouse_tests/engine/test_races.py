@@ -1,28 +1,18 @@
-"""Two who write one table at once lose nothing; two who want to be its only writer take turns."""
+"""Two who write one table at once lose nothing."""
 
-import os
 from io import BytesIO
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet
-import pytest
 
-from lakehouse.core.errors import Refused, Transient
-from lakehouse.engine import table_lock
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark.prepare_session import session_id
-from lakehouse.engine.table_lock import hold, record_session, session_of
-from lakehouse.runtime.processes import identify
-from lakehouse.runtime.server_state import folder, remember
-from lakehouse_tests.conftest import own_settings, type_of_client
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.conftest import type_of_client
 from lakehouse_tests.engine.example import facts_of, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONNECT_SESSION = "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001"
 APPEND = "import sys; from lakehouse_tests.engine.clients import append_rows; append_rows('bronze/race', sys.argv[1], int(sys.argv[2]))"
 
 
@@ -63,79 +53,3 @@ def test_two_clients_of_ten_appends_each_lose_no_row(
     lake: Lake, spark: "SparkSession", new_client: type_of_client
 ) -> None:
     race(lake, spark, new_client, appends=10)
-
-
-def test_a_table_that_is_held_makes_others_wait_and_names_its_holder(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    held = rf"compaction of bronze/t: bronze/t has been locked for more than 0 s by process {os.getpid()} \(write of bronze/t\)"
-    with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
-        with (
-            pytest.raises(Transient, match=held),
-            hold(lake, spark, "bronze/t", owner="compaction of bronze/t", wait_seconds=0),
-        ):
-            pass
-        with hold(lake, spark, "bronze/other", owner="write of bronze/other", wait_seconds=0):
-            pass
-    with hold(lake, spark, "bronze/t", owner="compaction of bronze/t", wait_seconds=0):
-        pass
-
-
-def test_the_session_is_on_record_for_as_long_as_the_table_is_held(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
-        record = session_of(lake.store, "bronze/t")
-        assert record is not None
-        assert (record.session_id, record.owner) == (session_id(spark), "write of bronze/t")
-    assert session_of(lake.store, "bronze/t") is None
-    with pytest.raises(ZeroDivisionError), hold(lake, spark, "bronze/t", owner="write of bronze/t"):
-        raise ZeroDivisionError
-    assert session_of(lake.store, "bronze/t") is None
-
-
-def test_who_gives_a_table_back_leaves_the_record_of_another_that_took_it_meanwhile(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    """So it is after a person gave the lake to another driver: that one has locks of its own."""
-    with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
-        record_session(lake.store, "bronze/t", CONNECT_SESSION, "another")
-    assert (record := session_of(lake.store, "bronze/t")) is not None and record.owner == "another"
-
-
-def test_a_driver_in_this_process_is_refused_while_the_server_may_still_write_for_a_dead_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where commits are not conditional."""
-    monkeypatch.setattr(table_lock, "spark_commits_conditionally", lambda _: False)
-    lake = open_lake(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
-    me, no_session = identify(os.getpid()), cast("SparkSession", None)
-    record_session(lake.store, "bronze/t", CONNECT_SESSION, "dead")
-    folder(lake.settings).mkdir()
-    assert me is not None
-    # Its port does not answer: a server that is busy may not, either.
-    remember(lake.settings, me, None, {})
-    way_out = rf"^write of bronze/t: .*process {me.pid}.*LAKEHOUSE_SPARK=local\[2\] cannot .*LAKEHOUSE_SPARK=server.*lakehouse server stop"
-    with (
-        pytest.raises(Refused, match=way_out),
-        hold(lake, no_session, "bronze/t", owner="write of bronze/t"),
-    ):
-        pass
-    assert (record := session_of(lake.store, "bronze/t")) is not None and record.owner == "dead"
-
-
-@pytest.mark.parametrize("has_server", [True, False])
-def test_the_record_of_a_driver_that_is_gone_holds_nobody_up(
-    lake: Lake, spark: "SparkSession", tmp_path: Path, *, has_server: bool
-) -> None:
-    """A driver in a process ended with it, whoever comes next; a server that was stopped ended its sessions."""
-    if not has_server:
-        lake = open_lake(own_settings(tmp_path / "home", LAKEHOUSE_SPARK="local[2]"))
-    record_session(
-        lake.store, "bronze/t", "local-1700000000000" if has_server else CONNECT_SESSION, "dead"
-    )
-    with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
-        assert (
-            record := session_of(lake.store, "bronze/t")
-        ) is not None and record.owner == "write of bronze/t"
-    assert session_of(lake.store, "bronze/t") is None

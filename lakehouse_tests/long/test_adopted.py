@@ -64,7 +64,7 @@ def test_a_table_elsewhere_is_compacted_and_vacuumed_and_read_on(
     _write_eight_files(address, options, by=["day"] if partitioned else None)
     store = store_at(address)
     store.put("somebody_elses.parquet", b"precious")
-    write = Adopted(uri=address, writers="none")
+    write = Adopted(uri=address)
     table = Table(
         key=f"silver/{place}_{partitioned}".lower(),
         write=write,

@@ -134,7 +134,7 @@ def _rows(spark: "SparkSession", address: Path) -> Counter[str]:
 def _adopted(terminal: Terminal, address: Path) -> Mapping[str, Any]:
     [shown] = terminal.json("adopt", str(address), "--dry-run")
     assert not Path(terminal.environ["LAKEHOUSE_ADOPTED"]).exists()
-    [found] = terminal.json("adopt", str(address), "--writers", "none")
+    [found] = terminal.json("adopt", str(address))
     assert found["health"] == shown["health"]
     return found
 
@@ -177,7 +177,7 @@ def _healed(
         0,
     )
 
-    write = Adopted(uri=str(address), writers="none", orphans="delete")
+    write = Adopted(uri=str(address), orphans="delete")
     table = Table(key=key, write=write, vacuum=Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
     with session_confs(spark, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
         theirs = [

@@ -11,16 +11,11 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from lakehouse.core.adoption.adopted_file import adopted_table
-from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
-from lakehouse.engine.commit_safety import refuse_unsafe_commits
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.temporary_confs import session_confs
 from lakehouse_tests.defs.dagster_events import sensor_tick
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "warehouse"
 pytestmark = pytest.mark.spark
@@ -84,16 +79,3 @@ def test_what_deltalake_writes_is_observed_compacted_and_read_on(
         run("vacuum/silver/sales_orders", "vacuum/silver/sales_customers")
         assert DeltaTable(tmp_path / "warehouse/orders").to_pyarrow_table().num_rows == 5
         run("sales/orders")
-
-
-def test_conditional_writers_are_believed_where_spark_commits_so_too(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    table = adopted_table("silver/orders", "/data/orders", writers="conditional")
-    refuse_unsafe_commits(lake, spark, table, asked="test")
-    own = {"spark.delta.logStore.file.impl": "org.apache.spark.sql.delta.storage.HDFSLogStore"}
-    with (
-        session_confs(spark, own),
-        pytest.raises(Refused, match="Spark's commits to /data/orders are not conditional"),
-    ):
-        refuse_unsafe_commits(lake, spark, table, asked="test")

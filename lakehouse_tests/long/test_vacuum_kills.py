@@ -8,7 +8,6 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.table_lock import session_of
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import vacuum
 from lakehouse_tests.engine.test_kills import PROGRAM, type_of_client
@@ -41,7 +40,7 @@ def check_killed_and_finished(
     assert rows(spark, uri) == before and vacuum_records(lake.store, "bronze/t") == ()
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert (len(data_files(lake)), rows(spark, uri), outcome.record.failed) == (left, before, {})
-    assert session_of(lake.store, "bronze/t") is None
+    assert lake.store.list("_lakehouse/locks") == []
 
 
 @pytest.mark.parametrize(("step", "gone"), STEPS)

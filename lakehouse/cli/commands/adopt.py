@@ -1,8 +1,9 @@
 """`lakehouse adopt`: describes Delta tables that other programs write, and adopts them."""
 
-import shlex
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -26,26 +27,67 @@ from lakehouse.cli.output import (
     write_json,
 )
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
-from lakehouse.core.adoption.inspection_report import TableFinding, totals_sentence
-from lakehouse.core.declaration.adopted import Writers, quoted_address
+from lakehouse.core.declaration.adopted import quoted_address
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.protocol import notable_features
+from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.text import count_of
+from lakehouse.core.scheduling.health import Health
+from lakehouse.core.text import count_of, size_text
 from lakehouse.engine.adoption.adopt import (
     choose_key,
-    inspect_table,
     refuse_adoption,
+    refuse_unknown_features,
+    with_clustering,
     write_adopted,
 )
 from lakehouse.engine.adoption.find_tables import MOST_FOLDERS, find_tables, no_table
 from lakehouse.engine.declared_tables import address_of
-from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.read_each_table import Found, for_each_table
 from lakehouse.engine.store import real_address
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.table_health import health_of
 
-FoundTable = Found[TableFinding]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finding:
+    """One table, with the declaration that it has, or would get."""
+
+    table: Table
+    address: str
+    facts: TableFacts
+    health: Health
+    is_declared: bool
+
+    @property
+    def writers(self) -> dict[str, int]:
+        """The programs that wrote the newest commits, each with its commit count, largest first."""
+        engines = [commit.engine or "unknown" for commit in self.facts.history.commits]
+        return dict(Counter(engines).most_common())
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented JSON shape."""
+        snapshot = self.facts.snapshot
+        plan = self.health.plan
+        return {
+            "table": self.table.key,
+            "uri": self.address,
+            "adopted": self.is_declared,
+            "writers": self.writers,
+            "features": notable_features(snapshot.features),
+            "partition_by": list(snapshot.partition_columns),
+            "clustered_by": list(snapshot.clustering_columns),
+            "health": self.health.as_json(),
+            "compaction": {
+                "reason": plan.reason.name,
+                "sentence": plan.sentence,
+                "files_removed": plan.files_removed,
+                "files_added": plan.files_added,
+                "seconds": round(plan.estimate.seconds, 3),
+                "usd": round(plan.estimate.usd, 9),
+            },
+            "lines": adopted_lines(self.table),
+        }
 
 
 @click.command(
@@ -60,73 +102,18 @@ FoundTable = Found[TableFinding]
     "Default: derived from ADDRESS.",
 )
 @click.option("--prefix", help="Adopt every Delta table below this folder or s3://bucket/prefix.")
-@click.option(
-    "--writers",
-    type=click.Choice(get_args(Writers)),
-    default="unknown",
-    show_default=True,
-    help="How other programs commit: none during a compaction, all conditionally, or unknown.",
-)
-@click.option(
-    "--top",
-    type=click.IntRange(1),
-    metavar="N",
-    help="With --prefix: show only the N tables with the lowest scores. All are adopted.",
-)
 @click.option("--dry-run", is_flag=True, help="Show the tables, and write nothing.")
 @json_option
 def adopt_command(
-    address: str | None,
-    key: str | None,
-    prefix: str | None,
-    writers: str,
-    top: int | None,
-    dry_run: bool,
-    as_json: bool,
+    address: str | None, key: str | None, prefix: str | None, dry_run: bool, as_json: bool
 ) -> int:
     """Adopt a Delta table that other programs write. Does not start a JVM.
 
     Describes the table at ADDRESS (a folder, or s3://bucket/folder), and adds an entry to
     adopted.toml. After that, the lake observes, checks, compacts and vacuums the table like its own
-    tables, but writes no rows to it. With --writers unknown, no compaction runs that could
-    overwrite a commit of another program. This command itself reads logs and lists storage, but
-    writes nothing to the tables.
+    tables, but writes no rows to it. This command itself reads logs and lists storage, but writes
+    nothing to the tables.
     """
-    _check_options(address, key, prefix, top)
-    context = open_declared()
-    addresses = _addresses_below(prefix or "") if address is None else [resolve_address(address)]
-    findings = _inspected(context, addresses, key=key, writers=writers)
-    single = findings[0].value if address is not None else None
-    if address is not None and findings[0].error:
-        raise findings[0].error
-    if single and single.known_as:
-        raise Refused(
-            f"adopt {addresses[0]}: it is already declared as {single.known_as}. Use lakehouse "
-            f"health {single.known_as}"
-        )
-    readable = [each.value for each in findings if each.value]
-    new = [each.table for each in readable if not each.known_as]
-    if new and not dry_run:
-        write_adopted(context.lake.settings, new, declared=context.tables)
-    if as_json:
-        write_json([_document(each) for each in findings])
-        return print_errors(findings)
-    if single:
-        show(f"{single.table.key} is {single.address}", style="bold")
-        for name, sentence in single.rows():
-            show(f"  {name:<11} {sentence}")
-    else:
-        _print_fleet(findings, top=top)
-    if new:
-        _print_outcome(context, new, shows_entry=single is not None, dry_run=dry_run)
-    if prefix is not None and readable:
-        _print_next(context, readable, prefix, dry_run=dry_run)
-    return print_errors(findings)
-
-
-def _check_options(
-    address: str | None, key: str | None, prefix: str | None, top: int | None
-) -> None:
     if (address is None) == (prefix is None):
         raise Refused(
             "adopt: use either an ADDRESS or --prefix, for example: lakehouse adopt "
@@ -137,8 +124,39 @@ def _check_options(
             "adopt --prefix: --key is the key of a single table. Omit it: each table gets a key "
             "that is derived from its address"
         )
-    if prefix is None and top is not None:
-        raise Refused("adopt: --top needs --prefix. Omit --top: ADDRESS is a single table")
+    context = open_declared()
+    addresses = _addresses_below(prefix or "") if address is None else [resolve_address(address)]
+    findings = _inspected(context, addresses, key=key)
+    if address is not None:
+        _refuse_single(addresses[0], findings[0])
+    readable = [each.value for each in findings if each.value]
+    new = [each.table for each in readable if not each.is_declared]
+    if new and not dry_run:
+        write_adopted(context.lake.settings, new, declared=context.tables)
+    if as_json:
+        write_json([_document(each) for each in findings])
+        return print_errors(findings)
+    if address is not None:
+        _print_single(readable[0])
+    else:
+        _print_fleet(findings)
+    if new:
+        verb = "would be added" if dry_run else "added"
+        show(f"{count_of(len(new), 'table')} {verb} to {context.lake.settings.adopted}")
+    if new and not dry_run:
+        show("a running lake shows them once you reload its code location (Deployment, Reload)")
+    return print_errors(findings)
+
+
+def _refuse_single(address: str, finding: Found[_Finding]) -> None:
+    """Refuses a table that cannot be adopted, or is declared already."""
+    if finding.error:
+        raise finding.error
+    if finding.value is not None and finding.value.is_declared:
+        key = finding.value.table.key
+        raise Refused(
+            f"adopt {address}: it is already declared as {key}. Use lakehouse health {key}"
+        )
 
 
 def _addresses_below(prefix: str) -> Sequence[str]:
@@ -161,8 +179,8 @@ def _addresses_below(prefix: str) -> Sequence[str]:
 
 
 def _inspected(
-    context: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str
-) -> list[FoundTable]:
+    context: LakeContext, addresses: Sequence[str], *, key: str | None
+) -> list[Found[_Finding]]:
     """The finding or the error at each address, in order. Declared tables keep their keys."""
     settings = context.lake.settings
     tables = dict(context.tables)
@@ -175,7 +193,7 @@ def _inspected(
             continue
         try:
             new_key = choose_key(address, tables, context.lake, given_key=key)
-            table = adopted_table(new_key, address, writers=writers)
+            table = adopted_table(new_key, address)
             refuse_adoption(context.lake, address, tables.values())
             tables[table.key] = table
         except LakehouseError as error:
@@ -185,31 +203,29 @@ def _inspected(
         chosen.append(table)
     lake = open_lake(settings, tables=tables.values())
 
-    def read(table: Table) -> TableFacts:
+    def inspect(table: Table) -> _Finding:
         if table.key in refused:
             raise refused[table.key]
-        if facts := lake.facts(table.key):
-            return facts
-        raise no_table(address_of(table, settings))
-
-    logs = {each.table.key: each for each in for_each_table(chosen, read)}
-    # A new table with an unreadable log is not adopted: it could block vacuums of other tables.
-    unread = {key for key, each in logs.items() if each.error and key not in context.tables}
-    readable = [table for key, table in tables.items() if key not in unread]
-    run = LakeFacts(lake, readable, wanted=logs.keys())
-
-    def inspect(table: Table) -> TableFinding:
-        log = logs[table.key]
-        if log.error:
-            raise log.error
-        assert log.value is not None
-        known_as = table.key if table.key in context.tables else ""
-        return inspect_table(run, table, log.value, known_as=known_as)
+        facts = lake.facts(table.key)
+        address = address_of(table, settings)
+        if facts is None:
+            raise no_table(address)
+        refuse_unknown_features(address, facts)
+        is_declared = table.key in context.tables
+        if not is_declared:
+            table = with_clustering(table, facts)
+        return _Finding(
+            table=table,
+            address=address,
+            facts=facts,
+            health=health_of(lake, table, facts),
+            is_declared=is_declared,
+        )
 
     return for_each_table(chosen, inspect)
 
 
-def _document(finding: FoundTable) -> dict[str, Any]:
+def _document(finding: Found[_Finding]) -> dict[str, Any]:
     if finding.value:
         return finding.value.as_json()
     return {
@@ -221,78 +237,56 @@ def _document(finding: FoundTable) -> dict[str, Any]:
     }
 
 
-def _print_fleet(findings: Sequence[FoundTable], *, top: int | None) -> None:
+def _print_single(finding: _Finding) -> None:
+    snapshot = finding.facts.snapshot
+    health = finding.health
+    plan = health.plan
+    writers = [f"{name} ({count_of(count, 'commit')})" for name, count in finding.writers.items()]
+    features = [*notable_features(snapshot.features)]
+    if snapshot.partition_columns:
+        features.append(f"partitioned by {', '.join(snapshot.partition_columns)}")
+    if snapshot.clustering_columns:
+        features.append(f"clustered by {', '.join(snapshot.clustering_columns)}")
+    files = (
+        f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}; "
+        f"{health.small_file_count:,} small, {plan.mergeable_file_count:,} mergeable"
+    )
+    show(f"{finding.table.key} is {finding.address}", style="bold")
+    for name, sentence in (
+        ("written by", ", ".join(writers) or "unknown"),
+        ("features", ", ".join(features) or "none that affects the upkeep"),
+        ("files", files),
+        ("health", health.sentence),
+        ("compaction", plan.sentence),
+    ):
+        show(f"  {name:<11} {sentence}")
+    for line in adopted_lines(finding.table).splitlines():
+        show(line)
+
+
+def _print_fleet(findings: Sequence[Found[_Finding]]) -> None:
     # The highest score is 100, so tables without a score come last.
     ordered = sorted(findings, key=lambda each: each.value.health.score if each.value else 101)
-    shown = ordered[:top]
-    heads = ("score", "table", "files", "small", "into", "bytes", "past retention", "USD", "")
-    print_grid(heads, [_row(each) for each in shown], numbers=("score", *heads[2:8]))
-    if left := len(ordered) - len(shown):
-        show(f"and {count_of(left, 'more table')}")
-    for each in shown:
+    heads = ("score", "table", "files", "small", "into", "bytes", "USD", "")
+    print_grid(heads, [_row(each) for each in ordered], numbers=("score", *heads[2:7]))
+    for each in ordered:
         if each.value:
-            note = " (already declared)" if each.value.known_as else ""
+            note = " (already declared)" if each.value.is_declared else ""
             show(f"{each.value.table.key} is {each.value.address}{note}")
-    show()
-    show(totals_sentence([each.value for each in findings if each.value]))
 
 
-def _print_next(
-    context: LakeContext, findings: Sequence[TableFinding], prefix: str, *, dry_run: bool
-) -> None:
-    """Prints how to allow compactions, if `writers` is unknown and this holds some of them back."""
-    held_back = [each for each in findings if each.risk]
-    if not held_back:
-        show("Adopted tables are compacted and vacuumed when due; nothing else is needed.")
-        return
-    file = context.lake.settings.adopted
-    if dry_run and all(not each.known_as for each in held_back):
-        command = f"lakehouse adopt --prefix {shlex.quote(prefix)} --writers none"
-    else:
-        command = f"""sed -i 's/^writers = "unknown"/writers = "none"/' {shlex.quote(str(file))}"""
-    show(
-        f"not compacted while writers is unknown: {count_of(len(held_back), 'table')}. If no other "
-        f"program commits to them during a compaction, use: {command}"
-    )
-
-
-def _row(finding: FoundTable) -> tuple[str, ...]:
+def _row(finding: Found[_Finding]) -> tuple[str, ...]:
     if finding.value is None:
-        return (
-            "-",
-            address_field(finding.table).get("uri", finding.table.key),
-            *("-",) * 6,
-            cell_of(finding),
-        )
+        name = address_field(finding.table).get("uri", finding.table.key)
+        return ("-", name, *("-",) * 5, cell_of(finding))
     health = finding.value.health
     plan = health.plan
-    vacuum = finding.value.vacuum
-    files_after = health.file_count - finding.value.openings_saved
-    counts = (health.file_count, health.small_file_count, files_after)
-    expired_text = "-" if isinstance(vacuum, str) else bytes_text(vacuum.size_bytes)
-    sentence = f"{plan.sentence}; {vacuum}" if isinstance(vacuum, str) else plan.sentence
+    files_after = health.file_count - plan.files_removed + plan.files_added
     return (
         f"{health.score:.1f}",
         plan.table,
-        *map(count_text, counts),
+        *map(count_text, (health.file_count, health.small_file_count, files_after)),
         bytes_text(health.size_bytes),
-        expired_text,
         f"{plan.estimate.usd:.3g}" if plan.bins else "-",
-        sentence,
+        plan.sentence,
     )
-
-
-def _print_outcome(
-    context: LakeContext, new: Sequence[Table], *, shows_entry: bool, dry_run: bool
-) -> None:
-    verb = "would be added" if dry_run else "added"
-    show()
-    show(f"{count_of(len(new), 'table')} {verb} to {context.lake.settings.adopted}")
-    if shows_entry:
-        for line in adopted_lines(new[0]).splitlines():
-            show(line)
-    if not dry_run:
-        show()
-        show(
-            "a running lake shows the table once you reload its code location (Deployment, Reload)"
-        )

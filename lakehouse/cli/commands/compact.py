@@ -9,13 +9,7 @@ from lakehouse.cli.commands.plan import plan_document, print_plans
 from lakehouse.cli.context import complete_table, not_written, open_table
 from lakehouse.cli.output import json_option, print_figures, show, write_json
 from lakehouse.cli.spark_server import driver_on_demand
-from lakehouse.core.adoption.maintained import is_maintained
-from lakehouse.core.compaction.engine_choice import choose_engine
-from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction import run
-from lakehouse.engine.lake import Lake
 from lakehouse.engine.read_each_table import Found
 
 
@@ -52,7 +46,6 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     from lakehouse.cli.dagster_runs import open_recorder
 
     settings = context.lake.settings
-    _refuse_unserialized_commit(context.lake, declared_table)
     tables = context.tables.values()
     with open_recorder(settings, tables) as recorder, driver_on_demand(settings):
         config = {"anyway": anyway, "probe": probe}
@@ -64,26 +57,6 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
         write_json(document)
     else:
         _print(document)
-
-
-def _refuse_unserialized_commit(lake: Lake, table: Table) -> None:
-    """Refuses Spark's compaction of a table that a `maintain` call declares with `writers="none"`.
-
-    `writers="none"` relies on a pool of the project's Dagster instance, which makes the asset that
-    writes the table and a compaction wait for each other. This process cannot take a slot of that
-    pool. A compaction by deltalake needs none, because its commits are conditional.
-    """
-    write = table.write
-    if not (is_maintained(table) and isinstance(write, Adopted) and write.writers == "none"):
-        return
-    facts = lake.facts(table.key)
-    if facts is None or choose_engine(table, facts.snapshot).engine == "deltalake":
-        return
-    raise Refused(
-        f"compact {table.key}: Spark could overwrite a commit of another writer, because this "
-        "command cannot take the pool that serializes the writers in their Dagster project. "
-        f"Materialize the asset compaction/{table.key} on the project's page"
-    )
 
 
 def _print(document: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`lakehouse config`: the settings in force, where each comes from, and how Spark commits."""
+"""`lakehouse config`: the settings in force, and where each comes from."""
 
 import os
 import re
@@ -11,8 +11,6 @@ from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import json_option, print_grid, show, write_json
 from lakehouse.core.s3_address import S3_ENDPOINTS
 from lakehouse.core.settings import ACCEPTED, SECRET_SETTINGS
-from lakehouse.engine.commit_safety import commits_sentence
-from lakehouse.engine.lake import open_lake
 
 # A parameter in the address of a Spark Connect server, except the three that are never secret. The
 # values of all others are hidden: `token` is a secret, and a parameter that PySpark does not know
@@ -31,7 +29,7 @@ _SECRETS = (
 @click.command("config", epilog="Example: LAKEHOUSE_ROOT=s3://bucket/lake lakehouse config")
 @json_option
 def config_command(as_json: bool) -> None:
-    """Show the settings in force, where each comes from, and whether Spark's commits are safe.
+    """Show the settings in force, and where each comes from.
 
     The values of secrets, for example LAKEHOUSE_ALERT_URL, are hidden. Any other address with a
     user, a password or a signed query is refused.
@@ -56,16 +54,13 @@ def config_command(as_json: bool) -> None:
         value = os.environ.get(name)
         is_shown = bool(value) and name in _SHOWN
         others.append({"name": name, "set": bool(value), "value": value if is_shown else None})
-    commits = commits_sentence(open_lake(settings))
     if as_json:
-        write_json({"settings": ours, "others": others, "commits": commits})
+        write_json({"settings": ours, "others": others})
         return
     heads = ("name", "value", "source", "accepted")
     print_grid(heads, [[each[head] for head in heads] for each in ours])
     show()
     print_grid(("read by libraries", ""), [(each["name"], _value_text(each)) for each in others])
-    show()
-    show(f"commits: {commits}")
 
 
 def _masked(name: str, value: str) -> str:

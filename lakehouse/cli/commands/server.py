@@ -1,4 +1,4 @@
-"""`lakehouse server`: starts and stops the Spark Connect server, and takes over a lake."""
+"""`lakehouse server`: starts and stops the Spark Connect server."""
 
 import contextlib
 import time
@@ -9,8 +9,6 @@ from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import attributes, json_option, show, tell, write_json
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
-from lakehouse.engine.commit_safety import take_over
-from lakehouse.engine.lake import open_lake
 from lakehouse.runtime import server
 from lakehouse.runtime.server import ServerState
 
@@ -25,7 +23,7 @@ _MEANING = {
 
 @click.group("server", epilog="Example: lakehouse server start")
 def server_command() -> None:
-    """Start or stop the Spark Connect server, show its state, or take over the lake.
+    """Start or stop the Spark Connect server, or show its state.
 
     With LAKEHOUSE_SPARK=server, a command that needs Spark (for example materialize) starts the
     server if it is stopped, and stops it again when the command ends.
@@ -66,27 +64,6 @@ def stop_command(as_json: bool) -> None:
     if not server.stop(settings):
         tell("there was no server to stop")
     _show(settings, server.status(settings), as_json=as_json)
-
-
-@server_command.command(
-    "take-over", epilog="Example: LAKEHOUSE_ROOT=s3://bucket/lake lakehouse server take-over"
-)
-@json_option
-def take_over_command(as_json: bool) -> None:
-    """Make this home (LAKEHOUSE_HOME) the writer of the lake.
-
-    If LAKEHOUSE_SPARK is an sc:// address, that Spark Connect server becomes the writer. Before you
-    use this command, stop the previous writer for good: if two Spark drivers write to one table,
-    commits can be lost. The command is refused while the previous writer's server, in another home,
-    runs on this machine, unless both writers commit conditionally.
-    """
-    owner, previous = take_over(open_lake(settings_in_force()))
-    if as_json:
-        write_json({"owner": owner.driver, "before": previous.driver if previous else None})
-    else:
-        show(f"the lake belongs to {owner.driver}")
-        if previous and previous.driver != owner.driver:
-            show(f"previous owner: {previous.sentence}")
 
 
 def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:

@@ -50,7 +50,7 @@ def tables_command(as_json: bool) -> int:
         facts = context.lake.facts(table.key)
         if facts is None:
             return None, hold_now(context.lake, table, None)
-        return facts.snapshot, hold_now(context.lake, table, facts.history, snapshot=facts.snapshot)
+        return facts.snapshot, hold_now(context.lake, table, facts.history)
 
     def read_undeclared(table: Table) -> ListedTable:
         facts = context.lake.facts(table.key)

@@ -12,7 +12,7 @@ from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import show, tell
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.commit_safety import claim
+from lakehouse.engine.conditional_commits import refuse_unsafe_storage
 from lakehouse.engine.lake import open_lake
 from lakehouse.runtime.dagster_files import has_open_runs
 
@@ -27,18 +27,17 @@ def up_command() -> int | None:
 
     settings = settings_in_force()
     return run_all(
-        settings, _show_lines, check=partial(check_owner, settings), prepare=close_dead_runs
+        settings, _show_lines, check=partial(check_storage, settings), prepare=close_dead_runs
     )
 
 
-def check_owner(settings: Settings) -> None:
-    """Claims the lake for this Spark driver; refuses a lake that belongs to another one.
+def check_storage(settings: Settings) -> None:
+    """Refuses storage on which a commit could overwrite another one.
 
-    If storage does not answer, the error is only printed: each run checks the owner again, when it
-    takes the lock of its table.
+    If storage does not answer, the error is only printed: each run checks again.
     """
     try:
-        claim(open_lake(settings), asked="lakehouse up")
+        refuse_unsafe_storage(open_lake(settings), asked="lakehouse up")
     except Transient as error:
         tell(f"{type(error).__name__}: {error}")
 

@@ -2,7 +2,6 @@
 
 ["silver/orders"]
 uri = "s3://warehouse/sales/orders"
-writers = "unknown"
 """
 
 import json
@@ -22,7 +21,7 @@ from lakehouse.core.text import nearest_words
 
 # The options whose value is an inline table, and the class that it declares.
 _RETENTION: Mapping[str, type[Archive | Ttl]] = {"archive": Archive, "ttl": Ttl}
-_WORDS = ("uri", "writers", "orphans", "cluster_by", "engine", *_RETENTION)
+_WORDS = ("uri", "orphans", "cluster_by", "engine", *_RETENTION)
 
 
 def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
@@ -51,15 +50,11 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
 def adopted_lines(table: Table) -> str:
     """The entry of an adopted table, as lines of TOML.
 
-    It always has `uri` and `writers`, and other options only if they differ from their defaults.
+    It always has `uri`, and other options only if they differ from their defaults.
     """
     assert isinstance(table.write, Adopted)
     layout = table.compaction.data_layout
-    lines = [
-        f"[{toml_text(table.key)}]",
-        f"uri = {toml_text(table.write.uri)}",
-        f"writers = {toml_text(table.write.writers)}",
-    ]
+    lines = [f"[{toml_text(table.key)}]", f"uri = {toml_text(table.write.uri)}"]
     if table.write.orphans != "keep":
         lines.append(f"orphans = {toml_text(table.write.orphans)}")
     if isinstance(layout, LiquidClustering):
@@ -77,14 +72,13 @@ def adopted_table(
     key: str,
     uri: str,
     *,
-    writers: Any = "unknown",
     orphans: Any = "keep",
     cluster_by: tuple[str, ...] = (),
     engine: Any = "auto",
 ) -> Table:
     """Declares a table that other programs write, with its layer's defaults for the other knobs."""
     layout = LiquidClustering(columns=cluster_by) if cluster_by else BinPacking()
-    adopted = Adopted(uri=uri, writers=writers, orphans=orphans)
+    adopted = Adopted(uri=uri, orphans=orphans)
     return Table(
         key=key,
         write=adopted,
@@ -136,7 +130,7 @@ def _table(key: str, entry: Any, *, name: str) -> Table:
     ):
         raise Refused(f"{name}: {key} has cluster_by = {columns!r}. Use a list of columns")
     cluster_by = tuple(cast("list[str]", columns))
-    options = {word: words[word] for word in ("writers", "orphans", "engine") if word in words}
+    options = {word: words[word] for word in ("orphans", "engine") if word in words}
     try:
         address = parse_address(uri, base="/")
         table = adopted_table(key, address, cluster_by=cluster_by, **options)

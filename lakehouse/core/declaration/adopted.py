@@ -9,7 +9,6 @@ from typing import Literal, get_args
 from lakehouse.core.declaration.gone import refuses_gone
 from lakehouse.core.delta.paths import name_below
 from lakehouse.core.errors import Refused
-from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.s3_address import is_bucket
 from lakehouse.core.text import either
 
@@ -21,13 +20,6 @@ _UNSAFE = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f\ud800-\udfff]")
 _REFUSED_CHARACTER = re.compile(_UNSAFE.pattern + r"|(?<=/)\.(?=\.?(?:/|$))")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]+")
 _LAYERS = ("bronze", "silver", "gold")
-# Delta's own log stores check whether a version exists and then write it, which is not atomic.
-# Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
-_DELTAS_OWN_STORES = ("io.delta.storage.", "org.apache.spark.sql.delta.storage.")
-# In releases after 4.4, this store writes conditionally. Source: delta-io/delta, pull request 7767
-DELTAS_CONDITIONAL_STORE = "io.delta.storage.S3LogStore"
-
-Writers = Literal["unknown", "none", "conditional"]
 Orphans = Literal["keep", "delete"]
 
 
@@ -37,9 +29,6 @@ class Adopted:
     """A table that other programs write and this lake maintains.
 
     - `uri`: an absolute folder, or `s3://bucket/folder`.
-    - `writers`: why a compaction cannot overwrite a commit of another program. `none`: no other
-      program commits during a compaction. `conditional`: all programs, including Spark, commit with
-      conditional writes. `unknown`: only an engine that commits conditionally may compact.
     - `orphans`: with `keep`, a vacuum keeps files that the log never named, because they may belong
       to other programs.
     - `asset_key` and `pool`: the key and the pool of the asset that writes the table, if that asset
@@ -47,19 +36,14 @@ class Adopted:
     """
 
     uri: str
-    writers: Writers = "unknown"
     orphans: Orphans = "keep"
     asset_key: tuple[str, ...] = ()
     pool: str = ""
 
     def __post_init__(self) -> None:
-        for name, accepted in (
-            ("writers", get_args(Writers)),
-            ("orphans", get_args(Orphans)),
-        ):
-            if getattr(self, name) not in accepted:
-                words = either([repr(word) for word in accepted])
-                raise Refused(f"Adopted.{name} is {getattr(self, name)!r}. Use {words}.")
+        if self.orphans not in get_args(Orphans):
+            words = either([repr(word) for word in get_args(Orphans)])
+            raise Refused(f"Adopted.orphans is {self.orphans!r}. Use {words}.")
         address = parse_address(self.uri, base="/")
         if address != self.uri:
             is_absolute = self.uri.startswith("/") or ":" in self.uri
@@ -165,35 +149,6 @@ def folders_above(address: str) -> Iterator[str]:
     while parent not in ("", "s3:/"):
         yield parent
         parent = parent.rpartition("/")[0]
-
-
-def commits_conditionally(log_store: str) -> bool:
-    """Whether a log store of this class writes a version only if it does not exist.
-
-    The log stores that Delta 4.4 includes do not. An empty name stands for one of them. Log stores
-    of other projects are assumed to do so.
-    """
-    if log_store == DELTAS_CONDITIONAL_STORE:
-        return True
-    return bool(log_store) and not log_store.startswith(_DELTAS_OWN_STORES)
-
-
-def commits_at_risk(
-    write: object, engine: str | None, *, spark_is_conditional: bool
-) -> Explanation | None:
-    """Why a compaction by `engine` could overwrite another commit; `None` if it cannot.
-
-    A conditional commit creates its version only if that version does not exist. deltalake always
-    commits conditionally. Spark with Delta's own log stores does not. An unknown engine (`None`)
-    counts as Spark.
-
-    Source: delta-io/delta v4.4.0, S3SingleDriverLogStore and HDFSLogStore: they check for the
-    version, then write or rename over it.
-    """
-    is_conditional = engine == "deltalake" or spark_is_conditional
-    if is_conditional or not isinstance(write, Adopted) or write.writers != "unknown":
-        return None
-    return Reason.WRITERS_UNKNOWN.explain(where="S3" if write.on_s3 else "a disk")
 
 
 def _folder(text: str, *, base: str) -> str:

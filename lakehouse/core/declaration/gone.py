@@ -8,9 +8,17 @@ from lakehouse.core.errors import Refused
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
+_WRITERS = (
+    "Omit it: commits are conditional, so other programs may commit to the table at any time."
+)
 # Name as a user wrote it -> what to do now: "Class.field", "function.argument", a key of
 # adopted.toml ("adopted.toml.key"), a setting, or an exported class.
-GONE: dict[str, str] = {}
+GONE: dict[str, str] = {
+    "Adopted.writers": _WRITERS,
+    "maintain.writers": _WRITERS,
+    "MaintainedTables.writers": _WRITERS,
+    "adopted.toml.writers": _WRITERS,
+}
 
 
 def refuses_gone(target: Target) -> Target:

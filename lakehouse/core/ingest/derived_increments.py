@@ -30,6 +30,7 @@ from lakehouse.core.delta.commits import (
     is_news,
     keeps_rows,
     may_repeat_rows,
+    moves_rows,
     rebuilt_from,
     written_in,
 )
@@ -235,8 +236,9 @@ def has_followed(read: Snapshot, commits: Iterable[Commit]) -> bool:
 def lost_by_rebuild(history: Commits) -> tuple[int, ...]:
     """The versions whose rows the newest rebuild replaced without reading them.
 
-    Another writer committed them while the rebuild ran. The last number is the rebuild's own
-    version. Empty if no rows were lost, if the rebuild was undone, or if it read only inputs.
+    Another writer committed them while the rebuild ran, or an archive took rows, which the rebuild
+    brought back. The last number is the rebuild's own version. Empty if no rows were lost or
+    brought back, or if the rebuild was undone. A rebuild from inputs loses no rows.
     """
     for commit in reversed(history.commits):
         started_from = rebuilt_from(commit)
@@ -245,9 +247,10 @@ def lost_by_rebuild(history: Commits) -> tuple[int, ...]:
         unread = tuple(
             each.version
             for each in history.commits
-            if started_from < each.version < commit.version and is_news(each)
+            if started_from < each.version < commit.version
+            and (moves_rows(each) or (is_news(each) and keeps_rows(commit)))
         )
-        if not unread or not keeps_rows(commit) or commit.version in history.undone():
+        if not unread or commit.version in history.undone():
             return ()
         return (*unread, commit.version)
     return ()

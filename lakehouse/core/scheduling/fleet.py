@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.journal_records import CompactionTry, Pause
@@ -33,7 +32,6 @@ class FleetTable:
     """The facts about one table.
 
     - `tries`: earlier attempts to compact the table.
-    - `spark_is_conditional`: Spark cannot overwrite a commit of another writer.
     - `hold`: a reason to skip the table that the other facts do not show.
     - `shared_a_run`: a run for several tables has already been requested for this state.
     """
@@ -43,7 +41,6 @@ class FleetTable:
     tries: tuple[CompactionTry, ...] = ()
     rewrites: Rewrites = NO_REWRITES
     pause: Pause | None = None
-    spark_is_conditional: bool = False
     hold: Explanation | None = None
     shared_a_run: bool = False
 
@@ -120,10 +117,7 @@ def _candidate(facts: FleetTable, readers: Readers, now_ms: int) -> CompactionCa
     table = facts.table
     policy = policy_for(table.layer, table.compaction)
     breaker = assess_breaker(facts.tries, facts.rewrites, now_ms)
-    risk = commits_at_risk(
-        table.write, facts.state.engine, spark_is_conditional=facts.spark_is_conditional
-    )
-    hold = find_hold(table, pause=facts.pause, breaker=breaker, now_ms=now_ms, risk=risk)
+    hold = find_hold(table, pause=facts.pause, breaker=breaker, now_ms=now_ms)
     state = _without_future_times(facts.state.at(now_ms), now_ms)
     state = with_readers(replace(state, prices=table.prices), readers, policy, now_ms=now_ms)
     return CompactionCandidate(

@@ -20,18 +20,15 @@ def find_hold(
     pause: Pause | None,
     breaker: BreakerState | None,
     now_ms: int,
-    risk: Explanation | None = None,
 ) -> Explanation | None:
     """Why the sensor skips `table` at `now_ms`, or `None`.
 
-    A half-open or unknown (`None`) breaker is no reason to skip. `risk` is the result of
-    `commits_at_risk`.
+    A half-open or unknown (`None`) breaker is no reason to skip.
     """
     policy = policy_for(table.layer, table.compaction)
     breaker_hold = breaker.explanation if breaker and breaker.position == "open" else None
     return (
-        risk
-        or persons_hold(policy, pause, now_ms)
+        persons_hold(policy, pause, now_ms)
         or recommend_only(table.key, policy)
         or breaker_hold
         or closed_window(policy, now_ms)
@@ -55,7 +52,7 @@ def over_budget(table: Table, left_usd: Mapping[str, float]) -> Explanation | No
 def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
     """The hold that also refuses a compaction by a person without `--anyway`, or `None`.
 
-    All other holds only stop the sensor, except `risk`: the compaction itself refuses it, too.
+    All other holds only stop the sensor.
     """
     if policy.mode == "off":
         return Reason.OPTED_OUT.explain(said="mode off")

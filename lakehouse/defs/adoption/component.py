@@ -6,7 +6,9 @@ import dagster as dg
 
 from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.gone import GONE
 from lakehouse.core.declaration.knobs import declared_as
+from lakehouse.core.errors import Refused
 from lakehouse.defs.adoption.maintain import maintain
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 
@@ -18,7 +20,7 @@ class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
         """Writes the file for a new component."""
         dg.scaffold_component(
             request,
-            {"tables": {"sales/orders": "s3://warehouse/sales/orders"}, "writers": "unknown"},
+            {"tables": {"sales/orders": "s3://warehouse/sales/orders"}},
         )
 
 
@@ -35,8 +37,8 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     tables: dict[str, str]
     name: str = "maintenance"
     layer: str = "silver"
-    writers: str = "unknown"
     orphans: str = "keep"
+    writers: str | None = None
     min_small_files: int = 0
     target_file_bytes: int = 0
     engine: str = "auto"
@@ -46,8 +48,10 @@ class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the tables' upkeep."""
+        if self.writers is not None:
+            raise Refused(f"MaintainedTables: writers is gone. {GONE['MaintainedTables.writers']}")
         knobs = self.model_dump(include={"min_small_files", "target_file_bytes", "engine"})
-        options = self.model_dump(include={"name", "layer", "writers", "orphans", "vacuum_cron"})
+        options = self.model_dump(include={"name", "layer", "orphans", "vacuum_cron"})
         return maintain(
             self.tables,
             compaction=Compaction(**knobs),

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.core.adoption.maintained import Upkeep, with_project_defaults
-from lakehouse.core.declaration.adopted import Orphans, Writers
+from lakehouse.core.declaration.adopted import Orphans
 from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.gone import refuses_gone
@@ -27,7 +27,6 @@ from lakehouse.defs.adoption.project_tables import (
     URI_KEYS,
     adopted_table,
     maintained_by_key,
-    refuse_without_pool,
     written_tables,
 )
 from lakehouse.defs.alerts import alert_sensors
@@ -69,7 +68,6 @@ def maintain(
     *,
     name: str = "maintenance",
     layer: str = "silver",
-    writers: Writers = "unknown",
     orphans: Orphans = "keep",
     compaction: Compaction | None = None,
     vacuum: Vacuum | None = None,
@@ -82,15 +80,14 @@ def maintain(
 
     `tables` are assets, or a mapping of asset keys (`sales/orders`) to the addresses of their
     tables. Assets without `dagster/uri` or `uri` in their metadata are ignored. The layer's
-    defaults apply to all fields that `compaction` does not set. docs/adopt.md explains `writers`
-    and `orphans`. `archive` and `ttl` apply to each table. Sensor names begin with `name`, so that
+    defaults apply to all fields that `compaction` does not set. docs/adopt.md explains
+    `orphans`. `archive` and `ttl` apply to each table. Sensor names begin with `name`, so that
     a project can call this function several times, each time with another name. Relative addresses
     are resolved against `base` (default: the working folder).
 
     Raises:
         Refused: no asset has an address, an address is invalid, two assets have the same table or
-            key, an asset needs a pool (`refuse_without_pool`), a setting is not accepted, or
-            archived rows would move from S3 to a disk.
+            key, a setting is not accepted, or archived rows would move from S3 to a disk.
     """
     folder = Path(base or Path.cwd()).resolve()
     settings = parse_settings(with_project_defaults(os.environ), base=folder)
@@ -106,11 +103,7 @@ def maintain(
         archive=archive,
         ttl=ttl,
     )
-    if writers == "none" and upkeep.compaction.engine == "spark":
-        refuse_without_pool([each for each in written if each.pool is None])
-    adopted = [
-        adopted_table(each, writers=writers, orphans=orphans, base=str(folder)) for each in written
-    ]
+    adopted = [adopted_table(each, orphans=orphans, base=str(folder)) for each in written]
     maintained = maintained_by_key(adopted, upkeep, layer=layer)
     lake_tables = _TABLES.setdefault(settings.root, {})
     lake_tables.update(checked({**lake_tables, **maintained}, settings))

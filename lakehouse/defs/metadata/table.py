@@ -36,7 +36,6 @@ from lakehouse.defs.metadata.markdown import (
     markdown_value,
 )
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.current_skip_reasons import compaction_risk
 from lakehouse.engine.ingest.table_strategy import strategy_in_force
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
@@ -152,7 +151,6 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
     with suppress(LakehouseError):  # an unreadable journal must not hide what the log shows
         vacuums = vacuum_records(lake.store, table.key)
     last = vacuums[-1] if vacuums else None
-    risk = compaction_risk(lake, table, health.plan.engine.engine)
     numbers = {name: getattr(health, name) for name in _HEALTH_NUMBERS}
     return CheckResult(
         name="health",
@@ -162,7 +160,7 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
         details={
             # A check's page shows texts directly, and Markdown only behind a link.
             "last_compaction": _last_compaction(compacted_ms),
-            "next_compaction": health.plan.sentence if risk is None else f"none: {risk.sentence}",
+            "next_compaction": health.plan.sentence,
             "last_vacuum": "none known" if last is None else _vacuum_text(last),
             "next_vacuum": _next_vacuum(snapshot, 0 if last is None else last.horizon_ms),
             "sizes": markdown_value(*_picture(health)),

@@ -1,79 +1,52 @@
-"""Inspects a table that other programs write, and adds it to the file of adopted tables.
+"""Adds tables that other programs write to the file of adopted tables.
 
-Nothing is written into the table.
+Nothing is written into the tables.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from threading import Lock
 
 from lakehouse.core.adoption.adopted_file import adopted_lines, parse_adopted
-from lakehouse.core.adoption.inspection_report import TableFinding
-from lakehouse.core.declaration.adopted import Adopted, folders_above, is_inside, key_of
+from lakehouse.core.declaration.adopted import folders_above, is_inside, key_of
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.protocol import unknown_features
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.adoption.find_tables import is_table
-from lakehouse.engine.commit_safety import refuse_table_of_another_lake
-from lakehouse.engine.compaction.current_skip_reasons import compaction_risk
 from lakehouse.engine.declared_tables import address_of, checked
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, real_address, store_at
-from lakehouse.engine.table_health import health_of
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.plan import plan
 from lakehouse.runtime.processes import hold_lock
 
 _WAIT_SECONDS = 10.0
+# Tables are two folders below the lake's root, quarantine tables are three folders below it.
+_TABLE_DEPTHS = (2, 3)
 _HEAD = (
     "# Tables that other programs write and this lake maintains. lakehouse adopt adds entries; "
     "docs/adopt.md explains them.\n"
 )
-# `LakeFacts` is not thread-safe, and several threads inspect tables.
-_FACTS_LOCK = Lock()
 
 
-def inspect_table(
-    lake_facts: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = ""
-) -> TableFinding:
-    """Inspects a table of `lake_facts`: its health, a vacuum's plan, and the risk of compactions.
-
-    `known_as` is the table's key if the table is already declared, else empty. A table that is not
-    declared yet keeps its liquid clustering in the finding.
-
-    Raises:
-        Refused: the table has a feature that this program does not know.
-    """
+def refuse_unknown_features(address: str, facts: TableFacts) -> None:
+    """Refuses a table whose features this program does not know."""
     unknown = unknown_features(facts.snapshot.features)
     if unknown:
-        address = address_of(table, lake_facts.lake.settings)
         raise Refused(
             f"table {address} has the feature {', '.join(unknown)}. "
             "This program does not know the feature's rules for rewriting and deleting files. Use "
             "a table without this feature"
         )
-    clustering_columns = facts.snapshot.clustering_columns
-    if clustering_columns and not known_as and isinstance(table.write, Adopted):
-        layout = LiquidClustering(columns=clustering_columns)
-        table = replace(table, compaction=Compaction(data_layout=layout))
-    try:
-        with _FACTS_LOCK:
-            vacuum = plan(lake_facts, table) or "there is no table"
-    except LakehouseError as error:
-        vacuum = str(error)
-    health = health_of(lake_facts.lake, table, facts)
-    return TableFinding(
-        table=table,
-        facts=facts,
-        health=health,
-        vacuum=vacuum,
-        risk=compaction_risk(lake_facts.lake, table, health.plan.engine.engine),
-        known_as=known_as,
-    )
+
+
+def with_clustering(table: Table, facts: TableFacts) -> Table:
+    """The declaration of a table to adopt, which keeps its liquid clustering."""
+    columns = facts.snapshot.clustering_columns
+    if not columns:
+        return table
+    return replace(table, compaction=Compaction(data_layout=LiquidClustering(columns=columns)))
 
 
 def choose_key(
@@ -118,7 +91,13 @@ def choose_key(
 
 def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
     """Refuses a table of another lake, and a table that lies inside or contains another table."""
-    refuse_table_of_another_lake(lake, address, asked=f"adopt {address}")
+    for root in _lakes_above(address):
+        if root != real_address(lake.settings.root):
+            raise Refused(
+                f"adopt {address}: it belongs to the lake {root}, which may keep versions that a "
+                "vacuum by this lake would delete. Either choose a table that is in no lake, or "
+                f"maintain this table with LAKEHOUSE_ROOT={root}"
+            )
     for table in tables:
         other = address_of(table, lake.settings)
         for inner, outer in ((address, other), (other, address)):
@@ -176,6 +155,18 @@ def write_adopted(
         raise Transient(
             f"{settings.adopted} is being written by another process; try again"
         ) from error
+
+
+def _lakes_above(address: str) -> Iterator[str]:
+    """The folders that are a lake's root with this address as one of its tables."""
+    for depth in _TABLE_DEPTHS:
+        root, *below = real_address(address).rsplit("/", depth)
+        if len(below) < depth or root in ("", "s3:", "s3:/"):
+            continue
+        # This process may not be allowed to list the folders above a table.
+        with suppress(LakehouseError):
+            if store_at(root).folders("_lakehouse"):
+                yield root
 
 
 def _may_be_table(address: str) -> bool:

@@ -42,7 +42,7 @@ from lakehouse.engine.archive.records import (
 )
 from lakehouse.engine.clock import check_clock, now_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.table_lock import hold_alone
+from lakehouse.engine.table_lock import hold
 
 _BATCH = 1_000
 
@@ -64,7 +64,7 @@ def expire(lake: Lake, table: Table, *, owner: str | None = None) -> ExpireOutco
         Broken: the records of the archive are damaged, or a `RESTORE` has undone an operation.
     """
     check_clock(lake, table.key)
-    with hold_alone(lake, table.key, owner=owner or f"expire of {table.key}"):
+    with hold(lake, None, table.key, owner=owner or f"expire of {table.key}"):
         facts = _gather(lake, table)
         if facts is None:
             return None

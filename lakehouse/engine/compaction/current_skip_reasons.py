@@ -6,12 +6,9 @@ The facts are in the declaration, the journal (pauses, failures) and the log. Th
 
 from collections.abc import Sequence
 
-from lakehouse.core.compaction.engine_choice import is_by_deltalake
-from lakehouse.core.declaration.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
-from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Explanation
@@ -24,7 +21,6 @@ from lakehouse.core.scheduling.circuit_breaker import (
 )
 from lakehouse.core.scheduling.skip_reasons import find_hold, persons_hold
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.commit_safety import spark_commits_conditionally
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 
@@ -55,30 +51,14 @@ def hold_now(
     history: Commits | None,
     *,
     failures: Sequence[CompactionTry] | None = None,
-    snapshot: Snapshot | None = None,
 ) -> Explanation | None:
     """Why the sensor or the table's schedule must not compact the table now, or `None`.
 
     A person may still compact the table, unless `refuse_held` or the compaction itself refuses it.
-    Without a `snapshot`, Spark is assumed to compact the table.
     """
-    uses_deltalake = snapshot is not None and is_by_deltalake(table, snapshot)
-    engine = "deltalake" if uses_deltalake else "spark"
     pause = Journal(lake.store).pause_of(table.key)
     breaker = breaker_of(lake, table, history, failures=failures)
-    return find_hold(
-        table,
-        pause=pause,
-        breaker=breaker,
-        now_ms=now_ms(),
-        risk=compaction_risk(lake, table, engine),
-    )
-
-
-def compaction_risk(lake: Lake, table: Table, engine: str | None) -> Explanation | None:
-    """Why a compaction by `engine` could overwrite a commit of another writer, or `None`."""
-    is_conditional = spark_commits_conditionally(lake, table.key)
-    return commits_at_risk(table.write, engine, spark_is_conditional=is_conditional)
+    return find_hold(table, pause=pause, breaker=breaker, now_ms=now_ms())
 
 
 def refuse_held(lake: Lake, table: Table) -> None:

@@ -37,14 +37,12 @@ from lakehouse.core.compaction.replan_after_conflict import (
     without_partitions,
 )
 from lakehouse.core.costs.compaction_speed import fit_rates
-from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import TypedPartition
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.commit_safety import refuse_table_of_another_lake, refuse_unsafe_commits
 from lakehouse.engine.compaction.failed_attempts import Attempt, failure_recorded, record_try
 from lakehouse.engine.compaction.spark_run import run_statement
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
@@ -93,9 +91,8 @@ def compact(
     attempt = Attempt(run=owner or uuid4().hex, by_person=by_person)
     operation = f"compaction of {table.key}"
     session: SparkSession | None = None
-    if _needs_spark(lake, table, asked=operation):
+    if _needs_spark(lake, table):
         session = spark() if callable(spark) else spark
-        refuse_unsafe_commits(lake, session, table, asked=operation)
     work = _Work(lake=lake, spark=session, table=table, attempt=attempt)
     with (
         failure_recorded(lake, table.key, attempt),
@@ -117,12 +114,10 @@ class _Work:
     losses: list[LostConflict] = field(default_factory=list[LostConflict])
 
 
-def _needs_spark(lake: Lake, table: Table, *, asked: str) -> bool:
+def _needs_spark(lake: Lake, table: Table) -> bool:
     """Whether Spark compacts the table at its present version."""
     if not may_need_no_spark(table):
         return True
-    if isinstance(table.write, Adopted):
-        refuse_table_of_another_lake(lake, table.write.uri, asked=asked)
     facts = lake.facts(table.key)
     return facts is not None and choose_engine(table, facts.snapshot).engine == "spark"
 

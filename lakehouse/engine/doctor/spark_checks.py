@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.adopted import commits_conditionally
 from lakehouse.core.doctor_verdicts import (
     Verdict,
     extension_verdict,
@@ -21,10 +20,9 @@ from lakehouse.engine.doctor.storage_checks import WRITTEN
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import causes_of, first_line, innermost_cause, translated
 from lakehouse.engine.spark.open_session import connect
-from lakehouse.engine.spark.prepare_session import over_connect
 from lakehouse.engine.spark.statements import optimize, path_table
 from lakehouse.engine.spark.temporary_confs import session_confs
-from lakehouse.runtime.log_store import log_store_setting
+from lakehouse.runtime.log_store import is_conditional, log_store_setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,11 +122,10 @@ def _extension(spark: "SparkSession") -> Verdict:
 
 
 def _log_store(spark: "SparkSession", settings: Settings) -> Verdict:
-    setting = log_store_setting("s3a" if settings.on_s3 else "file")
-    log_store = spark.conf.get(setting, "") or ""
-    is_conditional = commits_conditionally(log_store)
-    drivers = "one" if over_connect(settings) else "many"
-    return log_store_verdict(log_store, is_conditional=is_conditional, drivers=drivers)
+    if settings.log_store == "platform":
+        return "the platform makes Spark's commits safe, as LAKEHOUSE_LOG_STORE says; not checked"
+    log_store = spark.conf.get(log_store_setting("s3a" if settings.on_s3 else "file"), "") or ""
+    return log_store_verdict(log_store, is_conditional=is_conditional(log_store))
 
 
 def _executors(spark: "SparkSession") -> Verdict:

@@ -1,7 +1,7 @@
 """The journal: records that the Delta log cannot hold, below `_lakehouse/` in the store.
 
 - Batch manifests and segments: `_lakehouse/ingest/` (module `planned_batches`).
-- Session records: `_lakehouse/sessions/` (module `engine.table_lock`).
+- Leases on tables: `_lakehouse/locks/` (module `engine.table_lock`).
 - Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, written once, when the vacuum ends.
 - Records of `maintain` calls: `_lakehouse/maintained/` (module `engine.adoption.maintained`).
 - Moves of tables to new keys: `_lakehouse/moves/` (module `moves`).

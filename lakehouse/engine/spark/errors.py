@@ -149,11 +149,6 @@ def is_lost(error: BaseException) -> bool:
     )
 
 
-def is_of_unknown_session(error: BaseException) -> bool:
-    """Whether a translated error means that the server does not know the session."""
-    return error.__cause__ is not None and _is_session_lost(error.__cause__)
-
-
 def first_line(error: BaseException) -> str:
     """The first line of an error, or of its innermost cause if the error has no useful message."""
     causes = causes_of(error)

@@ -17,7 +17,6 @@ from lakehouse.engine.spark.temporary_confs import discarded
 from lakehouse.runtime import jars, server
 from lakehouse.runtime.extras import require
 from lakehouse.runtime.java import find_java
-from lakehouse.runtime.log_store import log_store_setting, remember_log_stores
 from lakehouse.runtime.processes import Process, late_interrupts, port_answers
 from lakehouse.runtime.server_state import check_serves
 from lakehouse.runtime.spark_conf import (
@@ -143,10 +142,6 @@ def connect(settings: Settings) -> "SparkSession":
             earlier.client.set_retry_policies([])  # type: ignore[attr-defined]
             earlier.stop()
         session = prepare_session(_builder(settings).create())
-        if settings.spark != "server":
-            names = [log_store_setting(scheme) for scheme in ("file", "s3a")]
-            log_stores = {name: session.conf.get(name, "") or "" for name in names}
-            remember_log_stores(settings, log_stores)
         _sessions[address] = process, session
         return session
 

@@ -42,7 +42,6 @@ from lakehouse.core.ttl.outcome import TtlOutcome
 from lakehouse.core.ttl.plan import TtlPlan, plan_ttl, time_column
 from lakehouse.core.ttl.steps import TtlStep
 from lakehouse.engine.clock import check_clock, now_ms
-from lakehouse.engine.commit_safety import refuse_unsafe_commits
 from lakehouse.engine.compaction.verify import verify_left
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.delta_log.statistics import each_statistics
@@ -96,7 +95,6 @@ def run(
         return TtlOutcome(plan=planned, commits=(), seconds=0.0, prices=table.prices)
     check_clock(lake, table.key)
     spark = open_spark()
-    refuse_unsafe_commits(lake, spark, table, asked=command)
     session = TableSession(lake=lake, spark=spark, table=table)
     with (
         translated(table.key, operation="TTL"),

@@ -30,7 +30,7 @@ from lakehouse.engine.journal.records import damaged, encoded
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver
 from lakehouse.engine.store import Store
-from lakehouse.engine.table_lock import hold_alone
+from lakehouse.engine.table_lock import hold
 
 _FOLDER = "_lakehouse/pins"
 _LOG_CLEANUP = "delta.enableExpiredLogCleanup"
@@ -163,7 +163,7 @@ def set_pin(lake: Lake, table: Table, *, version: int, reader: str, until_ms: in
             f"{where}: {reader!r} is not a declared reader of the table (declared: {declared}). "
             f"Either use a declared reader, or declare Vacuum(readers=({reader!r},))"
         )
-    with hold_alone(lake, table.key, owner=where):
+    with hold(lake, None, table.key, owner=where):
         facts = lake.facts(table.key)
         if facts is None or version > facts.snapshot.version:
             missing = "no table" if facts is None else f"no version after {facts.snapshot.version}"

@@ -35,7 +35,6 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import VacuumMode
 from lakehouse.core.errors import LakehouseError, Refused, Transient
@@ -44,10 +43,9 @@ from lakehouse.core.vacuum.mode_choice import DELETE_KEYS
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_rest
 from lakehouse.engine.clock import check_clock, pause_about
-from lakehouse.engine.commit_safety import refuse_table_of_another_lake
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import translated
-from lakehouse.engine.table_lock import hold, hold_without_session
+from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import has_newer_version
 from lakehouse.engine.vacuum.plan import VacuumInputs, gather, plan
@@ -85,8 +83,6 @@ def vacuum(
         Broken: Delta's answer contradicts the plan, or live files are missing.
     """
     lake = lake_facts.lake
-    if isinstance(table.write, Adopted):
-        refuse_table_of_another_lake(lake, table.write.uri, asked=f"vacuum of {table.key}")
     check_clock(lake, table.key)
     progress = VacuumProgress(lake, table, owner)
     inputs, planned = _planned(lake_facts, table, mode)
@@ -97,7 +93,7 @@ def vacuum(
         with translated(table.key, operation="vacuum"):
             if retention:
                 _set_retention(lake, open_spark, table.key, retention, holder)
-            with hold_without_session(lake, table.key, owner=holder):
+            with hold(lake, None, table.key, owner=holder):
                 if has_newer_version(lake, inputs.facts.log):
                     inputs, planned = _planned(lake_facts, table, mode)
                 try:

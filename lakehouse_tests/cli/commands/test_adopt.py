@@ -1,21 +1,17 @@
 """`lakehouse adopt`: what is found of tables of others, what is written down, and what is refused with what would be accepted."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from lakehouse.core.adoption.adopted_file import adopted_table
-from lakehouse.core.compaction import engine_choice
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.adoption.adopt import write_adopted
-from lakehouse.engine.commit_safety import claim
-from lakehouse.engine.compaction import current_skip_reasons
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
+from lakehouse.engine.table_lock import hold
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.cli.shapes import documented, shape
 from lakehouse_tests.conftest import own_settings
@@ -35,14 +31,12 @@ def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on
         "(12 commits)",
         "partitioned by day",
         "12 small, 12 mergeable",
-        "each full read then opens 10 fewer files",
     ):
         assert said in shown
-    lines = f'["silver/events"]\nuri = "{warehouse}/events"\nwriters = "unknown"\n'
+    lines = f'["silver/events"]\nuri = "{warehouse}/events"\n'
     assert adopted(terminal).endswith(lines) and lines in shown
     [health] = terminal.json("health", "silver/events")
     assert (health["file_count"], health["uri"]) == (12, f"{warehouse}/events")
-    assert "WRITERS_UNKNOWN" not in terminal.run("tables").stdout  # deltalake compacts it
 
 
 def test_the_documents_have_the_documented_shape(terminal: Terminal, warehouse: Path) -> None:
@@ -52,15 +46,6 @@ def test_the_documents_have_the_documented_shape(terminal: Terminal, warehouse: 
         {**shown, "writers": None, "health": None}
     )
     assert not (terminal.home / "adopted.toml").exists()
-
-
-def test_what_a_vacuum_would_free_is_told(terminal: Terminal, tmp_path: Path) -> None:
-    LogBuilder(DiskStore(tmp_path), "w/t").create().append(
-        [("a", 70), ("b", 30)]
-    ).store_data().delete(["a"])
-    os.utime(tmp_path / "w/t/a", (1_600_000_000, 1_600_000_000))
-    [found] = terminal.json("adopt", f"{tmp_path}/w/t")
-    assert (found["vacuum"]["files"], found["vacuum"]["bytes"]) == (1, 70)
 
 
 def test_an_adopted_table_that_is_gone_is_not_to_be_materialized(
@@ -75,11 +60,11 @@ def test_an_adopted_table_that_is_gone_is_not_to_be_materialized(
 def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(
     terminal: Terminal, warehouse: Path
 ) -> None:
-    terminal.run("adopt", f"{warehouse}/customers", "--key", "gold/customers", "--writers", "none")
+    terminal.run("adopt", f"{warehouse}/customers", "--key", "gold/customers")
     lines = terminal.run("adopt", "--prefix", str(warehouse)).stdout.splitlines()
     assert [line.split()[1] for line in lines[2:4]] == ["silver/events", "gold/customers"]
     assert f"gold/customers is {warehouse}/customers (already declared)" in lines
-    assert adopted(terminal).count("uri = ") == 2 and 'writers = "none"' in adopted(terminal)
+    assert adopted(terminal).count("uri = ") == 2
     before = adopted(terminal)
     again = terminal.json("adopt", "--prefix", str(warehouse))
     assert [(each["table"], each["adopted"]) for each in again] == [
@@ -89,35 +74,13 @@ def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(
     assert adopted(terminal) == before
 
 
-def test_a_fleet_ends_with_its_totals_and_the_line_that_lets_it_be_compacted(
-    terminal: Terminal, warehouse: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The line is for tables that Spark compacts, whose commits are not conditional."""
-    monkeypatch.setattr(current_skip_reasons, "spark_commits_conditionally", lambda *_: False)
-    monkeypatch.setattr(engine_choice, "missing_in_deltalake", lambda _: "it has row tracking")
-    rehearsed = terminal.run("adopt", "--prefix", str(warehouse), "--top", "1", "--dry-run").stdout
-    assert "silver/events is" in rehearsed and "silver/customers is" not in rehearsed
-    assert "and 1 more table" in rehearsed
-    assert "2 tables: 13 files, " in rehearsed and "Compactions would leave 3 files" in rehearsed
-    assert rehearsed.endswith(f"lakehouse adopt --prefix {warehouse} --writers none\n")
-    told = terminal.run("adopt", "--prefix", str(warehouse)).stdout
-    assert "2 tables added to" in told
-    subprocess.run(told.splitlines()[-1].partition(", use: ")[2], shell=True, check=True)
-    assert adopted(terminal).count('writers = "none"') == 2
-    again = terminal.run("adopt", "--prefix", str(warehouse)).stdout
-    assert again.endswith("vacuumed when due; nothing else is needed.\n")
-    assert "Omit --top: ADDRESS is a single table" in terminal.refused(
-        "adopt", f"{warehouse}/events", "--top", "1"
-    )
-
-
-def test_a_log_that_cannot_be_read_is_named_by_its_address_and_holds_back_no_vacuum_of_the_others(
+def test_a_log_that_cannot_be_read_is_named_by_its_address_and_the_others_are_shown(
     terminal: Terminal, warehouse: Path
 ) -> None:
     LogBuilder(DiskStore(warehouse), "broken").create()
     (warehouse / "broken/_delta_log/00000000000000000000.json").write_text("{")
     alone = terminal.run("adopt", "--prefix", f"{warehouse}/broken", "--dry-run")
-    assert alone.exit_code == 1 and "nothing else is needed" not in alone.stdout
+    assert alone.exit_code == 1
     events, broken, customers = (
         next(
             each
@@ -131,7 +94,7 @@ def test_a_log_that_cannot_be_read_is_named_by_its_address_and_holds_back_no_vac
         and broken["reason"] == "BROKEN"
     )
     for each in (events, customers):
-        assert each["vacuum"]["sentence"].startswith("no file removed before")
+        assert each["table"] == f"silver/{each['uri'].rpartition('/')[2]}"
 
 
 def test_folders_that_are_passed_over_are_counted(terminal: Terminal, warehouse: Path) -> None:
@@ -248,7 +211,8 @@ def test_a_table_of_another_lake_and_one_of_this_lake_elsewhere_are_refused(
 ) -> None:
     other = open_lake(own_settings(tmp_path / "other"))
     LogBuilder(other.store, "silver/t").create()
-    claim(other, asked="test")
+    with hold(other, None, "silver/t", owner="test"):
+        pass
     assert f"belongs to the lake {other.settings.root}" in refused(
         told, f"{other.settings.root}/silver/t"
     )

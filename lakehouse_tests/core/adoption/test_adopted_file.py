@@ -10,26 +10,26 @@ from lakehouse.core.adoption.adopted_file import (
     parse_adopted,
     toml_text,
 )
-from lakehouse.core.declaration.adopted import Adopted, commits_at_risk, commits_conditionally
+from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
 from lakehouse.core.declaration.strategies import AfterWrite
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
-from lakehouse.core.declaration.write_modes import Append, Overwrite
+from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.errors import Refused
 
 
-def test_a_table_is_adopted_by_three_lines_and_read_back() -> None:
+def test_a_table_is_adopted_by_two_lines_and_read_back() -> None:
     table = adopted_table("silver/orders", "s3://warehouse/orders")
     lines = adopted_lines(table)
-    assert lines == '["silver/orders"]\nuri = "s3://warehouse/orders"\nwriters = "unknown"\n'
+    assert lines == '["silver/orders"]\nuri = "s3://warehouse/orders"\n'
     assert parse_adopted(lines, name="adopted.toml") == {"silver/orders": table}
 
 
 def test_what_differs_from_the_defaults_is_read_back_too() -> None:
     table = adopted_table(
-        "gold/events", "/data/events", writers="none", orphans="delete", cluster_by=("a b", 'c"d')
+        "gold/events", "/data/events", orphans="delete", cluster_by=("a b", 'c"d')
     )
     assert table.compaction.data_layout == LiquidClustering(columns=("a b", 'c"d'))
     assert parse_adopted(adopted_lines(table), name="adopted.toml") == {"gold/events": table}
@@ -43,7 +43,7 @@ def test_no_text_leaves_its_quotes(text: str) -> None:
 
 
 def test_archive_and_ttl_are_knobs_of_an_entry_too() -> None:
-    lines = '["gold/events"]\nuri = "/data/events"\nwriters = "none"\n'
+    lines = '["gold/events"]\nuri = "/data/events"\n'
     lines += 'archive = {older_than_days = 40, late = "keep"}\nttl = {column = "at", days = 7}\n'
     table = parse_adopted(lines, name="adopted.toml")["gold/events"]
     assert table.archive == Archive(older_than_days=40, late="keep")
@@ -58,7 +58,7 @@ REFUSED = {
     '["silver/orders"]\nurl = "/data"': "Use uri",
     '["silver/orders"]\nuri = "data"': "Use an absolute folder",
     '["silver/orders"]\nuri = "gs://b/x"': "Use a folder, file:///folder",
-    '["silver/orders"]\nuri = "/data"\nwriters = "some"': "Use 'unknown', 'none' or 'conditional'",
+    '["silver/orders"]\nuri = "/data"\nwriters = "none"': "'writers', which is gone. Omit it: commits are conditional",
     '["silver/orders"]\nuri = "/data"\norphans = "all"': "Use 'keep' or 'delete'",
     '["silver/orders"]\nuri = "/data"\ncluster_by = "a"': "Use a list of columns",
     '["silver/orders"]\nuri = "/data"\narchive = 31': "archive is 31. Use a table of older_than_days",
@@ -112,29 +112,6 @@ def test_credentials_in_a_declaration_are_refused_and_not_repeated() -> None:
     assert "hush" not in str(refused.value)
 
 
-def test_no_log_store_of_delta_s_own_is_believed_to_write_conditionally() -> None:
-    own = ("", "io.delta.storage.AzureLogStore", "org.apache.spark.sql.delta.storage.HDFSLogStore")
-    assert not any(map(commits_conditionally, own))
-    assert commits_conditionally("org.example.ConditionalLogStore")
-
-
 def test_a_table_that_nobody_makes_is_refused_still() -> None:
     with pytest.raises(Refused, match="use either source="):
         Table(key="silver/orders", write=Append())
-
-
-def test_commits_of_others_are_at_risk_until_a_person_says_why_they_are_not() -> None:
-    def risk(write: object, engine: str | None = None, *, is_conditional: bool = False) -> object:
-        return commits_at_risk(write, engine, spark_is_conditional=is_conditional)
-
-    on_s3 = commits_at_risk(Adopted(uri="s3://bucket/t"), "spark", spark_is_conditional=False)
-    assert (
-        on_s3 is not None
-        and "on S3 Spark may overwrite a commit that another program" in on_s3.sentence
-    )
-    assert risk(Adopted(uri="/data/t")) is not None
-    assert risk(Adopted(uri="/data/t"), is_conditional=True) is None
-    assert risk(Adopted(uri="/data/t"), "deltalake") is None
-    assert risk(Adopted(uri="s3://bucket/t", writers="none")) is None
-    assert risk(Adopted(uri="s3://bucket/t", writers="conditional")) is None
-    assert risk(Overwrite()) is None

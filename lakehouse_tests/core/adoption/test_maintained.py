@@ -28,7 +28,6 @@ FULL = maintained_table(
     "gold/full",
     Adopted(
         uri="s3://bucket/full",
-        writers="none",
         orphans="delete",
         asset_key=("a", "full"),
         pool="full",

@@ -270,6 +270,13 @@ def test_rows_that_a_rebuild_replaced_unread_are_noticed_until_it_is_undone() ->
     assert lost_by_rebuild(_rebuilt("same", started_from=2)) == ()
     assert lost_by_rebuild(_rebuilt("new", started_from=0)) == ()
     assert lost_by_rebuild(history(True, True)) == ()
+    moved = replace(past.commits[1], user_metadata='{"rows_moved":"archive"}')
+    rows_brought_back = _rebuilt("new", started_from=0)
+    rows_brought_back = replace(
+        rows_brought_back,
+        commits=(rows_brought_back.commits[0], moved, *rows_brought_back.commits[2:]),
+    )
+    assert lost_by_rebuild(rows_brought_back)[0] == 1
     undoing = Commit(
         version=5,
         committed_ms=9,

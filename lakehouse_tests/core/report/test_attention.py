@@ -38,7 +38,7 @@ def test_failed_checks_of_this_lake_are_shown_unless_the_page_knows_better() -> 
     ]
     adopted = Table(
         key="silver/sales_orders",
-        write=Adopted(uri="/w/orders", writers="none", asset_key=("sales", "orders")),
+        write=Adopted(uri="/w/orders", asset_key=("sales", "orders")),
     )
     found = attention_to_checks(failed, [ORDERS, adopted])
     assert [(each.table, each.command) for each in found] == [

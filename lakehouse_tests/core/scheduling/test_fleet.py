@@ -39,12 +39,15 @@ def test_a_clock_that_was_set_back_neither_holds_a_table_nor_takes_its_place_in_
 def test_a_recent_compaction_a_pause_and_failures_hold_a_table() -> None:
     failed = tuple(CompactionTry(ended_ms=NOW - number, result="failed") for number in range(3))
     pause = Pause(table=TABLE.key, since_ms=0)
-    risk = Reason.POOL_NOT_LIMITED.explain(pool="p", limit="2 slots")
+    risk = Reason.COMMITS_NOT_CONDITIONAL.explain(bucket="b")
     for known, reason in (
         (FleetTable(table=TABLE, state=due(last_compaction_ms=NOW - 9)), Reason.COOLING_DOWN),
         (FleetTable(table=TABLE, state=due(), tries=failed), Reason.BREAKER_OPEN),
         (FleetTable(table=TABLE, state=due(), tries=failed, pause=pause), Reason.PAUSED),
-        (FleetTable(table=TABLE, state=due(), pause=pause, hold=risk), Reason.POOL_NOT_LIMITED),
+        (
+            FleetTable(table=TABLE, state=due(), pause=pause, hold=risk),
+            Reason.COMMITS_NOT_CONDITIONAL,
+        ),
     ):
         [decision] = decide(known).decisions
         assert (decision.reason, decision.request) == (reason, False)

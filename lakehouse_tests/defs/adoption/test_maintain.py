@@ -1,8 +1,6 @@
 """Upkeep in anyone's Dagster project: found by metadata or named, in Python and in YAML. No Java."""
 
-import functools
 import os
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,9 +67,7 @@ def sensors_of(definitions: dg.Definitions) -> set[str]:
 
 def test_assets_with_an_address_get_upkeep_and_stay_their_project_s_own() -> None:
     everything = [orders, customers, elsewhere, plain]
-    merged = dg.Definitions.merge(
-        dg.Definitions(assets=everything), maintain(everything, writers="none")
-    )
+    merged = dg.Definitions.merge(dg.Definitions(assets=everything), maintain(everything))
     upkeep = {
         f"{kind}/silver/{name}"
         for kind in ("compaction", "vacuum")
@@ -175,80 +171,6 @@ def test_what_cannot_be_maintained_is_refused(tables: Any, said: str) -> None:
         maintain(tables)
 
 
-def twelve(asset: Any) -> list[dg.AssetsDefinition]:
-    """Twelve tables of one project, defined with its decorator."""
-
-    def write() -> None: ...
-
-    return [
-        asset(key=["sales", f"table_{number}"], metadata={"uri": f"w/{number}"})(write)
-        for number in range(12)
-    ]
-
-
-def test_all_assets_without_a_pool_are_named_and_each_line_that_is_given_mends_all_of_them() -> (
-    None
-):
-    loose = twelve(dg.asset)
-    with pytest.raises(Refused) as refused:
-        maintain([orders, *loose], writers="none", compaction=Compaction(engine="spark"))
-    said = str(refused.value)
-    assert "12 assets without a pool" in said
-    names = said.partition("runs: ")[2].partition(". ")[0]
-    assert names.split(", ") == [f"sales/table_{number}" for number in range(12)]
-    known: dict[str, Any] = {"dg": dg, "functools": functools, "maintain": maintain}
-    exec(re.search("`(asset = .*?)`", said)[1], known)
-    mended = twelve(known["asset"])
-    assert "compaction/silver/sales_table_11" in assets_of(
-        maintain(mended, writers="none", compaction=Compaction(engine="spark"))
-    )
-    assert "compaction/silver/sales_table_11" in assets_of(
-        eval(said[said.index("maintain({") :], known)
-    )
-    assert "compaction/silver/sales_table_11" in assets_of(maintain(loose))
-    assert "compaction/silver/sales_table_11" in assets_of(maintain(loose, writers="none"))
-
-
-def test_the_pool_of_an_asset_that_other_code_writes_is_not_asked_for() -> None:
-    assert "compaction/silver/other" in assets_of(
-        maintain([dg.AssetSpec("other", metadata={"uri": "w/other"})], writers="none")
-    )
-
-
-@pytest.mark.parametrize(
-    ("limit", "said"), [(None, "which has no limit"), (2, "which has a limit of 2"), (1, "")]
-)
-def test_a_pool_that_lets_two_in_holds_the_compaction_back(
-    project: Path, limit: int | None, said: str
-) -> None:
-    LogBuilder(DiskStore(project), "w/orders").create().append([("a", 1), ("b", 1)])
-    policy = Compaction(min_small_files=2, engine="spark")
-    definitions = maintain([orders], writers="none", compaction=policy)
-    repository = dg.Definitions.merge(
-        dg.Definitions(assets=[orders]), definitions
-    ).get_repository_def()
-    pools = {"concurrency": {"pools": {"default_limit": limit}}} if limit else {}
-    with dg.instance_for_test(overrides=pools) as instance:
-        tick = partial(sensor_tick, instance, repository)
-        tick("maintenance_observation")
-        weighed = tick("maintenance_compaction")
-        assert len(weighed.run_requests) == (0 if said else 1)
-        if said:
-            assert f"share the pool orders_pool, {said}" in weighed.skip_message
-            run = repository.get_implicit_global_asset_job_def().execute_in_process(
-                instance=instance,
-                raise_on_error=False,
-                asset_selection=[dg.AssetKey(["compaction", "silver", "sales_orders"])],
-                run_config={
-                    "ops": {"compaction__silver__sales_orders": {"config": {"anyway": True}}}
-                },
-            )
-            [failure] = [
-                event for event in run.all_events if event.event_type_value == "STEP_FAILURE"
-            ]
-            assert said in str(failure.step_failure_data.error)
-
-
 @pytest.fixture
 def cloned(project: Path) -> None:
     """A table whose removed file is past its retention, and a clone that reads that."""
@@ -317,11 +239,16 @@ def test_two_calls_may_not_have_one_table() -> None:
         maintain({"orders": "w/orders"}, name="again", layer="gold")
 
 
-def test_a_word_that_is_not_accepted_is_refused_by_name() -> None:
+def test_a_word_that_is_not_accepted_or_gone_is_refused_by_name() -> None:
+    with pytest.raises(Refused, match=r"Adopted\.orphans is 'some'\. Use 'keep' or 'delete'"):
+        maintain({"orders": "w/orders"}, orphans="some")  # type: ignore[arg-type]
     with pytest.raises(
-        Refused, match=r"Adopted\.writers is 'some'\. Use 'unknown', 'none' or 'conditional'"
+        Refused, match=r"maintain: writers is gone\. Omit it: commits are conditional"
     ):
-        maintain({"orders": "w/orders"}, writers="some")  # type: ignore[arg-type]
+        maintain({"orders": "w/orders"}, writers="none")  # type: ignore[call-arg]
+    component = MaintainedTables.resolve_from_yaml("tables: {orders: w/orders}\nwriters: none")
+    with pytest.raises(Refused, match=r"MaintainedTables: writers is gone\. Omit it"):
+        component.build_defs(dg.ComponentTree.for_test().load_context)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +265,7 @@ def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(
 ) -> None:
     definitions = dg.Definitions.merge(
         dg.Definitions(assets=own),
-        maintain(maintained, writers="none", compaction=Compaction(min_small_files=2)),
+        maintain(maintained, compaction=Compaction(min_small_files=2)),
     )
     dg.Definitions.validate_loadable(definitions)
     repository = definitions.get_repository_def()
@@ -381,7 +308,6 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
     made = maintain(
         {"sales/orders": "orders"},
         layer="bronze",
-        writers="conditional",
         orphans="delete",
         compaction=compaction,
         vacuum=vacuum,
@@ -394,7 +320,6 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
     [table] = _TABLES[str(project / "elsewhere/.lakehouse/lake")].values()
     assert table.write == Adopted(
         uri=str(project / "elsewhere/orders"),
-        writers="conditional",
         orphans="delete",
         asset_key=("sales", "orders"),
     )
@@ -425,7 +350,6 @@ def test_each_word_reaches_its_tables(project: Path) -> None:
 YAML = """
 tables:
   sales/orders: w/orders
-writers: none
 orphans: delete
 layer: gold
 min_small_files: 4
@@ -450,10 +374,7 @@ def test_the_component_gives_the_same_in_yaml_from_the_project_s_root(tmp_path: 
     [table] = _TABLES[str(context.project_root / ".lakehouse/lake")].values()
     assert table.compaction == Compaction(min_small_files=4, target_file_bytes=1_048_576)
     assert (table.archive, table.ttl) == (Archive(keep_days=400), Ttl(column="at", days=30))
-    assert isinstance(table.write, Adopted) and (table.write.writers, table.write.orphans) == (
-        "none",
-        "delete",
-    )
+    assert isinstance(table.write, Adopted) and table.write.orphans == "delete"
     assert "15 3 * * *" in str(
         definitions.resolve_asset_graph()
         .get(dg.AssetKey(["vacuum", "gold", "sales_orders"]))

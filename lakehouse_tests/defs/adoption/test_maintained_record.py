@@ -37,7 +37,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def tick(cursor: str | None = None, **options: Any) -> str | None:
     """One tick of the observation sensor of a newly loaded code location."""
-    knobs = {"writers": "none", "compaction": Compaction(min_small_files=3), **options}
+    knobs = {"compaction": Compaction(min_small_files=3), **options}
     definitions = dg.Definitions.merge(dg.Definitions(assets=[orders]), maintain([orders], **knobs))
     with dg.DagsterInstance.ephemeral() as instance:
         look = partial(sensor_tick, instance, definitions.get_repository_def())
@@ -119,7 +119,7 @@ def test_a_record_that_no_sensor_confirms_ends_after_30_days(project: Path) -> N
     stale.write_bytes(record.read_bytes().replace(b"sales_orders", b"gone"))
     os.utime(stale, (old := now_ms() // 1000 - 31 * DAY_SECONDS, old))
     assert [each["table"] for each in shown("tables")] == ["silver/sales_orders"]
-    tick(writers="unknown")
+    tick(orphans="delete")
     assert record_of(project) == record
 
 
@@ -132,14 +132,3 @@ def test_a_record_that_does_not_parse_stops_the_command_and_names_it(project: Pa
     assert "least_small_files" in refused.stderr and record.name in refused.stderr
     record.write_text("{")
     assert "is not JSON" in run("health").stderr
-
-
-def test_the_terminal_commits_nothing_by_spark_next_to_writers_that_wait_in_a_pool(
-    project: Path,
-) -> None:
-    tick(compaction=Compaction(min_small_files=3, engine="spark"))
-    refused = run("compact", "./w/orders")
-    assert refused.exit_code == 2
-    assert "Materialize the asset compaction/silver/sales_orders on the project's page" in (
-        refused.stderr
-    )

@@ -15,20 +15,14 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import Transient
 from lakehouse.definitions import define
-from lakehouse.defs import fleet_from_events
 from lakehouse.defs.adoption import observed
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
 from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.keys import compaction_key, table_key, vacuum_key
-from lakehouse.defs.metadata.table import health_result
-from lakehouse.engine.adoption.adopt import inspect_table
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.current_skip_reasons import hold_now
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore, TimeBudget
-from lakehouse.engine.table_health import assess
-from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse_tests.defs.dagster_events import skip_text, tick_of
 from lakehouse_tests.defs.example import example_settings
 from lakehouse_tests.log_builder import LogBuilder
@@ -49,8 +43,8 @@ def orders(tmp_path: Path) -> LogBuilder:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """The same table, adopted, with nobody who commits while a compaction runs."""
-    return adopted_table("silver/orders", str(tmp_path / "w/orders"), writers="none")
+    """The same table, adopted."""
+    return adopted_table("silver/orders", str(tmp_path / "w/orders"))
 
 
 @pytest.fixture
@@ -330,43 +324,3 @@ def test_an_adopted_table_has_checks_compaction_and_vacuum_and_is_never_made(
         repository.get_sensor_def("observation_sensor").default_status
         is dg.DefaultSensorStatus.RUNNING
     )
-
-
-def test_its_compaction_is_refused_before_a_session_is_asked_for_anything_while_its_writers_are_unknown(
-    lake: Lake,
-    tmp_path: Path,
-    orders: LogBuilder,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(fleet_from_events, "spark_commits_conditionally", lambda *_: False)
-    table = adopted_table("silver/orders", str(tmp_path / "w/orders"), engine="spark")
-    Ticks(lake, [table], instance).tick()
-    result = tick_of(compaction_sensor([table], lake), instance)
-    assert not result.run_requests
-    assert 'writers = "none"' in str(result.skip_reason)
-
-
-@pytest.mark.parametrize(("spark", "is_at_risk"), [("server", False), ("sc://unasked", True)])
-def test_all_agree_on_whether_spark_compacts_a_table_of_unknown_writers(
-    spark: str, is_at_risk: bool, tmp_path: Path, orders: LogBuilder, instance: dg.DagsterInstance
-) -> None:
-    """The log store of the lake's own server is conditional; that of the other one is not known."""
-    table = of_asset(
-        adopted_table("silver/orders", str(tmp_path / "w/orders"), engine="spark"), "sales"
-    )
-    settings = replace(example_settings(tmp_path / "home"), spark=spark)
-    lake = open_lake(settings, tables=[table])
-    facts = orders.facts()
-    assessed = assess(lake, table, facts)
-    assert assessed.health.plan.engine.engine == "spark"
-    risks = [
-        hold_now(lake, table, facts.history, snapshot=facts.snapshot),
-        inspect_table(LakeFacts(lake, [table]), table, facts).risk,
-    ]
-    assert [risk is not None for risk in risks] == [is_at_risk, is_at_risk]
-    check = health_result(table, lake, assessed)
-    assert str(check.details["next_compaction"]).startswith("none: other") == is_at_risk
-    Ticks(lake, [table], instance).tick()
-    asked = tick_of(compaction_sensor([table], lake), instance)
-    assert bool(asked.run_requests) != is_at_risk

@@ -146,7 +146,7 @@ def test_values_of_a_column_that_was_renamed_unsaid_are_not_read_as_nulls(
     by_hand.archive(lake, KEY, DAY_1)
     renamed = rows.slice(1).rename_columns(["town", "day"])
     write_deltalake(place, renamed, mode="overwrite", schema_mode="overwrite", partition_by=["day"])
-    adopted = Table(key=KEY, write=Adopted(uri=place, writers="none"))
+    adopted = Table(key=KEY, write=Adopted(uri=place))
     for table, way_out in (
         (events, r"Use renamed={'city': …} in the declaration; if it was dropped, add it to"),
         (adopted, r"Add 'city' to the table again, as an empty column"),

@@ -272,7 +272,7 @@ def test_a_restored_older_version_is_found_before_rows_are_doubled(
 def test_a_table_that_would_be_rewritten_is_refused(lake: Lake) -> None:
     adopted = Table(
         key=KEY,
-        write=Adopted(uri=lake.settings.table_uri(KEY), writers="none"),
+        write=Adopted(uri=lake.settings.table_uri(KEY)),
         archive=Archive(),
     )
     assert plan(lake, adopted) is None

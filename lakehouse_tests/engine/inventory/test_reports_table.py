@@ -159,7 +159,7 @@ def test_every_column_comes_through_and_a_refused_report_changes_nothing(
     with pytest.raises(Refused, match="rows of bucket 'another'"):
         load(lake, spark)
     assert version_of(lake, KEY) == before
-    assert lake.store.list("_lakehouse/sessions") == []
+    assert lake.store.list("_lakehouse/locks") == []
 
 
 def test_our_own_scan_is_loaded_and_its_own_leftovers_are_cleared(

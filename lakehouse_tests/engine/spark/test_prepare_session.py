@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType
 
@@ -28,7 +27,7 @@ from lakehouse.runtime.spark_conf import (
     write_conf,
 )
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
-from lakehouse_tests.engine.clients import Thrown, new_session
+from lakehouse_tests.engine.clients import Thrown
 
 # Leaves a file in the server's scratch folder when it is evaluated, then takes that long.
 SLOW = "reflect('java.io.File', 'createTempFile', '{name}', '.begun') || coalesce(reflect('java.lang.Thread', 'sleep', {ms}L), '')"
@@ -115,61 +114,6 @@ def test_a_lost_race_for_a_commit_is_transient(
     delete.join()
     assert isinstance(delete.error, Transient), delete.error
     assert "another writer" in str(delete.error)
-
-
-@pytest.mark.spark
-def test_what_a_killed_client_left_running_is_interrupted_and_commits_nothing(
-    shared_settings: Settings, session: SparkSession, tmp_path: Path
-) -> None:
-    table, name = (
-        f"delta.`{tmp_path / 'orphaned'}`",
-        f"orphan-{os.getpid()}-",
-    )  # of another test run on this server, too, there may be one
-    session.range(3).write.format("delta").save(str(tmp_path / "orphaned"))
-    statement = f"INSERT INTO {table} SELECT length({SLOW.format(name=name, ms=120000)})"
-    environment = {**os.environ, **shared_settings.as_environ()}
-    with subprocess.Popen(
-        [sys.executable, "-c", CLIENT, statement],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as client:
-        assert client.stdout is not None
-        left = client.stdout.readline().strip()
-        wait_until("the insert runs", lambda: begun(shared_settings, name))
-        client.kill()
-    assert len(prepare_session.interrupt_session(shared_settings, left)) == 1
-    assert prepare_session.interrupt_session(shared_settings, left) == ()
-    assert (
-        prepare_session.interrupt_session(shared_settings, "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001")
-        == ()
-    )  # nobody knows it
-    assert session.sql(f"SELECT count(*) AS rows FROM {table}").collect()[0].rows == 3
-
-
-@pytest.mark.spark
-def test_an_operation_that_does_not_end_is_told_with_the_way_out(
-    shared_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was asked for nothing here, so it goes on for sure."""
-    session, name = new_session(shared_settings), f"endless-{os.getpid()}-"
-    endless = Thrown(session.sql(f"SELECT length({SLOW.format(name=name, ms=120000)})").collect)
-    try:
-        wait_until("the statement runs", lambda: begun(shared_settings, name))
-        client: SparkConnectClient = session.client  # type: ignore[attr-defined]  # of Connect sessions only
-        monkeypatch.setattr(prepare_session, "_SETTLE_SECONDS", 0)
-        operations = tuple(
-            each.operation_id for each in client._get_operation_statuses().operation_statuses
-        )
-        with pytest.raises(
-            Transient, match=r"has not ended after 0 s; stop .*lakehouse server stop.*try again"
-        ):
-            prepare_session._wait_until_ended(client, operations)
-    finally:
-        monkeypatch.undo()
-        prepare_session.interrupt_session(shared_settings, prepare_session.session_id(session))
-        endless.join()
-        session.stop()
 
 
 @pytest.mark.spark

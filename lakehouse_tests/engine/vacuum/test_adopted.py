@@ -14,7 +14,6 @@ from lakehouse.core.declaration.vacuum_policy import VacuumMode
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.commit_safety import claim
 from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
@@ -313,16 +312,6 @@ def test_nothing_goes_while_a_table_of_the_lake_is_hidden_behind_the_key_of_one_
         Broken, match=r"storage lacks 1 of the 1 files"
     ):  # it was planned: nothing is hidden
         planned(tmp_path / "home", [table_of("gold/events"), own], "FULL")
-
-
-def test_a_table_of_another_lake_is_not_vacuumed(tmp_path: Path) -> None:
-    other = open_lake(own_settings(tmp_path / "other"))
-    LogBuilder(other.store, KEY).create().append([("a", 1)])
-    claim(other, asked="test")
-    stolen = adopted_table(KEY, f"{other.settings.root}/{KEY}")
-    run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=[stolen]), [stolen])
-    with pytest.raises(Refused, match="belongs to the lake"):
-        vacuum(run, lambda: pytest.fail("no session is needed"), stolen)
 
 
 def test_under_a_feature_that_is_not_known_nothing_is_planned(tmp_path: Path) -> None:
