@@ -9,6 +9,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from math import isnan, nan
 from statistics import median
 
@@ -16,13 +17,13 @@ from benchmarks.figures import Figure, alone, timed
 from benchmarks.own_lake import landed_table, own_lake
 from lakehouse import Table
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.engine.compaction.read_probe import take_pairs
 from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake
 
 _KEPT, _LEFT = landed_table("bronze/kept"), landed_table("bronze/left")
 _CORES = os.cpu_count() or 1
 _FILES, _LOOK_EVERY = 4, 10
+_MOST_PAIRS = 10
 
 
 def main(
@@ -89,6 +90,25 @@ def _slowdown(spark, lake: Lake, table: Table, budget_seconds: int) -> float:
 
     ours, ideal = take_pairs(scan(uri), scan(best), budget_seconds=budget_seconds)
     return median(ours) / median(ideal) - 1 if ours else float("nan")
+
+
+def take_pairs(
+    scan_before: Callable[[], float], scan_after: Callable[[], float], *, budget_seconds: float
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Durations of scans of two tables, in turn. The first scan of each is not measured."""
+    deadline = time.monotonic() + budget_seconds
+    last_pair_seconds = scan_before() + scan_after()
+    before: list[float] = []
+    after: list[float] = []
+    while len(before) < _MOST_PAIRS and time.monotonic() + last_pair_seconds <= deadline:
+        if len(before) % 2 == 0:  # the order alternates, because the first scan has colder caches
+            before.append(scan_before())
+            after.append(scan_after())
+        else:
+            after.append(scan_after())
+            before.append(scan_before())
+        last_pair_seconds = before[-1] + after[-1]
+    return tuple(before), tuple(after)
 
 
 if __name__ == "__main__":

@@ -58,9 +58,9 @@ class Reason(Enum):
     )
     PLAN_REFUSED = "nothing can be planned: {why}"
     ALL_WARM = "{warm:partition} with mergeable files, all changed within the last {hours} h"
-    COLD_TIER = (
+    COLD_FILES = (
         "{cold:partition} with mergeable files, of which {cold_files} ({cold_bytes:size}) are in a "
-        "colder storage class: reading them costs more than readers would save within {days} days"
+        "storage class that is slow or paid to read, so they are not compacted"
     )
 
     # Reasons of the compaction sensor.
@@ -103,9 +103,7 @@ class Reason(Enum):
         "AWS S3, or an S3 server that honours conditional writes"
     )
     PAUSED = "paused since {since:time}, {until}{why}"
-    RECOMMEND_ONLY = (
-        "its declaration says mode {mode}. To run the plan, use lakehouse compact {table}"
-    )
+    RECOMMEND_ONLY = "{why}. To run the plan, use lakehouse compact {table}"
     BREAKER_CLOSED = (
         "the breaker is closed: {failures:failure} in a row, {times:pointless rewrite} in a row; "
         "{limit} of either kind open it"

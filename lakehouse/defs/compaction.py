@@ -10,7 +10,6 @@ write, although there may be nothing to merge. Its metadata names the table inst
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -46,12 +45,10 @@ from lakehouse.engine.table_health import assess, with_account
 class CompactionConfig(dg.Config):
     """Options of one run.
 
-    `anyway`: compact even if the table is paused or opted out, or if no window is open. `probe`:
-    measure how long a scan takes before and after the compaction.
+    `anyway`: compact even if the table is paused or opted out, or if no window is open.
     """
 
     anyway: bool = False
-    probe: bool = False
 
 
 def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
@@ -103,7 +100,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
                 raise
         if outcome.facts is not None:
             report_table(context, table, lake, outcome.facts)
-        outcome = _with_measurements(context, lake, table, outcome, spark if config.probe else None)
+        outcome = _with_account(context, lake, table, outcome)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         if outcome.version_after is None:
             for sentence in outcome.sentences:
@@ -176,7 +173,7 @@ def compact_after_write(
         return lake.facts(table.key), error
     context.log.info(f"{table.key} after its write: {outcome.plan.sentence}")
     if outcome.version_after is not None:
-        outcome = _with_measurements(context, lake, table, outcome)
+        outcome = _with_account(context, lake, table, outcome)
         context.log_event(
             dg.AssetMaterialization(compaction_key(table), metadata=compaction_metadata(outcome))
         )
@@ -230,27 +227,18 @@ def _refuse_before_start(
         raise
 
 
-def _with_measurements(
-    context: dg.AssetExecutionContext,
-    lake: Lake,
-    table: Table,
-    outcome: CompactionOutcome,
-    spark: LazyPySparkResource | None = None,
+def _with_account(
+    context: dg.AssetExecutionContext, lake: Lake, table: Table, outcome: CompactionOutcome
 ) -> CompactionOutcome:
-    """The outcome with the table's account and, if `spark` is given, the result of a probe.
+    """The outcome with the table's account.
 
     A failure here is only logged, because the compaction itself has succeeded.
     """
-    from lakehouse.engine.compaction.read_probe import probe_compaction
-
     try:
-        outcome = with_account(lake, table, outcome)
-        if spark is None:
-            return outcome
-        return replace(outcome, probe=probe_compaction(lake, spark.spark_session, outcome))
+        return with_account(lake, table, outcome)
     except Exception as error:
         context.log.warning(
-            f"{outcome.plan.table} was compacted, but its gain could not be measured: "
+            f"{table.key} was compacted, but its account could not be read: "
             f"{type(error).__name__}: {error}"
         )
         return outcome

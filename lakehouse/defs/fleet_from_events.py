@@ -45,6 +45,7 @@ from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.metadata.table import Metadata, sensed_state
 from lakehouse.defs.run_ownership import read_tag, repeated_by_person
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.current_skip_reasons import without_spark
 from lakehouse.engine.conditional_commits import storage_fault
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
@@ -203,7 +204,7 @@ def _fleet_tables(
             state=state,
             rewrites=rewrites,
             pause=pauses.get(key),
-            hold=_storage_fault(lake, table),
+            hold=_storage_fault(lake, table) or without_spark(key, state.engine),
             shared_a_run=run_key(state, 1) in cursor.shared,
         )
 

@@ -32,11 +32,12 @@ from lakehouse.core.scheduling.table_state import TableState, state_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.current_skip_reasons import without_spark
+from lakehouse.engine.compaction.noted_files import plan_with_notes
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.read_each_table import Found, for_each_table
 from lakehouse.engine.table_health import last_compaction_ms
-from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +169,7 @@ def _reading(
     def plan_of(snapshot: Snapshot) -> CompactionPlan:
         return plan_table(table, snapshot, history, now_ms=now)
 
-    plan = plan_with_cold_files(lake, facts, plan_of)
+    plan = plan_with_notes(lake, facts, plan_of)
     health = assess_health(snapshot, plan)
     journal = Journal(lake.store)
     failures = journal.tries(table.key)
@@ -189,5 +190,6 @@ def _reading(
         tries=tries_of(history, failures),
         rewrites=find_rewrites(history),
         pause=journal.pause_of(table.key),
+        hold=without_spark(table.key, state.engine),
     )
     return TableReading(health=health, known=known, written_ms=_write_times(facts))

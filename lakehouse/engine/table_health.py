@@ -15,9 +15,9 @@ from lakehouse.core.journal_records import FAILURES_KEPT, CompactionTry
 from lakehouse.core.scheduling.circuit_breaker import Rewrites, find_rewrites, tries_of
 from lakehouse.core.scheduling.health import Health, assess_health
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.noted_files import plan_with_notes
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def health_of(lake: Lake, table: Table, facts: TableFacts) -> Health:
     def plan(snapshot: Snapshot) -> CompactionPlan:
         return plan_or_refusal(table, snapshot, facts.history, now_ms=now_ms())
 
-    return assess_health(facts.snapshot, plan_with_cold_files(lake, facts, plan))
+    return assess_health(facts.snapshot, plan_with_notes(lake, facts, plan))
 
 
 def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry] | None) -> int | None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse import Append, Archive, Compaction, Landing, Table
-from lakehouse.core.reasons import Reason
+from lakehouse import Append, Archive
 from lakehouse.core.settings import Settings
 from lakehouse.engine.archive.read import read_table
 from lakehouse.engine.archive.run import run_archive
@@ -97,31 +96,6 @@ def test_old_partitions_are_copied_by_s3_itself_into_a_storage_class(on_s3: Sett
     assert {row["id"] for row in read_table(session, with_archive=False).collect()} == {
         *range(11, 21)
     }
-
-
-def test_files_of_a_cold_compaction_move_into_their_class_and_are_read_there(
-    on_s3: Settings,
-) -> None:
-    lake, spark = open_lake(on_s3), connect(on_s3)
-    uri = lake.table_uri("bronze/cold")
-    for number in range(2):
-        rows = spark.range(40_000, numPartitions=1).selectExpr("id", f"rand({number}) AS chance")
-        rows.write.format("delta").mode("append").save(uri)
-    content = "bit_xor(xxhash64(id, chance))"  # does not depend on the order of the rows
-    before = spark.read.format("delta").load(uri).selectExpr(content).collect()
-    source = Landing(prefix="landing/cold/", format="json", schema="id BIGINT, chance DOUBLE")
-    policy = Compaction(cold_hours=1e-9, cold_storage_class="STANDARD_IA")
-    table = Table(key="bronze/cold", source=source, write=Append(), compaction=policy)
-    outcome = compact(lake, spark, table)
-    assert outcome.moved is not None and outcome.moved.problem == ""
-    stored = {file.name: file for file in lake.store.list("bronze/cold")}
-    [moved] = outcome.moved.names
-    assert stored[f"bronze/cold/{moved}"].storage_class == "STANDARD_IA"
-    assert outcome.as_json()["moved_files"] == 1
-    assert spark.read.format("delta").load(uri).selectExpr(content).collect() == before
-    again = spark.range(40_000, numPartitions=1).selectExpr("id", "rand(9) AS chance")
-    again.write.format("delta").mode("append").save(uri)
-    assert compact(lake, spark, table).plan.reason is not Reason.MERGEABLE_FILES
 
 
 @pytest.mark.parametrize(("seed", "source", "write"), CHOSEN)

@@ -17,14 +17,8 @@ from lakehouse.engine.read_each_table import Found
 @click.argument("table", shell_complete=complete_table)
 @click.option("--dry-run", is_flag=True, help="Show only the plan. Does not start a JVM.")
 @click.option("--anyway", is_flag=True, help="Also compact a table that is paused or opts out.")
-@click.option(
-    "--probe",
-    is_flag=True,
-    help="After the compaction, time scans of the versions before and after it, for up to 30 s, and"
-    " record the times.",
-)
 @json_option
-def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_json: bool) -> None:
+def compact_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> None:
     """Merge the small files of TABLE through Dagster, and show predicted and actual figures.
 
     A table that is paused, or whose declaration opts out, is refused without --anyway. If nothing
@@ -48,7 +42,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     settings = context.lake.settings
     tables = context.tables.values()
     with open_recorder(settings, tables) as recorder, driver_on_demand(settings):
-        config = {"anyway": anyway, "probe": probe}
+        config = {"anyway": anyway}
         [compaction] = recorder.materialize([f"compaction/{table}"], config=config)
     if compaction.state == "skipped":
         raise not_written(declared_table, operation=f"compact {table}")

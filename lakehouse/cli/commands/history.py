@@ -29,7 +29,6 @@ from lakehouse.core.delta.commits import (
     rebuilt_from,
     written_in,
 )
-from lakehouse.engine.compaction.read_probe import newest_probe
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import account_of
 from lakehouse.report.chart import Series, text_chart
@@ -74,7 +73,6 @@ def history_command(
     if facts is None:
         raise not_written(declared_table, operation=f"history {table}")
     account = account_of(context.lake, declared_table, facts)
-    probe = newest_probe(context.lake, table)
     entries = {entry.compaction.version: entry for entry in account.entries}
     shown = [
         commit
@@ -89,15 +87,12 @@ def history_command(
                 "version": facts.snapshot.version,
                 "commits": [_document(commit, entry) for commit, entry in commits],
                 "account": account.as_json(),
-                "probe": probe.as_json() if probe else None,
             }
         )
     else:
         _print(commits)
         for sentence in account.sentences:
             show(sentence)
-        if probe:
-            show(f"newest probe (version {probe.version_after}): {probe.sentence}")
     if plot is not None:
         _plot(facts, plot, as_json=as_json)
 

@@ -14,16 +14,17 @@ from lakehouse.core.compaction.bins import (
     files_by_partition,
     is_fresh,
 )
-from lakehouse.core.compaction.storage_class_payback import unprofitable_cold_files
 from lakehouse.core.compaction.target_size import WriteHistory
+from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.snapshot import DataFile
+from lakehouse.core.reasons import Reason
 from lakehouse.core.units import HOUR_MS
 
 # A core that reads less than this does not speed up a scan: Spark counts the opening of a file as
 # this many bytes (`spark.sql.files.openCostInBytes`).
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
-# `warm`: partitions that changed within `cold_hours`. `cold`: partitions whose rewrite does not pay
-# off because of files in a colder storage class.
+# `warm`: partitions that changed within `cold_hours`. `cold`: partitions whose rewrite would read
+# `cold_files` in a storage class that is slow or paid to read.
 _COUNT_NAMES = ("candidates", "fresh", "bins", "warm", "cold", "cold_files", "cold_bytes")
 
 
@@ -95,15 +96,7 @@ def _by_cutoff(
         counts["bins"] += len(plan.bins)
         if not each.pays:
             continue
-        if is_warm(facts, plan):
-            counts["warm"] += 1
-            continue
-        cold_files = unprofitable_cold_files(facts, plan)
-        if cold_files:
-            counts["cold"] += 1
-            counts["cold_files"] += len(cold_files)
-            counts["cold_bytes"] += sum(file.size_bytes for file in cold_files)
-        else:
+        if may_be_rewritten(facts, plan, counts):
             by_cutoff[plan.cutoff_bytes].append(plan)
     return by_cutoff, counts
 
@@ -129,7 +122,25 @@ def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int
     return max(chain(commit_times, file_times), default=0)
 
 
-def is_warm(facts: PlanningFacts, plan: PartitionPlan) -> bool:
+def may_be_rewritten(facts: PlanningFacts, plan: PartitionPlan, counts: Counter[str]) -> bool:
+    """Whether the partition may be rewritten now. If not, `counts` gets it as warm or cold."""
+    if _is_warm(facts, plan):
+        counts["warm"] += 1
+        return False
+    if not facts.snapshot.cold_files:
+        return True
+    files = chain.from_iterable(bin_.files for bin_ in plan.bins)
+    cold_files = [
+        file for file in files if (name_in_table(file.path) or "") in facts.snapshot.cold_files
+    ]
+    if cold_files:
+        counts["cold"] += 1
+        counts["cold_files"] += len(cold_files)
+        counts["cold_bytes"] += sum(file.size_bytes for file in cold_files)
+    return not cold_files
+
+
+def _is_warm(facts: PlanningFacts, plan: PartitionPlan) -> bool:
     """Whether the partition changed too recently to be rewritten under `cold_hours`."""
     if not facts.policy.cold_hours:
         return False
@@ -156,8 +167,8 @@ def keeps_cores_busy(
 
 def partition_plans(
     facts: PlanningFacts, bins_of: Callable[[Sequence[DataFile]], tuple[Bin, ...]]
-) -> tuple[list[PartitionPlan], int]:
-    """The plans of all partitions with bins, except warm partitions, and the number of these.
+) -> tuple[list[PartitionPlan], Mapping[str, int]]:
+    """The plans of all partitions with bins that may be rewritten now, and counts of the others.
 
     `bins_of` packs the files of a partition into bins.
     """
@@ -167,8 +178,16 @@ def partition_plans(
         bins = bins_of(objects)
         if bins:
             plans.append(as_rows(PartitionPlan(files=objects, bins=bins), files, objects))
-    ready = [plan for plan in plans if not is_warm(facts, plan)]
-    return ready, len(plans) - len(ready)
+    counts: Counter[str] = Counter(dict.fromkeys(_COUNT_NAMES, 0))
+    ready = [plan for plan in plans if may_be_rewritten(facts, plan, counts)]
+    return ready, counts
+
+
+def not_now(counts: Mapping[str, int]) -> Reason | None:
+    """The reason if partitions are only left out because they are cold files' or warm."""
+    if counts["cold"]:
+        return Reason.COLD_FILES
+    return Reason.ALL_WARM if counts["warm"] else None
 
 
 def fits(facts: PlanningFacts, size_bytes: int) -> bool:

@@ -3,7 +3,8 @@
 With `engine="auto"`, deltalake compacts adopted tables, and Spark all others. deltalake rewrites a
 table of 70 small files in 0.2 s, without a Spark session, and its commits are conditional: they
 never overwrite a version of another writer. If the policy or the content of an adopted table
-requires Spark, Spark compacts it, and the plan gives the reason.
+requires Spark, Spark compacts it, and the plan gives the reason. The content includes files that
+deltalake failed to read (`engine/compaction/noted_files.py`).
 """
 
 import re
@@ -15,7 +16,7 @@ from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.partition_values import is_plain
 from lakehouse.core.delta.paths import is_absolute
-from lakehouse.core.delta.snapshot import Snapshot, file_paths, partitions_of
+from lakehouse.core.delta.snapshot import Snapshot, file_paths, partitions_of, row_total
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import size_text
 
@@ -119,14 +120,24 @@ def missing_in_deltalake(snapshot: Snapshot) -> str | None:
     for column in snapshot.columns:
         if not _TYPES.fullmatch(column.type) or _INNER_VOID.search(column.type):
             return f"column {column.name!r} has the type {column.type}"
-    if any(map(is_absolute, file_paths(snapshot.files))):
-        return "it has files of another table"
+    unsuitable = _unsuitable_file(snapshot)
+    if unsuitable:
+        return unsuitable
     types = {column.name: column.type for column in snapshot.columns}
     for partition in partitions_of(snapshot.files):
         for name, value in partition:
             if not is_plain(value, types[name]):
                 return f"a partition has {name} = {value!r}"
     return None
+
+
+def _unsuitable_file(snapshot: Snapshot) -> str:
+    """Which file deltalake cannot rewrite or verify, as a clause; empty if there is none."""
+    if any(map(is_absolute, file_paths(snapshot.files))):
+        return "it has files of another table"
+    if row_total(snapshot.files) is None:
+        return "a file has no row count in the log"
+    return min(snapshot.unreadable_files.values(), default="")
 
 
 def knob_that_requires_spark(policy: Compaction) -> str:

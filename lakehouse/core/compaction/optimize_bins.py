@@ -22,8 +22,8 @@ size of a bin. With these choices, a compacted table is not compacted again befo
 - In a table without partitions, large compacted files wait: the cut-off is lowered to a power of
   two if all files below this power are together smaller than it, and include every fresh file. The
   merged files share one bin, so their rows are in a single compacted file afterwards.
-- A partition with files in a colder storage class is omitted as a whole, unless its merge pays off
-  (`storage_class_payback.py`).
+- A partition whose merge would read a file in a storage class that is slow or paid to read is
+  omitted as a whole.
 - If `max_bytes_per_run` bounds a run, it rewrites fewer partitions, or the smallest files of one.
   It merges at least two fresh files, or two files of the second tier, so the runs come to an end.
   `files_left` estimates how many files later runs will merge.
@@ -51,9 +51,9 @@ from lakehouse.core.compaction.choose_partitions import (
     best_group,
     fits,
     in_order,
+    not_now,
     within_bounds,
 )
-from lakehouse.core.compaction.storage_class_payback import PAYBACK_DAYS
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
 
@@ -278,10 +278,8 @@ def nothing_to_do(facts: PlanningFacts, group: BestGroup) -> Rewrite:
     counts = group.counts
     if group.leaves_cores_idle:
         reason = Reason.CORES_KEPT_BUSY
-    elif counts["cold"]:
-        reason = Reason.COLD_TIER
-    elif counts["warm"]:
-        reason = Reason.ALL_WARM
+    elif held_back := not_now(counts):
+        reason = held_back
     elif not facts.snapshot.files:
         reason = Reason.NO_FILES
     elif not counts["candidates"]:
@@ -295,6 +293,5 @@ def nothing_to_do(facts: PlanningFacts, group: BestGroup) -> Rewrite:
         "target_bytes": facts.policy.target_file_bytes,
         "cores": facts.policy.scan_cores,
         "bytes": facts.snapshot.size_bytes,
-        "days": PAYBACK_DAYS,
     }
     return Rewrite(statement=plain_statement(facts), reason=reason, numbers={**counts, **numbers})

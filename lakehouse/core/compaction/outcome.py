@@ -1,8 +1,6 @@
-"""The outcome of a compaction, compared with its plan, and a measurement of its benefit."""
+"""The outcome of a compaction, compared with its plan."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from statistics import median
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from lakehouse.core.compaction.plan import CompactionPlan
@@ -11,92 +9,23 @@ from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.text import count_of
 
+_COMPARED = {
+    "rows": "row counts and statistics in the log",
+    "counts": "row counts in the log",
+    "content": "each row",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """A comparison of the rows before and after a compaction. It found no difference.
 
-    `by` is `content` if every row was compared. It is `rows` if the row counts and column
-    statistics in the log were compared.
+    `by` is `content` if every row was compared, `rows` if the row counts and column statistics in
+    the log were compared, and `counts` if only the row counts were.
     """
 
-    by: Literal["rows", "content"]
+    by: Literal["rows", "counts", "content"]
     row_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """Durations in seconds of the same scan, `before` and `after` a compaction.
-
-    `before[n]` and `after[n]` were measured as a pair. There are no pairs if too few scans fit into
-    `budget_seconds`. `spent_seconds` is the time that the probe took.
-    """
-
-    table: str
-    version_before: int
-    version_after: int
-    measured_ms: int
-    before: tuple[float, ...]
-    after: tuple[float, ...]
-    spent_seconds: float
-    budget_seconds: float
-
-    @property
-    def before_seconds(self) -> float | None:
-        """Median duration of a scan before the compaction; `None` if it was not measured."""
-        return median(self.before) if self.before else None
-
-    @property
-    def after_seconds(self) -> float | None:
-        """Median duration of a scan after the compaction; `None` if it was not measured."""
-        return median(self.after) if self.after else None
-
-    @property
-    def gained_share(self) -> float | None:
-        """The share of the scan's time that the compaction saved; negative if scans got slower."""
-        if not self.before_seconds or self.after_seconds is None:
-            return None
-        return 1 - self.after_seconds / self.before_seconds
-
-    @property
-    def sentence(self) -> str:
-        """The measurement in one line."""
-        spent = f"{self.spent_seconds:.1f} of {self.budget_seconds:.0f} s spent"
-        if self.gained_share is None:
-            return f"the table is too large to be scanned often enough within the budget; {spent}"
-        return (
-            f"scan {self.before_seconds:.3f} s before, {self.after_seconds:.3f} s after: "
-            f"{abs(self.gained_share):.1%} {'faster' if self.gained_share >= 0 else 'slower'} "
-            f"(medians of {len(self.before)} scans each; {spent})"
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """The JSON shape in the journal; `probe_from` reads it."""
-        medians = {
-            "before_seconds": self.before_seconds,
-            "after_seconds": self.after_seconds,
-            "gained_share": self.gained_share,
-        }
-        rounded = {name: None if each is None else round(each, 4) for name, each in medians.items()}
-        return {**asdict(self), **rounded, "sentence": self.sentence}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdMove:
-    """The names of the added files that were moved into a storage class.
-
-    `problem` says why other files were not moved; it is empty if all were moved.
-    """
-
-    storage_class: str
-    names: tuple[str, ...] = ()
-    problem: str = ""
-
-    @property
-    def sentence(self) -> str:
-        """What was moved, and why the rest was not."""
-        moved = f"{count_of(len(self.names), 'file')} moved to {self.storage_class}"
-        return f"{moved}; {self.problem}" if self.problem else moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +39,6 @@ class CompactionOutcome:
       and `wasted_seconds` measure the work of these attempts.
     - `account`: the table's compactions up to and including this one.
     - `facts`: the table after the statement, even if nothing was committed.
-    - `moved`: with `cold_storage_class` on S3, the files that were moved.
     """
 
     plan: CompactionPlan
@@ -126,9 +54,7 @@ class CompactionOutcome:
     wasted_bytes: int = 0
     wasted_seconds: float = 0.0
     account: Account | None = None
-    probe: Probe | None = None
     facts: TableFacts | None = None
-    moved: ColdMove | None = None
 
     @property
     def rows_verified(self) -> int | None:
@@ -169,17 +95,11 @@ class CompactionOutcome:
             return (self._why_nothing_was_merged,) if self.plan.bins else ()
         duration = f"OPTIMIZE {self.seconds_optimize:.1f} s"
         if self.compared:
-            by_log = "row counts and statistics in the log"
-            compared = "each row" if self.compared.by == "content" else by_log
             duration += (
                 f"; {self.compared.row_count:,} rows verified in {self.seconds_verify:.1f} s by "
-                f"comparing {compared}"
+                f"comparing {_COMPARED[self.compared.by]}"
             )
         lines = [f"predicted from {self.plan.estimate.basis}", duration]
-        if self.moved:
-            lines.append(self.moved.sentence)
-        if self.probe:
-            lines.append(f"probe: {self.probe.sentence}")
         if self.account:
             lines += self.account.sentences
         return tuple(lines)
@@ -222,19 +142,5 @@ class CompactionOutcome:
             "conflicts": self.conflicts,
             "wasted_bytes": self.wasted_bytes,
             "wasted_seconds": round(self.wasted_seconds, 3),
-            "moved_files": len(self.moved.names) if self.moved else None,
-            "probe": self.probe.as_json() if self.probe else None,
             "sentences": list(self.sentences),
         }
-
-
-def probe_from(document: Mapping[str, Any]) -> Probe:
-    """The probe in a journal record.
-
-    Raises:
-        KeyError, TypeError: the record holds no probe.
-    """
-    figures = {each.name: document[each.name] for each in fields(Probe)}
-    figures["before"] = tuple(figures["before"])
-    figures["after"] = tuple(figures["after"])
-    return Probe(**figures)

@@ -87,14 +87,18 @@ class CompactionPlan(Explained):
     @property
     def verify_sentence(self) -> str:
         """How rows are verified after the commit, and the cost of comparing every row."""
-        reader = "this process" if self.engine.engine == "deltalake" else "Spark"
+        if self.engine.engine == "deltalake":
+            return (
+                "this process compares row counts and column statistics in the log; "
+                'with verify="content", Spark would compact, and compare every row'
+            )
         price = self.estimate
         cost = f"{price.comparison_seconds:.1f} s and {price.comparison_usd:.6f} USD"
         if self.policy.verify == "content":
-            return f"{reader} compares every row after the commit, which takes about {cost}"
+            return f"Spark compares every row after the commit, which takes about {cost}"
         return (
             "this process compares row counts and column statistics in the log; comparing every "
-            f'row by {reader} takes about {cost} (verify="content")'
+            f'row by Spark takes about {cost} (verify="content")'
         )
 
     @property

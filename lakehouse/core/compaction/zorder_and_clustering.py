@@ -34,8 +34,9 @@ from lakehouse.core.compaction.bins import (
     pack,
 )
 from lakehouse.core.compaction.choose_partitions import (
-    is_warm,
     keeps_cores_busy,
+    may_be_rewritten,
+    not_now,
     one_run,
     partition_plans,
 )
@@ -72,7 +73,7 @@ def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
         # One bin, because Z-order rewrites the files of a partition together.
         return pack(files, facts.snapshot.columns, up_to_bytes=_bytes(files), least_files=1)
 
-    plans, warm_count = partition_plans(facts, bins_of)
+    plans, counts = partition_plans(facts, bins_of)
     statement = ZOrdering(columns=layout.columns, up_to_bytes=facts.policy.target_file_bytes)
     # The files to write shrink until the table keeps enough files for all cores.
     while statement.up_to_bytes > 1 and not keeps_cores_busy(
@@ -81,8 +82,8 @@ def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
         statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
     numbers = _numbers(facts, layout.columns, unordered) | {"bound": "all "}
     if not plans:
-        reason = Reason.ALL_WARM if warm_count else Reason.IN_ORDER
-        return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm_count})
+        reason = not_now(counts) or Reason.IN_ORDER
+        return Rewrite(statement=statement, reason=reason, numbers={**numbers, **counts})
     bins, files_left = one_run(facts, plans)
     return Rewrite(
         statement=statement,
@@ -122,8 +123,10 @@ def plan_clustering(facts: PlanningFacts, layout: LiquidClustering) -> Rewrite:
     plan = PartitionPlan(files=snapshot.files, bins=(Bin(partition=(), files=tuple(candidates)),))
     if not _pays_off(facts, cubes.loose, candidates):
         return Rewrite(statement=statement, reason=Reason.IN_ORDER, numbers=numbers)
-    if is_warm(facts, plan):
-        return Rewrite(statement=statement, reason=Reason.ALL_WARM, numbers={**numbers, "warm": 1})
+    counts: Counter[str] = Counter()
+    if not may_be_rewritten(facts, plan, counts):
+        reason = not_now(counts) or Reason.IN_ORDER
+        return Rewrite(statement=statement, reason=reason, numbers={**numbers, **counts})
     return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=plan.bins, numbers=numbers)
 
 

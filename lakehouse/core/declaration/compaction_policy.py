@@ -194,22 +194,9 @@ class Compaction:
         "compacts only partitions without a change in this many hours, the least recently written"
         " first. 0: all partitions",
     )
-    cold_storage_class: str = knob(
-        "",
-        one_of("", "INTELLIGENT_TIERING", "STANDARD_IA", "GLACIER_IR"),
-        "S3 storage class for the files that a compaction writes. Requires `cold_hours`, so that"
-        " only cold data moves. Classes that require a restore before reading are refused. Empty:"
-        " STANDARD ([tiers](tiers.md))",
-    )
 
     def __post_init__(self) -> None:
         check_knobs(self)
-        if self.cold_storage_class and not self.cold_hours:
-            raise Refused(
-                f"Compaction.cold_storage_class is {self.cold_storage_class!r}, but cold_hours is"
-                " 0, so files of partitions that are still changing would move, too. Use"
-                " cold_hours, for example 720."
-            )
 
     @property
     def threshold_factor(self) -> int:

@@ -18,6 +18,9 @@ GONE: dict[str, str] = {
     "maintain.writers": _WRITERS,
     "MaintainedTables.writers": _WRITERS,
     "adopted.toml.writers": _WRITERS,
+    "Compaction.cold_storage_class": (
+        "Use Archive(storage_class=...) to store old partitions in a colder class."
+    ),
 }
 
 

@@ -82,7 +82,7 @@ def _value(knob: Field[Any], text: str) -> Any:
             return _named(knob.name, text, _LAYOUTS)
         case "windows":
             return tuple(_window(part.strip()) for part in text.split(";") if part.strip())
-        case "mode" | "verify" | "engine" | "cold_storage_class":
+        case "mode" | "verify" | "engine":
             return text
         case "reads_per_day" if text == "none":
             return None

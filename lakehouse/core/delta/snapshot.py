@@ -71,8 +71,10 @@ class Snapshot:
       empty.
     - `physical_fields`: the same for fields inside structs, by path. In a path, `element`, `key`
       and `value` stand for the parts of arrays and maps.
-    - `cold_files`: decoded names of files in a colder storage class, each with the USD for reading
-      and replacing the file. They come from an inventory, since the log does not record classes.
+    - `cold_files`: decoded names of files in a storage class that is slow or paid to read. They
+      come from an inventory, since the log does not record classes.
+    - `unreadable_files`: the paths of live files that deltalake cannot rewrite, each with the
+      reason. They come from notes of failed compactions.
     - `removed_vectors`: the time of removal (`None`: unknown) of each deletion vector that only
       older versions have, by the vector's unique id.
     - `transactions`: maps each transaction id (appId) to its newest version.
@@ -97,7 +99,8 @@ class Snapshot:
     features: frozenset[str] = frozenset()
     transactions: Mapping[str, int] = field(default_factory=dict[str, int])
     table_id: str = ""
-    cold_files: Mapping[str, float] = field(default_factory=dict[str, float])
+    cold_files: frozenset[str] = frozenset()
+    unreadable_files: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def on_s3(self) -> bool:

@@ -63,7 +63,9 @@ def recommend_only(table_key: str, policy: Compaction) -> Explanation | None:
     """The hold of a policy that only recommends compactions, or `None`."""
     if policy.mode != "recommend":
         return None
-    return Reason.RECOMMEND_ONLY.explain(mode=policy.mode, table=table_key)
+    return Reason.RECOMMEND_ONLY.explain(
+        why=f"its declaration says mode {policy.mode}", table=table_key
+    )
 
 
 def closed_window(policy: Compaction, now_ms: int) -> Explanation | None:

@@ -125,13 +125,6 @@ def compaction_metadata(outcome: CompactionOutcome) -> Metadata:
             for name in ("wasted_runs", "wasted_seconds", "wasted_bytes")
         }
         metadata["lakehouse/write_amplification"] = account["write_amplification"]
-    if outcome.probe is not None:
-        probe = outcome.probe.as_json()
-        names = ("before_seconds", "after_seconds", "gained_share", "spent_seconds")
-        metadata |= {
-            "lakehouse/probe": outcome.probe.sentence,
-            **{f"lakehouse/probe_{name}": probe[name] for name in names},
-        }
     # Unknown figures are omitted, because a plot that showed them as zero would mislead.
     return {name: value for name, value in metadata.items() if value is not None}
 

@@ -11,7 +11,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.errors import Refused
 from lakehouse.core.journal_records import CompactionTry
-from lakehouse.core.reasons import Explanation
+from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.scheduling.circuit_breaker import (
     BreakerState,
     Rewrites,
@@ -23,6 +23,7 @@ from lakehouse.core.scheduling.skip_reasons import find_hold, persons_hold
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.runtime.extras import is_installed
 
 
 def breaker_of(
@@ -59,6 +60,14 @@ def hold_now(
     pause = Journal(lake.store).pause_of(table.key)
     breaker = breaker_of(lake, table, history, failures=failures)
     return find_hold(table, pause=pause, breaker=breaker, now_ms=now_ms())
+
+
+def without_spark(table_key: str, engine: str | None) -> Explanation | None:
+    """The hold of a table that only Spark can compact, where Spark is not installed; or `None`."""
+    if engine != "spark" or is_installed("pyspark"):
+        return None
+    why = "only Spark can compact it, and Spark is not installed here"
+    return Reason.RECOMMEND_ONLY.explain(why=why, table=table_key)
 
 
 def refuse_held(lake: Lake, table: Table) -> None:

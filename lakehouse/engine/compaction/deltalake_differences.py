@@ -1,7 +1,7 @@
 """Handles differences between deltalake and Spark in Parquet files and statistics.
 
 **Safety properties** (tests in `test_deltalake_differences.py`)
-- No value changes for Spark: files that deltalake would misread are refused.
+- No value changes for Spark: files that deltalake would misread are left to Spark.
 - No row becomes invisible: bounds that may be wrong are omitted, because readers skip a file or a
   row group by its bounds. (Exception: footers keep the bounds of floats inside structs, because
   deltalake accepts no options for these columns.)
@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
-
-from lakehouse.core.errors import Refused
 
 if TYPE_CHECKING:
     from deltalake import WriterProperties
@@ -29,18 +27,15 @@ _JULIAN_KEYS = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark
 _INEXACT_TYPES = re.compile(r"float|double|decimal\((1[6-9]|[23]\d),\d+\)")
 
 
-def refuse_misread(table: str, inputs: Mapping[Path, str], written: Sequence[Path]) -> None:
-    """Refuses inputs that deltalake has read differently from Spark.
+def find_misread(inputs: Mapping[Path, str], written: Sequence[Path]) -> tuple[str, str] | None:
+    """The path in the log of an input that deltalake read differently from Spark, and the reason.
 
     Spark ignores the case of column names, and converts dates of the Julian calendar. deltalake
     reads a column as null if the case of its name differs, and does not convert dates. The
     comparison of rows detects neither, because it reads files as deltalake does.
 
     `inputs` maps the files that deltalake has read to their paths in the table's log. `written`
-    are the files that it wrote, with the table's column names.
-
-    Raises:
-        Refused: there is such a file.
+    are the files that it wrote, with the table's column names. `None` if there is no such file.
     """
     columns = {name for path in written for name in _columns_of(pq.read_metadata(path))}
     in_lower_case = {name.lower() for name in columns}
@@ -54,10 +49,8 @@ def refuse_misread(table: str, inputs: Mapping[Path, str], written: Sequence[Pat
         elif _may_have_julian_dates(footer.metadata or {}):
             reason = "dates of an old calendar"
         if reason:
-            raise Refused(
-                f"compaction of {table}: deltalake would misread {path_in_log}, which has {reason}."
-                ' Use engine="spark"'
-            )
+            return path_in_log, f"deltalake would misread {path_in_log}, which has {reason}"
+    return None
 
 
 def _may_have_julian_dates(metadata: Mapping[bytes, bytes]) -> bool:

@@ -9,9 +9,9 @@ commits the result to the table.
    disk are linked, files on S3 are downloaded. They get plain names in the workshop, because
    deltalake respells the paths in a log: `ä` becomes `%C3%A4`. In the workshop's log, an entry
    above the target size ends each bin (the planned files that become one file).
-2. deltalake compacts the workshop. Its commit there names the files that it wrote. Planned files
-   that Spark reads differently are refused, and statistics that may be wrong are omitted
-   (`deltalake_differences`).
+2. deltalake compacts the workshop. Its commit there names the files that it wrote. If deltalake
+   cannot read a planned file, or reads it differently from Spark, the file is named, and Spark has
+   to compact the table. Statistics that may be wrong are omitted (`deltalake_differences`).
 3. The written files are copied into the table's folder (`deltalake_delivery`).
 4. The commit, with the plan's figures, creates the table's next version if that does not exist.
    Otherwise the log is read again. If all planned files are still live and the table's metadata is
@@ -49,10 +49,11 @@ from lakehouse.engine.compaction.deltalake_delivery import (
     workshop_of,
 )
 from lakehouse.engine.compaction.deltalake_differences import (
-    refuse_misread,
+    find_misread,
     sound_statistics,
     writer_properties,
 )
+from lakehouse.engine.compaction.noted_files import UnreadableFileError, unreadable_column
 from lakehouse.engine.deltalake_tables import (
     open_same_table,
     panics_translated,
@@ -82,7 +83,7 @@ def compact_by_deltalake(
     Raises:
         CommitFailedError: another writer changed planned files or the table itself, or other
             writers always committed first.
-        Refused: deltalake would misread a planned file.
+        UnreadableFileError: deltalake cannot read a planned file, or would misread it.
         Transient: the next version exists, but the log does not show it.
     """
     with _workshop(lake, snapshot.table) as folder:
@@ -90,11 +91,18 @@ def compact_by_deltalake(
         inputs = _inputs(planned, location[0])
         _fetch_inputs(inputs, folder, location, Path(lake.table_uri(snapshot.table)).absolute())
         with panics_translated(f"compaction of {snapshot.table}"):
-            _write_log(inputs, folder, planned, protocol_and_metadata(lake, snapshot))
-            actions = _rewrite(inputs, folder, planned, user_metadata)
+            schema = protocol_and_metadata(lake, snapshot)
+            _write_log(inputs, folder, planned, [*schema])
+            try:
+                actions = _rewrite(inputs, folder, planned, user_metadata)
+            except Exception as error:
+                _name_unreadable(snapshot.table, inputs, folder, schema, error)
+                raise
         written = [Path(unquote(action["add"]["path"])) for action in actions if "add" in action]
         paths_in_log = {folder / inside: file.path for inside, file in inputs.items()}
-        refuse_misread(snapshot.table, paths_in_log, [folder / file for file in written])
+        misread = find_misread(paths_in_log, [folder / file for file in written])
+        if misread is not None:
+            raise UnreadableFileError(snapshot.table, *misread)
         with _without_probe(lake, snapshot, location), delivered(lake, snapshot, written, location):
             _commit(lake, snapshot, planned, actions, location)
 
@@ -210,6 +218,17 @@ def _rewrite(inputs: Inputs, folder: Path, planned: CompactionPlan, user_metadat
             content["stats"] = json.dumps(sound_statistics(json.loads(content["stats"]), fields))
         actions.append({kind: content})
     return actions
+
+
+def _name_unreadable(
+    table: str, inputs: Inputs, folder: Path, schema: Actions, error: Exception
+) -> None:
+    """Raises `UnreadableFileError` if deltalake cannot read one of the inputs by itself."""
+    for inside, file in inputs.items():
+        column = unreadable_column([*schema, _add_action(inside, file, file.size_bytes)], folder)
+        if column is not None:
+            why = f"deltalake cannot read column {column!r} of {file.path}"
+            raise UnreadableFileError(table, file.path, why) from error
 
 
 def _commit(

@@ -5,10 +5,11 @@ and null counts of the columns that have them in all files of both sides. If the
 partition has as many rows as before, provided that the writers counted correctly. A value that
 changed within the bounds of its column is not detected. A difference does not prove that rows
 differ, because two writers may spell a bound differently. After a difference, or if a row count is
-unknown, every row is compared (`verify`).
+unknown, Spark compares every row (`verify`).
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -53,6 +54,19 @@ def equal_by_log(
         if any(combined[each] != other_combined[each] for each in shared):
             return None
     return sum(row_count for row_count, _ in added_facts.values())
+
+
+def row_counts(snapshot: Snapshot, sides: Sequence[Side]) -> Mapping[TypedPartition, int] | None:
+    """The number of rows of each partition with rows; `None` if a file's row count is unknown."""
+    columns = by_name(snapshot.columns)
+    counts = Counter[TypedPartition]()
+    for file in (file for side in sides for file in side.files):
+        if file.row_count is None:
+            return None
+        row_count = file.row_count - file.deleted_row_count
+        if row_count:
+            counts[typed_partition(file.partition, columns)] += row_count
+    return counts
 
 
 def _by_partition(

@@ -56,16 +56,9 @@ class Side:
 
 
 def content_sums(
-    lake: Lake, spark: "SparkSession | None", snapshot: Snapshot, sides: Sequence[Side]
+    lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
 ) -> list[PartitionSums]:
-    """For each side, row counts and sums of hashes by partition, computed by Spark.
-
-    Without a session, Arrow computes them in this process.
-    """
-    if spark is None:
-        from lakehouse.engine.compaction.row_hashes_arrow import arrow_sums
-
-        return arrow_sums(lake, snapshot, sides)
+    """For each side, row counts and sums of hashes by partition."""
     with session_confs(spark, READ_CONFS):
         return spark_sums(lake, spark, snapshot, sides)
 
@@ -214,7 +207,4 @@ def _read_table(
 
 def is_unreadable(error: Exception) -> bool:
     """Whether files may be missing or damaged. False if the server was lost, or for a conflict."""
-    if is_of_spark(error):
-        return not is_lost(error) and not is_conflict(error)
-    is_of_arrow = any(kind.__module__.startswith("pyarrow.") for kind in type(error).__mro__)
-    return isinstance(error, FileNotFoundError) or is_of_arrow
+    return is_of_spark(error) and not is_lost(error) and not is_conflict(error)

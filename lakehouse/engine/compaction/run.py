@@ -9,7 +9,8 @@
    the other writer removed files.
 5. The log is read again, to see which files were actually removed and added.
 6. The rows of the removed files and of the added files are compared (`verify`).
-7. With `cold_storage_class`, the added files move into that class (`engine/tiers/move_files.py`).
+7. If deltalake cannot read a planned file, the file is noted. With `engine="auto"`, the compaction
+   starts again, and Spark runs it.
 
 **Safety properties**
 - Only the OPTIMIZE of Delta or deltalake replaces files. Its commit changes no data and deletes
@@ -44,6 +45,12 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.failed_attempts import Attempt, failure_recorded, record_try
+from lakehouse.engine.compaction.noted_files import (
+    UnreadableFileError,
+    note_unreadable_file,
+    plan_with_notes,
+    with_unreadable_files,
+)
 from lakehouse.engine.compaction.spark_run import run_statement
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
@@ -52,7 +59,6 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.errors import first_line, is_conflict, translated
 from lakehouse.engine.table_lock import hold
-from lakehouse.engine.tiers.cold_files import plan_with_cold_files
 from lakehouse.runtime.server_state import is_cold, note_compaction
 from lakehouse.runtime.spark_conf import cores_of
 
@@ -94,13 +100,22 @@ def compact(
     if _needs_spark(lake, table):
         session = spark() if callable(spark) else spark
     work = _Work(lake=lake, spark=session, table=table, attempt=attempt)
-    with (
-        failure_recorded(lake, table.key, attempt),
-        translated(table.key, operation="compaction"),
-        hold(lake, session, table.key, owner=owner or operation),
-    ):
-        verify_left(lake, session, table.key)
-        return retry_conflicts(partial(_compact, work), tries=_TRIES)
+    try:
+        with (
+            failure_recorded(lake, table.key, attempt),
+            translated(table.key, operation="compaction"),
+            hold(lake, session, table.key, owner=owner or operation),
+        ):
+            verify_left(lake, session, table.key)
+            return retry_conflicts(partial(_compact, work), tries=_TRIES)
+    except UnreadableFileError as error:
+        facts = lake.facts(table.key)
+        if facts is None:
+            raise
+        note_unreadable_file(lake, facts.snapshot, error)
+        if table.compaction.engine == "deltalake":
+            raise
+    return compact(lake, spark, table, owner=owner, by_person=by_person)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +134,13 @@ def _needs_spark(lake: Lake, table: Table) -> bool:
     if not may_need_no_spark(table):
         return True
     facts = lake.facts(table.key)
-    return facts is not None and choose_engine(table, facts.snapshot).engine == "spark"
+    if facts is None:
+        return False
+    return choose_engine(table, with_unreadable_files(lake, facts.snapshot)).engine == "spark"
 
 
 def _compact(work: _Work) -> CompactionOutcome:
-    """Runs steps 2 to 7 once.
+    """Runs steps 2 to 6 once.
 
     After a conflict, the wasted work is added to the losses, and the conflict is raised if OPTIMIZE
     has committed nothing.
@@ -152,18 +169,11 @@ def _compact(work: _Work) -> CompactionOutcome:
 
         after = with_due_checkpoint(lake, after)
     seconds_verify = time.monotonic() - optimized.ended
-    moved = None
-    if commits and table.compaction.cold_storage_class:
-        from lakehouse.engine.tiers.move_files import move_added  # few tables need it
-
-        paths = [path for commit in commits for path in commit.added_paths]
-        moved = move_added(lake, after, paths, table.compaction.cold_storage_class)
     return replace(
         _outcome(planned, commits, work.losses, after),
         compared=compared,
         seconds_optimize=optimized.seconds,
         seconds_verify=seconds_verify,
-        moved=moved,
     )
 
 
@@ -270,7 +280,7 @@ def _whole_plan(
     def plan_of(snapshot: Snapshot) -> CompactionPlan:
         return plan_table(table, snapshot, facts.history, now_ms=now_ms(), cold_start=cold_start)
 
-    return plan_with_cold_files(lake, facts, plan_of)
+    return plan_with_notes(lake, facts, plan_of)
 
 
 def _outcome(

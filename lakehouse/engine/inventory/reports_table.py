@@ -41,6 +41,7 @@ from lakehouse.core.inventory.checks import (
 from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.inventory.report_manifest import DataPart, Report
+from lakehouse.engine.compaction.noted_files import note_cold_files
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, RowFiles
 from lakehouse.engine.inventory.reconcile_lake import TableOf, reconcile_report
@@ -51,7 +52,6 @@ from lakehouse.engine.spark.delta_writes import FrameWrite, write_frame
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.temporary_confs import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.engine.table_lock import hold
-from lakehouse.engine.tiers.cold_files import record_cold_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +121,7 @@ def load_report(
 ) -> InventoryOutcome:
     """Reconciles a report, and loads it unless it was the last report loaded.
 
-    On S3, also records the tables' cold files (`engine.tiers.cold_files`).
+    On S3, also notes the tables' cold files (`engine.compaction.noted_files`).
 
     Raises:
         Refused: the report cannot be trusted; the table is unchanged.
@@ -153,7 +153,7 @@ def load_report(
                 retry_conflicts(partial(_overwrite, lake, session, key, parts, load))
             _clear(lake)
     if lake.settings.on_s3:
-        record_cold_files(lake, reconciliation)
+        note_cold_files(lake, reconciliation)
     after = lake.facts(key)
     earlier_loads = [each for each in _recorded_loads(after) if each.report != report.name]
     row_count = 0

@@ -9,14 +9,12 @@
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, deleted when the table is resumed.
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, for compactions that failed or conflicted
   with another writer's commit.
-- Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, with the durations of scans before
-  and after a compaction.
 - Metric counters: `_lakehouse/metrics/` (module `engine.metrics.totals`).
 - Morning pages: `_lakehouse/reports/` (module `engine.report.stored_pages`), of the last 14 days.
-- Change marker: `_lakehouse/changes/<id>`. Each change to a pause, try or probe replaces it with a
+- Change marker: `_lakehouse/changes/<id>`. Each change to a pause or try replaces it with a
   marker under a new id, so that one listing shows whether a cache is stale.
 
-The newest tries, probes and vacuums of each table are kept (`_KEPT`, `_VACUUMS_KEPT`).
+The newest tries and vacuums of each table are kept (`FAILURES_KEPT`, `_VACUUMS_KEPT`).
 """
 
 import contextlib
@@ -32,11 +30,7 @@ from lakehouse.engine.store import Store, StoredFile
 
 PAUSES = "_lakehouse/pauses"
 TRIES = "_lakehouse/tries"
-PROBES = "_lakehouse/probes"
 CHANGES = "_lakehouse/changes"
-# The number of records kept per table. The table's cost account reads all tries. The program reads
-# only the newest probe; the others are for inspection.
-_KEPT = {TRIES: FAILURES_KEPT, PROBES: 20}
 # The number of tries that the circuit breaker reads. The breaker opens after fewer failures in a
 # row.
 _TRIES_READ = 20
@@ -150,10 +144,6 @@ class Journal:
         name = f"{attempt.ended_ms:015}-{uuid4().hex}.json"
         self._record(TRIES, table_key, name, asdict(attempt))
 
-    def record_probe(self, table_key: str, name: str, probe: Mapping[str, Any]) -> None:
-        """Records a probe of a compaction."""
-        self._record(PROBES, table_key, name, probe)
-
     def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> Tries:
         """The last `newest` tries of a table, oldest first; a damaged record counts as failed."""
         names = names_by_table(self._source, TRIES, table_key).get(table_key, [])
@@ -182,7 +172,7 @@ class Journal:
 
     def _record(self, kind: str, table_key: str, name: str, content: Mapping[str, Any]) -> None:
         folder = f"{kind}/{table_key}"
-        append_record(self._store, folder, name, content, kept_count=_KEPT[kind])
+        append_record(self._store, folder, name, content, kept_count=FAILURES_KEPT)
         self.mark_changed()
 
     def mark_changed(self) -> None:

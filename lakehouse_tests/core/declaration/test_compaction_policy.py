@@ -57,8 +57,6 @@ def test_a_declared_knob_beats_the_default_and_leaves_the_others(knob: str, valu
         ("scan_cores", 0),
         ("max_bytes_per_run", 1.5),
         ("cold_hours", float("nan")),
-        ("cold_storage_class", "GLACIER"),  # its files cannot be read before a restore
-        ("cold_storage_class", "STANDARD_IA"),  # without cold_hours
         ("reads_per_day", None.__class__),
         *(("target_file_bytes", value) for value in (4095, 128e6, "128m")),
         *(("min_small_files", value) for value in (1, True)),

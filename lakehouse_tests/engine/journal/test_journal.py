@@ -17,9 +17,8 @@ KEY = "bronze/events"
 
 
 def record_each(journal: Journal, ms: int, number: int) -> None:
-    """A failed try and a probe of one time."""
+    """A failed try."""
     journal.record_try(KEY, CompactionTry(ended_ms=ms, result="failed"))
-    journal.record_probe(KEY, f"{ms:015}-{number}.json", {})
 
 
 def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:
@@ -105,16 +104,16 @@ def test_the_newest_tries_are_read_and_a_damaged_one_is_a_failure() -> None:
     assert found[-1].result == "failed" and "cannot be read" in found[-1].why
 
 
-def test_the_newest_tries_and_probes_of_each_table_are_kept() -> None:
+def test_the_newest_tries_of_each_table_are_kept() -> None:
     store = MemoryStore()
     journal = Journal(store)
-    for kind in ("tries", "probes"):
+    for kind in ("tries",):
         store.put(f"_lakehouse/{kind}/{KEY}/notes.txt", b"a person's")
         store.put(f"_lakehouse/{kind}/bronze/events_too/{1:015}-1.json", b"another table's")
     for ms in range(103):
         record_each(journal, ms, ms)
     assert [each.ended_ms for each in journal.tries(KEY, newest=1000)] == list(range(3, 103))
-    kept = {"tries": 100, "probes": 20}
+    kept = {"tries": 100}
     assert {kind: len(store.list(f"_lakehouse/{kind}")) - 2 for kind in kept} == kept
     assert len(store.list("_lakehouse/changes")) == 1
 
