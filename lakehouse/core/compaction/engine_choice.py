@@ -96,14 +96,6 @@ def choose_engine(table: Table, snapshot: Snapshot) -> EngineChoice:
     return EngineChoice(engine="spark" if why_not else "deltalake", why_not_deltalake=why_not)
 
 
-def is_by_deltalake(table: Table, snapshot: Snapshot) -> bool:
-    """Whether deltalake compacts the table; false if the choice of an engine is refused."""
-    try:
-        return choose_engine(table, snapshot).engine == "deltalake"
-    except Refused:
-        return False
-
-
 def missing_in_deltalake(snapshot: Snapshot) -> str | None:
     """Why deltalake cannot rewrite this table, as a clause: for example `it has deletion vectors`.
 
