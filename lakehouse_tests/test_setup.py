@@ -1,7 +1,11 @@
+import fcntl
 import os
 import re
+import shutil
 import subprocess
+import time
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
@@ -9,7 +13,8 @@ import yaml
 from lakehouse.runtime.checkout import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCK = (ROOT / "requirements.txt").read_text()
+BOOTSTRAP = (ROOT / "bootstrap.txt").read_text()
+LOCK = BOOTSTRAP + (ROOT / "requirements.txt").read_text()
 
 
 def plain(name: str) -> str:
@@ -33,7 +38,7 @@ def test_dagster_loads_the_same_by_pyproject_and_by_workspace() -> None:
 
 
 def test_every_locked_package_has_sums_and_nothing_names_a_host() -> None:
-    blocks = re.split(r"\n(?=[\w])", LOCK)
+    blocks = re.split(r"\n(?=[\w])", LOCK.replace("-r bootstrap.txt\n", ""))
     assert [block.splitlines()[0] for block in blocks if "--hash=sha256:" not in block] == []
     assert re.findall(r"https?:|--(?:extra-)?index|--find-links|--trusted", LOCK) == []
 
@@ -50,6 +55,53 @@ def test_the_lock_holds_what_the_project_asks_for() -> None:
     assert {name: pins()[plain(name)] for name in exact} == exact
     names = [re.match(r"[\w-]+", each)[0] for each in asked]  # type: ignore[index]
     assert [name for name in names if plain(name) not in pins()] == []
+
+
+def checkout_of_the_makefile(folder: Path) -> Path:
+    for name in re.findall(r"^LOCK := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[
+        0
+    ].split():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    shutil.copy(ROOT / "Makefile", folder)
+    return folder
+
+
+def test_nothing_is_built_beside_a_step_that_changes_what_it_is_built_with(tmp_path: Path) -> None:
+    # Two installers ran at once: one replaced setuptools while the other built PySpark with it.
+    steps = [
+        line
+        for line in subprocess.run(
+            ["make", "-n", "setup"],
+            cwd=checkout_of_the_makefile(tmp_path),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        if "pip install" in line
+    ]
+    assert [re.findall(r"-r \S+|--editable \S+", step) for step in steps] == [
+        ["-r bootstrap.txt"],
+        ["-r requirements.txt"],
+        ["--editable ."],
+    ]
+    assert [step for step in steps if re.search(r"xargs|parallel|[&|]", step)] == []
+    assert all("--require-hashes" in step for step in steps[:2])
+    assert all("--no-build-isolation" in step for step in steps[1:])
+    assert set(re.findall(r"^[\w-]+(?===)", BOOTSTRAP, re.MULTILINE)) == {"setuptools", "uv"}
+
+
+def test_a_second_make_waits_for_the_first_and_finds_its_work_done(tmp_path: Path) -> None:
+    folder = checkout_of_the_makefile(tmp_path)
+    with (folder / "Makefile").open() as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        second = subprocess.Popen(["make", "setup"], cwd=folder, stdout=subprocess.PIPE)
+        time.sleep(2)
+        assert second.poll() is None and not (folder / ".venv").exists()
+        (folder / ".venv").mkdir()
+        (folder / ".venv" / ".ready").touch()
+    assert b"installing" not in second.communicate(timeout=60)[0]
+    assert second.returncode == 0 and os.listdir(folder / ".venv") == [".ready"]
 
 
 def test_the_jars_are_of_the_release_of_delta_that_is_locked() -> None:
