@@ -29,7 +29,7 @@ from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunSta
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.units import HOUR_MS
-from lakehouse.defs.compaction_sensor import SWEEP_MS, compaction_sensor
+from lakehouse.defs.compaction_sensor import SWEEP_MS, TICK_SECONDS_ON_S3, compaction_sensor
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import state_metadata
 from lakehouse.engine.clock import now_ms
@@ -125,9 +125,7 @@ def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
             sensor(context)
         taken.append(store.taken())
     sweeps = 86_400_000 // SWEEP_MS
-    per_day = {
-        kind: count * 86_400 // settings.compaction_tick_seconds for kind, count in taken[1].items()
-    }
+    per_day = {kind: count * 86_400 // TICK_SECONDS_ON_S3 for kind, count in taken[1].items()}
     swept = {"LIST": 2 * sweeps, "GET": sweeps * table_count // 10}
     day = {kind: per_day.get(kind, 0) + more for kind, more in swept.items()}
     usd = _usd(prices, day)

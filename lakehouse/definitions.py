@@ -112,7 +112,7 @@ def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.D
 def replay_sensors(settings: Settings) -> Iterable[dg.SensorDefinition]:
     """The replay's sensor; empty if the replay is off or its folder was deleted."""
     if (
-        not settings.replay
+        settings.replay == "off"
         or find_spec("lakehouse.replay") is None
         or find_spec("lakehouse.replay.definitions") is None
     ):

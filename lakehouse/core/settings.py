@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +116,9 @@ _USD = _matching(r"[0-9]{1,6}(\.[0-9]{1,6})?", float)
 _BUDGET = "(lake|bronze|silver|gold)=[0-9]{1,9}([.][0-9]{1,6})?"
 _BUDGETS = _matching(f"({_BUDGET}(,{_BUDGET})*)?")
 _MEMORY = _matching(r"[1-9][0-9]{0,8}g|(51[2-9]|5[2-9][0-9]|[6-9][0-9]{2}|[1-9][0-9]{3,8})m")
-_DAY = _matching(r"2013-[0-9]{1,2}-[0-9]{1,2}", lambda text: datetime.strptime(text, "%Y-%m-%d"))
 _LOG_STORE = _matching("conditional|platform")
-_LOGS = _matching("home|lake")
 _MODULE = _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_SWITCH = _matching("on|off", "on".__eq__)
-_CHANGES = _matching("off|dms|debezium")
+_REPLAY = _matching("off|on|dms|debezium")
 _WEBHOOK = _matching(r"(https?://[^\s/?#@\\]+([/?][^\s#]*)?)?")
 
 
@@ -155,11 +151,6 @@ class Settings:
     compaction_slots: int = _setting(
         "1", "the number of runs that may compact at once, 1 to 16", _whole(1, 16)
     )
-    compaction_tick_seconds: int = _setting(
-        "10, on S3 30",
-        "seconds between two ticks of the compaction sensor, 5 to 3600",
-        _whole(5, 3600),
-    )
     metrics_port: int = _setting(
         "9464", "a TCP port, 0 to 65535, for Prometheus; 0 for no metrics", _whole(0, 65535)
     )
@@ -170,11 +161,6 @@ class Settings:
         "conditional",
         "conditional, or platform: the platform of the Spark server makes its commits safe",
         _LOG_STORE,
-    )
-    compute_logs: str = _setting(
-        "home",
-        "home or lake: where the output of runs is kept; lake only for a lake on S3",
-        _LOGS,
     )
     records_days: int = _setting(
         "7", "days for which Dagster's own records of runs are kept, 1 to 3650", _whole(1, 3650)
@@ -187,17 +173,11 @@ class Settings:
     adopted: Path = _setting("adopted.toml", "a file that lists adopted tables", _path)
     prices: Path = _setting("prices.toml", "a file with your own prices", _path)
     budgets: str = _setting("", "USD per month, for example lake=50,bronze=20", _BUDGETS)
-    replay: bool = _setting(
+    replay: str = _setting(
         "on",
-        "on or off: whether the demo's year of flights is played into the landing area",
-        _SWITCH,
+        "on, off, dms or debezium: whether the demo's flights land, and as which change data",
+        _REPLAY,
     )
-    replay_cdc: str = _setting(
-        "off",
-        "off, dms or debezium: whether the demo's flights land as change data",
-        _CHANGES,
-    )
-    replay_start: datetime = _setting("2013-01-01", "a date in 2013, for example 2013-01-01", _DAY)
     replay_hours: int = _setting("12", "simulated hours per tick, 1 to 744", _whole(1, 744))
     replay_seconds: int = _setting("45", "seconds between ticks, 5 to 86400", _whole(5, 86400))
 
@@ -258,10 +238,8 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     defaults = {
         "root": f"{read('home')}/lake",
         "dagster_home": f"{read('home')}/dagster",
-        "tables": _DEMO_TABLES.get(read("replay_cdc"), ""),
+        "tables": _DEMO_TABLES.get(read("replay"), ""),
     }
-    on_s3 = read("root", defaults["root"]).startswith("s3://")
-    defaults["compaction_tick_seconds"] = "30" if on_s3 else "10"
     values = {setting: read(setting, defaults.get(setting, "")) for setting in metadata}
     settings = Settings(**values)
     port = settings.port
@@ -271,8 +249,6 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
             f"LAKEHOUSE_SPARK_PORT and LAKEHOUSE_PORT are both {port}. Use two different ports, for"
             f" example {other_port}."
         )
-    if settings.compute_logs == "lake" and not settings.on_s3:
-        raise _refused("LAKEHOUSE_COMPUTE_LOGS", "lake")
     return settings
 
 
@@ -286,12 +262,8 @@ def _refused(name: str, value: str, *, near: str = "") -> Refused:
 def _variable_text(value: object) -> str:
     """The text of an environment variable that sets this value."""
     match value:
-        case bool():
-            return "on" if value else "off"
         case float():
             return f"{value:.6f}".rstrip("0").rstrip(".")
-        case datetime():
-            return f"{value:%Y-%m-%d}"
         case _:
             return str(value)
 

@@ -43,6 +43,9 @@ from lakehouse.engine.store import TimeBudget
 # new, or if the last listing is this old, because a process may die before it writes the marker. On
 # disk, each tick lists all records.
 SWEEP_MS = 600_000
+# Seconds between two ticks.
+TICK_SECONDS = 10
+TICK_SECONDS_ON_S3 = 30
 # The ranking of a busy lake changes with every write, so it is reported at most this often.
 _REPORT_INTERVAL_MS = 60_000
 
@@ -74,7 +77,7 @@ def compaction_sensor(
         name=name,
         job=job,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=lake.settings.compaction_tick_seconds,
+        minimum_interval_seconds=TICK_SECONDS_ON_S3 if lake.settings.on_s3 else TICK_SECONDS,
         description="Compacts tables that are due, the highest ratio of benefit to cost first.",
     )
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:

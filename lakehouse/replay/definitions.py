@@ -44,9 +44,8 @@ def replay_sensor(settings: Settings) -> dg.SensorDefinition:
             played = play(
                 store,
                 settings.home,
-                start=settings.replay_start,
                 hours=settings.replay_hours,
-                changes=settings.replay_cdc,
+                changes=settings.replay,
             )
         except Transient as error:
             return dg.SkipReason(f"landed nothing: {error}")

@@ -26,13 +26,14 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.store import Store
 from lakehouse.replay.files import LandingFile, hour_text, reference_files
 from lakehouse.replay.prepared_year import HOUR, PreparedYear, prepare
 from lakehouse.runtime.processes import hold_lock
 
 STATE = "_lakehouse/replay.json"
+FIRST = datetime(2013, 1, 1)
 _HOURS_READ_AT_ONCE = 24
 _FILES_WRITTEN_AT_ONCE = 8
 
@@ -81,19 +82,18 @@ def play(
     store: Store,
     home: Path,
     *,
-    start: datetime,
+    start: datetime = FIRST,
     until: datetime | None = None,
     hours: int | None = None,
-    changes: str = "off",
+    changes: str = "on",
     on_progress: Callable[[Played], None] | None = None,
 ) -> Played:
     """Lands the next hours: until `until` (exclusive), at most `hours`, or to the end of the year.
 
-    `start` is the first hour of a new replay. `changes` is `off`, or the shape of change data in
+    `start` is the first hour of a new replay. `changes` is `on`, or the shape of change data in
     which flights land: `dms` or `debezium`. `on_progress` is called after each hour.
 
     Raises:
-        Refused: this lake's replay started at another hour than `start`.
         Transient: another replay is running in this home.
         Broken: the state cannot be read, or the year cannot be prepared.
     """
@@ -104,7 +104,7 @@ def play(
     )
     with hold_lock(lock, seconds=0, refusal=refusal):
         year = prepare(home)
-        position = _position(store, start)
+        position = _read_position(store) or ReplayPosition(start=start, next=start)
         end = min(year.end, until or year.end)
         if hours is not None:
             end = min(end, position.next + hours * HOUR)
@@ -161,17 +161,6 @@ def _land(store: Store, files: Sequence[LandingFile]) -> int:
     with ThreadPoolExecutor(max_workers=_FILES_WRITTEN_AT_ONCE) as pool:
         are_written = pool.map(lambda file: store.put_if_absent(file.name, file.content), files)
         return sum(are_written)
-
-
-def _position(store: Store, start: datetime) -> ReplayPosition:
-    position = _read_position(store) or ReplayPosition(start=start, next=start)
-    if position.start != start:
-        raise Refused(
-            f"LAKEHOUSE_REPLAY_START is {start:%Y-%m-%d}, but this lake's replay started at"
-            f" {position.start:%Y-%m-%d} and is at {hour_text(position.next)}. Either use"
-            f" {position.start:%Y-%m-%d}, or use another LAKEHOUSE_ROOT."
-        )
-    return position
 
 
 def _read_position(store: Store) -> ReplayPosition | None:

@@ -33,16 +33,16 @@ class PreparedYear:
     folder: Path
 
     def files(
-        self, start: datetime, end: datetime, *, changes: str = "off", first: datetime | None = None
+        self, start: datetime, end: datetime, *, changes: str = "on", first: datetime | None = None
     ) -> Iterator[LandingFile]:
         """The files of the hours from `start` to before `end`, sorted by hour and name.
 
-        `changes` is `off`, or the shape of the flights' change data (`dms` or `debezium`). `first`
+        `changes` is `on`, or the shape of the flights' change data (`dms` or `debezium`). `first`
         is the replay's first hour, in which their full load begins.
         """
         events = self._rows("events", start, end)
         weather = self._rows("weather", start, end)
-        if changes == "off":
+        if changes == "on":
             flights = event_files(events)
         else:
             flights = sorted_changes(events, shape=changes, first=first or start)

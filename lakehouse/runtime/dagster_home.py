@@ -2,13 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from lakehouse.core.delta.paths import split_bucket
 from lakehouse.core.errors import Refused
-from lakehouse.core.s3_address import s3_endpoint
 from lakehouse.core.settings import Settings
 
 # The checkout's dagster.yaml is a link to this file.
@@ -47,23 +44,6 @@ def dagster_home(settings: Settings) -> Path:
         "config": {"base_dir": str(home / "logs")},
     }
     config["concurrency"]["runs"]["max_concurrent_runs"] = runs_at_once(settings)
-    if settings.compute_logs == "lake":
-        # Output is uploaded every 30 seconds and at the end of a step.
-        bucket, prefix = split_bucket(settings.root)
-        logs: dict[str, Any] = {
-            "bucket": bucket,
-            "prefix": f"{prefix}/_lakehouse/compute_logs",
-            "local_dir": str(home / "logs"),
-            "skip_empty_files": True,
-            "upload_interval": 30,
-        }
-        if endpoint := s3_endpoint(os.environ):
-            logs["endpoint_url"] = endpoint
-        config["compute_logs"] = {
-            "module": "dagster_aws.s3.compute_log_manager",
-            "class": "S3ComputeLogManager",
-            "config": logs,
-        }
     temporary = home / f"dagster.yaml.{os.getpid()}"
     temporary.write_text(yaml.safe_dump(config, sort_keys=False))
     temporary.replace(home / "dagster.yaml")

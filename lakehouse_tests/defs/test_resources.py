@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import dagster as dg
 import pytest
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.errors import Transient
 from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
-from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse_tests.defs.example import example_settings
 from lakehouse_tests.s3_servers import BUCKET, s3_server
 
@@ -36,20 +34,13 @@ def test_its_configuration_says_where_spark_is_and_no_secret(
     assert isinstance(resource, LazyPySparkResource) and resource.spark_config == shown
 
 
-@dg.asset
-def spoken(s3: S3Resource) -> None:
-    print(f"in region {s3.get_client().meta.region_name}")
-
-
-def test_a_lake_on_s3_is_reached_by_dagsters_resource_and_keeps_there_what_its_runs_print(
+def test_a_lake_on_s3_is_reached_by_dagsters_resource(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with s3_server("moto", tmp_path, region="eu-west-3") as told:
         for name, value in told.items():
             monkeypatch.setenv(name, value)
-        settings = example_settings(
-            tmp_path, LAKEHOUSE_ROOT=f"s3://{BUCKET}/some/where", LAKEHOUSE_COMPUTE_LOGS="lake"
-        )
+        settings = example_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{BUCKET}/some/where")
         resources = lake_resources(settings)
         s3, store = resources["s3"], lake_of(settings, resources).store
         assert isinstance(s3, S3Resource)
@@ -59,11 +50,3 @@ def test_a_lake_on_s3_is_reached_by_dagsters_resource_and_keeps_there_what_its_r
             None,
         )
         assert store.put_if_absent("x", b"1") and not store.put_if_absent("x", b"2")
-        with dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance:
-            assert dg.materialize([spoken], resources={"s3": s3}, instance=instance).success
-        [printed] = [
-            file.name
-            for file in store.list("_lakehouse/compute_logs")
-            if file.name.endswith(".out")
-        ]
-        assert store.read(printed) == b"in region eu-west-3\n"

@@ -15,6 +15,7 @@ import pandas
 import pytest
 from deltalake import DeltaTable
 
+from lakehouse.replay.play import STATE
 from lakehouse_tests import oracle
 from lakehouse_tests.conftest import link_year
 from lakehouse_tests.journeys.world import World
@@ -70,10 +71,9 @@ def world(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[World]:
     """A lake in the bucket and its server. A day has landed and is in all tables."""
-    home, start = link_year(prepared_home, tmp_path_factory.mktemp("world")), f"{START:%Y-%m-%d}"
-    world = World(
-        home, LAKEHOUSE_ROOT=f"s3://{BUCKET}/{ROOT}", LAKEHOUSE_REPLAY_START=start, **bucket
-    )
+    home = link_year(prepared_home, tmp_path_factory.mktemp("world"))
+    world = World(home, LAKEHOUSE_ROOT=f"s3://{BUCKET}/{ROOT}", **bucket)
+    begin_replay(client)
     world.ask("server", "start")
     for command, prefix in killed_commands:
         world.kill(*command, when=lambda prefix=prefix: keys(client, prefix))
@@ -85,6 +85,13 @@ def world(
     yield world
     world.ask("server", "stop")
     assert world.processes() == []
+
+
+def begin_replay(client: Any) -> None:
+    """Makes `START` the first hour of the lake's replay."""
+    start = f"{START:%Y-%m-%dT%H}"
+    state = json.dumps({"start": start, "next": start}).encode()
+    client.put_object(Bucket=BUCKET, Key=f"{ROOT}/{STATE}", Body=state)
 
 
 def landed(client: Any, prefix: str) -> list[dict[str, Any]]:

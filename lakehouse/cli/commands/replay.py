@@ -40,7 +40,7 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
     hours land, as in each tick of `lakehouse up`. Each call continues where the last one stopped.
     """
     settings = settings_in_force()
-    if not settings.replay:
+    if settings.replay == "off":
         raise Refused(
             "replay: LAKEHOUSE_REPLAY is off in this lake. Use LAKEHOUSE_REPLAY=on; flights then "
             "land among your own files"
@@ -81,7 +81,7 @@ def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
     )
 
     play = _player()
-    start = play.next_hour(lake.store) or lake.settings.replay_start
+    start = play.next_hour(lake.store) or play.FIRST
     ends = [] if until is None else [until]
     if hours is not None:
         ends.append(start + timedelta(hours=hours))
@@ -105,10 +105,9 @@ def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
             )
 
         options = {
-            "start": lake.settings.replay_start,
             "until": until,
             "hours": hours,
-            "changes": lake.settings.replay_cdc,
+            "changes": lake.settings.replay,
         }
         return play.play(lake.store, lake.settings.home, **options, on_progress=show_progress)
 

@@ -14,6 +14,12 @@ _WRITERS = (
 # Name as a user wrote it -> what to do now: "Class.field", "function.argument", a key of
 # adopted.toml ("adopted.toml.key"), a setting, or an exported class.
 GONE: dict[str, str] = {
+    "LAKEHOUSE_COMPACTION_TICK_SECONDS": "The sensor ticks every 10 s, and every 30 s on S3.",
+    "LAKEHOUSE_COMPUTE_LOGS": (
+        "Use LAKEHOUSE_DAGSTER_HOME with a dagster.yaml like deploy/dagster.yaml."
+    ),
+    "LAKEHOUSE_REPLAY_CDC": "Use LAKEHOUSE_REPLAY=dms or LAKEHOUSE_REPLAY=debezium.",
+    "LAKEHOUSE_REPLAY_START": "A replay begins with the year.",
     "Adopted.writers": _WRITERS,
     "maintain.writers": _WRITERS,
     "MaintainedTables.writers": _WRITERS,

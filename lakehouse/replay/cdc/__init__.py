@@ -1,1 +1,1 @@
-"""The demo as change data of a database: `LAKEHOUSE_REPLAY_CDC=dms` or `debezium`."""
+"""The demo as change data of a database: `LAKEHOUSE_REPLAY=dms` or `debezium`."""
