@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
     from lakehouse.defs.adoption.component import MaintainedTables
     from lakehouse.defs.adoption.maintain import maintain, maintained_metrics
-    from lakehouse.engine.archive.read import read
+    from lakehouse.retain.run.read import read
 
 # The module of each public name, below `lakehouse`.
 _HOMES = {
@@ -57,7 +57,7 @@ _HOMES = {
     "Prices": "core.declaration.prices",
     "Window": "core.declaration.windows_and_cron",
     # For programs that read tables. Using this name loads PySpark.
-    "read": "engine.archive.read",
+    "read": "retain.run.read",
     # For other Dagster projects. Using one of these names loads Dagster.
     "MaintainedTables": "defs.adoption.component",
     **dict.fromkeys(("maintain", "maintained_metrics"), "defs.adoption.maintain"),

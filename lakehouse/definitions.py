@@ -22,7 +22,6 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
 from lakehouse.defs.alerts import alert_sensors
-from lakehouse.defs.archive import archive_asset
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
 from lakehouse.defs.costs import costs_assets
@@ -43,8 +42,8 @@ from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.defs.report import report_asset
 from lakehouse.defs.resources import lake_of, lake_resources, tables_of
 from lakehouse.defs.table_assets import automation_sensor, table_asset
-from lakehouse.defs.ttl import ttl_asset
 from lakehouse.defs.vacuum import vacuum_asset
+from lakehouse.retain.asset import archive_asset, ttl_asset
 
 PROJECT = Path(__file__).resolve().parents[1]
 

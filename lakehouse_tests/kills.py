@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,3 +30,55 @@ def killed_at(owner: Any, name: str, when: str) -> Iterator[None]:
         patch.setattr(owner, name, dying(getattr(owner, name), when))
         with pytest.raises(Killed):
             yield
+
+
+_WRITES = ("put", "put_if_absent", "copy", "delete", "delete_each")
+
+
+class DyingStore:
+    """A store whose process dies before, or after, the n-th write from now on."""
+
+    def __init__(self, store: Any, write: int, when: str) -> None:
+        self._store, self._left, self._when = store, write, when
+        self.has_died = False
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+        if name not in _WRITES:
+            return real
+
+        def write(*arguments: Any, **options: Any) -> Any:
+            if self.has_died:
+                raise Killed
+            self._left -= 1
+            self.has_died = self._left == 0
+            if self.has_died and self._when == "before":
+                raise Killed
+            result = real(*arguments, **options)
+            if self.has_died:
+                raise Killed
+            return result
+
+        return write
+
+
+def dies_before_and_after_every_write(
+    begin: Callable[[], Any], operation: Callable[[Any], Any]
+) -> Iterator[Any]:
+    """Yields a lake in which `operation` died, for each of its writes and each moment.
+
+    `begin` makes a new lake each time. Ends when the operation has no further write.
+    """
+    write = 0
+    while True:
+        write += 1
+        for when in ("before", "after"):
+            lake = begin()
+            dying_store = DyingStore(lake.store, write, when)
+            try:
+                operation(replace(lake, store=dying_store))
+            except Killed:
+                yield lake
+            if not dying_store.has_died:
+                assert write > 1, "the operation has written nothing"
+                return

@@ -26,6 +26,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
             ".core",
             ".runtime",
             ".engine",
+            ".retain.run.read",  # within functions, and only for a table with an archive
             "pyspark",
             "delta",
             "deltalake",
@@ -42,13 +43,19 @@ DOORS: dict[str, tuple[str, ...] | None] = {
         ".engine",
         ".runtime",
         ".report",
+        ".retain.asset",
         ".defs",
         "dagster",
         "dagster_aws",
         "dagster_pyspark",
         "sqlalchemy",
     ),
-    "definitions": (".core", ".tables", ".defs", ".replay", "dagster"),
+    "plan": (".core", ".retain.plan"),  # decides in a capability's folder, as pure as the core
+    "retain": (
+        *(".core", ".engine", ".defs", ".cli", ".runtime", ".retain"),
+        *("pyspark", "pyarrow", "dagster", "click"),
+    ),
+    "definitions": (".core", ".tables", ".defs", ".retain", ".replay", "dagster"),
     "cli": (
         *(
             ".core",
@@ -58,6 +65,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
             ".report",
             ".replay",
             ".definitions",
+            ".retain",
             ".defs.run_ownership",
             ".defs.failures",
             ".defs.rebuild",
@@ -66,7 +74,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
         *("click", "rich", "dagster"),
     ),
     "replay": None,
-    "__init__": (".core", ".defs.adoption", ".engine.archive.read"),
+    "__init__": (".core", ".defs.adoption", ".retain.run.read"),
     "__main__": (".cli",),
 }
 FILE_LINES = 700
@@ -126,7 +134,9 @@ type_of_rule = Callable[[Path], Iterator[str]]
 
 
 def room_of(path: Path, root: Path) -> str:
-    return path.relative_to(root / "lakehouse").parts[0].removesuffix(".py")
+    """The first folder, or `plan` for what decides within a capability's folder."""
+    parts = path.relative_to(root / "lakehouse").parts
+    return "plan" if parts[1:2] == ("plan",) else parts[0].removesuffix(".py")
 
 
 def parsed(root: Path, rooms: tuple[str, ...] | None = None) -> Iterator[tuple[Path, ast.Module]]:

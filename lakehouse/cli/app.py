@@ -41,6 +41,7 @@ _COMMANDS = [
     "tiers",
     "pin",
     "archive",
+    "restore",
     "ttl",
     "costs",
     "report",
@@ -51,7 +52,11 @@ _COMMANDS = [
     "config",
     "doctor",
 ]
-_MODULE_OF = {"resume": "pause"}  # the module of every other command has the command's name
+# The module of every other command has the command's name, in `cli/commands`.
+_MODULE_OF = {
+    "resume": "lakehouse.cli.commands.pause",
+    **dict.fromkeys(("archive", "restore", "ttl"), "lakehouse.retain.command"),
+}
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 # Python and Dagster raise different exceptions for an interrupt. The names of exceptions are
 # compared, because most commands do not import Dagster.
@@ -76,7 +81,7 @@ class Terminal(click.Group):
         """The command of this name; `None` for an unknown name."""
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"lakehouse.cli.commands.{_MODULE_OF.get(cmd_name, cmd_name)}")
+        module = import_module(_MODULE_OF.get(cmd_name, f"lakehouse.cli.commands.{cmd_name}"))
         return getattr(module, f"{cmd_name}_command")
 
     def main(

@@ -24,7 +24,6 @@ flight_events = Table(
     # Rows stay in the table for a month, counted back from the newest row, so none are archived
     # while no events arrive. Then they stay in the archive for half a year.
     archive=Archive(older_than_days=31, keep_days=183, clock="newest_row"),
-    ttl=Ttl(column="event_time", days=365, clock="newest_row"),
     fresh_within_hours=24,
     description="""Events of flights as delivered: scheduled, cancelled, departed, arrived.
 

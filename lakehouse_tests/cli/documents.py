@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from lakehouse.cli.commands.archive import list_document
 from lakehouse.cli.commands.doctor import document_of
 from lakehouse.cli.commands.materialize import run_document
 from lakehouse.cli.commands.replay import replay_document
@@ -45,19 +44,19 @@ from lakehouse.engine.tiers.apply import TierOutcome
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import plan
 from lakehouse.replay.play import Played
+from lakehouse.retain.command import list_document
 from lakehouse_tests.cli.conftest import Terminal, write_example_tables
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.core.archive.example_archive import (
-    CONTENTS,
-    DAYS,
-    example_expire,
-    example_move,
-    example_restore,
-)
 from lakehouse_tests.core.example_snapshots import plan_of
 from lakehouse_tests.core.tiers.test_storage_class_costs import PRICES
-from lakehouse_tests.core.ttl.example_ttl import example_outcome
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.retain.example_documents import (
+    DAYS,
+    example_facts,
+    example_move,
+    example_outcome,
+    example_restore,
+)
 
 # Their commands need Spark; lakehouse_tests/cli/test_through_dagster.py compares the names.
 _QUARANTINE_SHOW = {
@@ -108,10 +107,9 @@ def example_documents(folder: Path) -> dict[str, Any]:
         ),
         "pause": terminal.json("pause", "bronze/orders"),
         "pin": _pin(terminal),
-        "archive_run": example_move().as_json(),
-        "archive_list": list_document(DAYS, 8, CONTENTS),
-        "archive_restore": example_restore().as_json(),
-        "archive_expire": example_expire().as_json(),
+        "archive": example_move().as_json(),
+        "archive_list": list_document(DAYS, example_facts(), 1),
+        "restore": {**example_restore().as_json(), "version_after": 9, "seconds": 1.5},
         "ttl": example_outcome().as_json(),
         "tables": terminal.json("tables"),
         "inventory_scan": terminal.json("inventory", "scan"),

@@ -56,35 +56,26 @@ DOCUMENTS = {
         "lakehouse pin [TABLE]",
         "The recorded pins, after the change. `why_not` says why a pin does not hold.",
     ),
-    "archive_run": (
-        "lakehouse archive run TABLE",
+    "archive": (
+        "lakehouse archive TABLE",
         (
-            "The plan, and the outcome. `lakehouse archive plan` has no `version_after`, `actual_…` and "
-            "`figures`. With nothing to move, `version_after` is null. `rewritten` says why Spark writes "
-            "the rows again; empty: files are copied."
+            "The plan, and the outcome. With `--dry-run` there is no `number`, `version_after`, "
+            "`deleted_files` and `figures`. `partitions` leave the table, `expiring` the archive."
         ),
     ),
     "archive_list": (
-        "lakehouse archive list TABLE",
-        "`expires_ms` is null if the table declares no archive.",
+        "lakehouse archive TABLE --list",
+        "`number` is the version of the archive that the table's log names.",
     ),
-    "archive_restore": (
-        "lakehouse archive restore TABLE",
-        (
-            "`target` is the address of the new table, null for TABLE itself. With nothing to restore, "
-            "`version_after` is null. A dry run has no `version_after` and `seconds`."
-        ),
-    ),
-    "archive_expire": (
-        "lakehouse archive expire TABLE",
-        "`paths` and `failed` name at most 1,000 files. A dry run has no `actual_…` and `failed`.",
+    "restore": (
+        "lakehouse restore TABLE",
+        "With `--dry-run` there is no `version_after` and `seconds`.",
     ),
     "ttl": (
-        "lakehouse ttl run TABLE",
+        "lakehouse ttl TABLE",
         (
-            "The plan, and the outcome. `lakehouse ttl plan` has no `version_after`, `actual_…` and "
-            "`figures`. `most_rows`, `null_rows` and `partitions` are null if unknown, or for the "
-            "whole table."
+            "The plan, and the outcome. With `--dry-run` there is no `version_after`, `actual_rows` "
+            "and `figures`."
         ),
     ),
     "health": (

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -10,7 +11,6 @@ import dagster as dg
 import pytest
 
 from lakehouse.cli import dagster_runs
-from lakehouse.cli.commands.archive_restore import _report
 from lakehouse.cli.commands.rebuild import report_to_dagster
 from lakehouse.cli.context import LakeContext
 from lakehouse.cli.dagster_runs import AssetRun, Recorder
@@ -19,6 +19,7 @@ from lakehouse.core.evolution.rebuild import RebuildOutcome
 from lakehouse.core.settings import parse_settings
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.engine.lake import open_lake
+from lakehouse.retain.command import _report
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.defs.example import orders
 
@@ -142,7 +143,7 @@ def test_a_change_that_is_made_is_no_failure_if_dagster_cannot_be_opened(
     monkeypatch.setattr(dagster_runs, "open_recorder", closed)
     opened = LakeContext(lake=open_lake(parse_settings({}, base=tmp_path)), tables={})
     report_to_dagster(opened, orders, cast("RebuildOutcome", None))
-    _report(opened, orders, "3 rows")
+    _report(replace(opened, tables={orders.key: orders}), orders.key, "3 rows")
     event = "but Dagster did not record it (OSError: the disk is full)"
     lines = capsys.readouterr().err
     assert f"bronze/orders was rebuilt, {event}" in lines

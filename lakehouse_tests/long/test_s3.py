@@ -10,18 +10,18 @@ import pytest
 
 from lakehouse import Append, Archive
 from lakehouse.core.settings import Settings
-from lakehouse.engine.archive.read import read_table
-from lakehouse.engine.archive.run import run_archive
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import open_lake
+from lakehouse.engine.lake import TableSession, open_lake
 from lakehouse.engine.spark.open_session import connect
+from lakehouse.retain.run.archive import run_archive
+from lakehouse.retain.run.read import archived_rows
 from lakehouse_tests.change_streams import differences, draw_stream, load_with_kills
-from lakehouse_tests.engine.archive.cases import DAYS, session_of
 from lakehouse_tests.engine.evolution.test_rebuild import rebuilt, staged_files
 from lakehouse_tests.engine.example import event, events, land, rows_of, states, version_of
 from lakehouse_tests.engine.ingest.changes.test_apply import CHOSEN
 from lakehouse_tests.engine.test_races import race
+from lakehouse_tests.retain.example_days import DAYS
 from lakehouse_tests.s3_servers import lake_on_s3
 
 if TYPE_CHECKING:
@@ -71,13 +71,15 @@ def test_old_partitions_are_copied_by_s3_itself_into_a_storage_class(on_s3: Sett
     settings = replace(on_s3, root=f"{on_s3.root}/archived")
     lake, spark = open_lake(settings), connect(settings)
     into = Archive(older_than_days=3, clock="newest_row", storage_class="STANDARD_IA")
-    session = session_of(lake, spark, replace(DAYS, archive=into))
+    table = replace(DAYS, archive=into)
+    session = TableSession(lake=lake, spark=spark, table=table)
     uri = lake.settings.table_uri(DAYS.key)
     days = spark.range(1, 11).selectExpr("id", "date_add(DATE'2012-12-31', int(id)) AS day")
     writer = days.write.format("delta").partitionBy("day")
     writer.option("delta.enableDeletionVectors", "true").save(uri)
-    first = run_archive(session)
-    assert first.operation is not None and first.requests["CopyObject"] == 6
+    before = lake.store.requests["CopyObject"]
+    first = run_archive(lake, table, lambda: spark)
+    assert first.version_after is not None and lake.store.requests["CopyObject"] - before == 6
     # From now on, files have deletion vectors: Spark writes their rows again, and S3 copies these.
     later = spark.range(11, 21).selectExpr("id", "date_add(DATE'2012-12-31', 20) AS day")
     spark.range(50, 52).selectExpr("id", "DATE'2013-01-08' AS day").coalesce(1).write.format(
@@ -85,17 +87,17 @@ def test_old_partitions_are_copied_by_s3_itself_into_a_storage_class(on_s3: Sett
     ).mode("append").save(uri)
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 50")
     later.write.format("delta").mode("append").save(uri)
-    second = run_archive(session)
-    assert second.operation is not None and second.operation.row_count == 5
-    assert [file.storage_class for file in lake.store.list("archive")] == ["STANDARD_IA"] * len(
-        [*first.operation.files, *second.operation.files]
-    )
-    assert lake.store.list(f"_lakehouse/archives/{DAYS.key}/staged") == []
-    found = read_table(session, with_archive=True)
-    assert sorted(row["id"] for row in found.collect()) == [*range(1, 21), 51]
-    assert {row["id"] for row in read_table(session, with_archive=False).collect()} == {
-        *range(11, 21)
-    }
+    run_archive(lake, table, lambda: spark)
+    files = [file for file in lake.store.list("archive") if file.name.endswith(".parquet")]
+    assert {file.storage_class for file in files} == {"STANDARD_IA"}
+    assert lake.store.list("_lakehouse/archiving") == []
+    facts = lake.facts(DAYS.key)
+    assert facts is not None
+    archived = archived_rows(session, facts)
+    assert archived is not None
+    assert sorted(row["id"] for row in archived.collect()) == [*range(1, 11), 51]
+    present = {row["id"] for row in spark.read.format("delta").load(uri).collect()}
+    assert present == {*range(11, 21)}
 
 
 @pytest.mark.parametrize(("seed", "source", "write"), CHOSEN)

@@ -1,10 +1,9 @@
-"""Random tables with a TTL, and runs that are killed between steps: exactly the rows before the cutoff are gone, and the prediction holds.
+"""Random tables with a TTL: exactly the rows before the cutoff are gone, and the prediction holds.
 
 `TTLS=20 FIRST=300 python -m pytest -s lakehouse_tests/long/test_ttl.py` runs others, or fewer.
 """
 
 import os
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,13 +14,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from lakehouse import Append, Compaction, Landing, Table, Ttl
+from lakehouse import Append, Landing, Table, Ttl
 from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.ttl import run as ttl_run
-from lakehouse.engine.ttl.run import run
-from lakehouse_tests.kills import Killed
+from lakehouse.retain.run.ttl import run_ttl
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,19 +73,12 @@ def test_exactly_the_rows_before_the_cutoff_are_gone(
         source=SOURCE,
         write=Append(partition_by=by),
         ttl=Ttl(column=column, days=30, clock=random.choice(["now", "newest_row"])),
-        compaction=Compaction(max_bytes_per_run=random.choice([1, 3_000, 0])),
     )
     written = _write(lake, spark, random, by)
     left = _left(lake)
-    kills = random.randrange(3)
-    for _ in range(kills):
-        _killed_after_a_step(lake, spark, table)
-        now_left = _left(lake)
-        assert now_left <= left  # nothing comes back
-        left = now_left
-    outcome = run(lake, lambda: spark, table)
+    outcome = run_ttl(lake, lambda: spark, table)
     cutoff_ms = outcome.plan.cutoff_ms
-    assert cutoff_ms is not None or not outcome.plan.steps
+    assert cutoff_ms is not None or outcome.plan.is_idle
     expected = {
         row["id"]
         for row in written
@@ -98,7 +88,7 @@ def test_exactly_the_rows_before_the_cutoff_are_gone(
     deleted, most = outcome.deleted_rows, outcome.plan.most_rows
     assert deleted is not None and deleted == len(left) - len(expected)
     assert outcome.plan.least_rows <= deleted and (most is None or deleted <= most)
-    assert run(lake, lambda: spark, table).deleted_rows == 0
+    assert run_ttl(lake, lambda: spark, table).deleted_rows == 0
 
 
 def _write(
@@ -119,19 +109,6 @@ def _write(
             written = [row for row in written if row["id"] % 5]
             break  # other writers refuse deletion vectors
     return written
-
-
-def _killed_after_a_step(lake: Lake, spark: "SparkSession", table: Table) -> None:
-    carry_out = ttl_run._carry_out
-
-    def dies(*arguments: Any) -> None:
-        carry_out(*arguments)
-        raise Killed
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ttl_run, "_carry_out", dies)
-        with suppress(Killed):
-            run(lake, lambda: spark, table)
 
 
 def _left(lake: Lake) -> set[int]:

@@ -9,7 +9,6 @@ from lakehouse.core.costs.predicted_and_actual import Figure
 from lakehouse.core.report.attention import Attention, Concern
 from lakehouse.core.report.money import ExpensiveTable, Money, NamedAmount
 from lakehouse.core.report.page_contents import Page
-from lakehouse.core.report.retention import RetainedTable
 from lakehouse.core.report.values import RecordsSize, ReportedTable, StoredBytes, StoredShare
 from lakehouse.report.render_page import render_page, usd_text
 
@@ -88,19 +87,6 @@ PAGE = Page(
     since_ms=NOW_MS - 7 * 24 * HOUR_MS,
     money=MONEY,
     runs=(VACUUM, replace(VACUUM, is_ok=True, reason="NOTHING_PAST", usd=None)),
-    retained=(
-        RetainedTable(
-            table="bronze/orders",
-            rules=("rows are deleted 90 days after their at",),
-            has_archive=True,
-            partition_count=5,
-            row_count=6789,
-            size_bytes=2 * 1024**2,
-            from_ms=0,
-            until_ms=24 * HOUR_MS,
-            kept_versions=("version 12, declared in keep_versions",),
-        ),
-    ),
     attention=(
         Attention(
             concern=Concern.QUARANTINE,
@@ -229,7 +215,6 @@ def test_a_name_that_is_html_shows_as_text() -> None:
         ),
         money=replace(MONEY, dearest=(replace(MONEY.dearest[1], table=evil, owner=evil),)),
         runs=(replace(VACUUM, table=evil, why=evil),),
-        retained=(replace(PAGE.retained[0], table=evil, rules=(evil,), kept_versions=(evil,)),),
         tables=(
             replace(ORDERS, table=evil, owner=evil),
             replace(WAITING, table=evil, decision=evil),

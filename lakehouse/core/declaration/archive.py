@@ -7,7 +7,7 @@ from typing import Any, Literal
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.column_names import check_columns
 from lakehouse.core.declaration.gone import refuses_gone
-from lakehouse.core.declaration.knobs import check_knobs, knob, one_of, whole
+from lakehouse.core.declaration.knobs import check_knobs, knob, one_of, or_none, whole
 from lakehouse.core.declaration.write_modes import Append, Overwrite, WriteMode
 from lakehouse.core.errors import Refused
 
@@ -22,7 +22,7 @@ _CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLA
 @refuses_gone
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """A table's archive: partitions move to Parquet files in `archive/`, and are deleted later."""
+    """A table's archive: partitions move to a Delta table in `archive/`, and are deleted later."""
 
     older_than_days: int = knob(
         31,
@@ -41,11 +41,11 @@ class Archive:
         "the time from which days are counted back. With `newest_row`, a table that gets no new"
         " rows keeps its rows",
     )
-    late: Literal["append", "keep", "refuse"] = knob(
-        "append",
-        one_of("append", "keep", "refuse"),
-        "what happens to rows that arrive for an archived partition. `append`: the next run"
-        " archives them. `keep`: they stay in the table. `refuse`: they go to quarantine",
+    span: Literal["hour", "day", "week", "month", "quarter", "year"] | None = knob(
+        None,
+        or_none(one_of("hour", "day", "week", "month", "quarter", "year")),
+        "how long a partition is. By default, a date is a day, a text like 2026-01 and the columns"
+        " year and month are a month, an hour column is an hour; anything else must be declared",
     )
     storage_class: str = knob(
         "STANDARD",
@@ -60,19 +60,13 @@ class Archive:
 def check_archive(
     what: str, archive: Any, write: WriteMode, types: Mapping[str, str | None] | None
 ) -> None:
-    """Refuses an archive without time-based partitions, or with late='refuse' and no quarantine.
+    """Refuses an archive of a table without partitions that can have a time.
 
     `types` maps the declared columns to their types. It is `None` for a table that is not loaded
-    from landed files; such a table has no quarantine. The partitions of an `Adopted` table are
-    checked later, when an archive run is planned.
+    from landed files. The partitions of an `Adopted` table are checked when a run is planned.
     """
     if not isinstance(archive, Archive):
         raise Refused(f"{what} is {archive!r}. Use Archive(older_than_days=…, keep_days=…).")
-    if types is None and archive.late == "refuse":
-        raise Refused(
-            f"{what} has late='refuse', but only landed rows can go to quarantine. Use 'append' or"
-            " 'keep'."
-        )
     if isinstance(write, Adopted):
         return
     partition_by = write.partition_by if isinstance(write, Append) else ()

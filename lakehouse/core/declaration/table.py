@@ -120,6 +120,11 @@ class Table:
         if self.source is not None:
             # The types of derived columns are unknown (`None`).
             types = {**dict.fromkeys(self.source.derived), **dict(field_types(self.source.schema))}
+        if self.ttl is not None and self.archive is not None:
+            raise self._refused(
+                "archive and ttl are both set. The archive deletes rows after keep_days, and a TTL"
+                " could delete rows that the archive has not taken yet. Remove ttl"
+            )
         if self.ttl is not None:
             # Without a schema, only the derived columns are declared.
             ttl_types = types if self.source is not None and self.source.schema else None

@@ -23,6 +23,8 @@ MOVED_FROM = "moved_from"
 # In a rebuild's userMetadata: the version `from` which it started, and whether its `rows` are the
 # "same" or "new".
 REBUILD = "rebuild"
+# The transaction id in a table's log that names the version of its archive which readers take.
+ARCHIVE_APP_ID = "lakehouse-archive"
 # In the userMetadata of commits by which upkeep moves rows out of a table, or back into it:
 # "archive", "restore" or "ttl".
 ROWS_MOVED = "rows_moved"

@@ -17,7 +17,7 @@ is never ahead of the rows (`docs/internals/decisions/0005-increments.md`).
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Merge
@@ -38,9 +38,6 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
 
-if TYPE_CHECKING:
-    from lakehouse.core.archive.contents import ArchivedPartition
-
 # In a commit's userMetadata: when each consumed version was committed (ms), by transaction id.
 READ_MS = "read_ms"
 # In a commit's userMetadata: the keys by which rows were merged; `None` for appended rows.
@@ -52,10 +49,13 @@ CREATED_AGAIN = "it was created again since it was last read"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAll(Explained):
-    """Read all rows of the input at version `upto`, including the `archived` partitions."""
+    """Read all rows of the input at version `upto`, and those of its archive.
+
+    `archived` has the rows (`None`: unknown) and the bytes of the archive; empty without one.
+    """
 
     upto: int
-    archived: tuple["ArchivedPartition", ...] = ()
+    archived: tuple[tuple[int | None, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,16 @@ _LOG = "/_delta_log/"
 
 
 def table_roots(names: Iterable[str]) -> set[str]:
-    """The folders that contain a Delta log: all tables, declared or not.
+    """The folders that contain a Delta log: all tables, declared or not, but no archives.
 
     `names` are the names of objects, relative to the lake. Folder markers do not count as a log.
     """
     in_logs = (name for name in names if _LOG in name)
-    return {name.partition(_LOG)[0] for name in in_logs if not name.endswith(FOLDER_SUFFIX)}
+    return {name.partition(_LOG)[0] for name in in_logs if _is_log(name)}
+
+
+def _is_log(name: str) -> bool:
+    return not name.startswith("archive/") and not name.endswith(FOLDER_SUFFIX)
 
 
 class Owners:

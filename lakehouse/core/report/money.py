@@ -262,7 +262,7 @@ def _advice_on_bytes(key: str) -> dict[str, tuple[str, str]]:
         "AbortIncompleteMultipartUpload to the bucket"
     )
     return {
-        _ARCHIVE: (colder, f"lakehouse archive list {key}"),
+        _ARCHIVE: (colder, f"lakehouse archive {key} --list"),
         _LOG: (fewer_commits, f"lakehouse health {key} --verbose"),
         _UPLOADS: (rule, f"lakehouse costs {key} --by kind"),
     }
@@ -281,9 +281,9 @@ def _advice_on_work(key: str, table: Table | None) -> dict[str, tuple[str, str]]
         ),
         "archive": (
             "Its archive runs are a large part of the cost. Each partition moves only once",
-            f"lakehouse archive plan {key}",
+            f"lakehouse archive {key} --dry-run",
         ),
-        "ttl": (partitioned, f"lakehouse ttl plan {key}"),
+        "ttl": (partitioned, f"lakehouse ttl {key} --dry-run"),
     }
     if table is not None:
         files = 2 * policy_for(table.layer, table.compaction).min_small_files

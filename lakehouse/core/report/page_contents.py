@@ -8,7 +8,6 @@ from lakehouse.core.costs.operations import UpkeepOperation, UpkeepSum, sums_by_
 from lakehouse.core.reasons import Reason
 from lakehouse.core.report.attention import Attention, Concern
 from lakehouse.core.report.money import ExpensiveTable, Money
-from lakehouse.core.report.retention import RetainedTable
 from lakehouse.core.report.values import RecordsSize, ReportedTable, StoredBytes
 
 
@@ -26,7 +25,6 @@ class Page:
     tables: tuple[ReportedTable, ...] = ()
     runs: tuple[UpkeepOperation, ...] = ()
     money: Money | None = None
-    retained: tuple[RetainedTable, ...] = ()
     stored: StoredBytes = field(default_factory=StoredBytes)
     records: RecordsSize | None = None
 

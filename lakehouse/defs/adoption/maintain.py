@@ -30,7 +30,6 @@ from lakehouse.defs.adoption.project_tables import (
     written_tables,
 )
 from lakehouse.defs.alerts import alert_sensors
-from lakehouse.defs.archive import archive_asset
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
 from lakehouse.defs.health import health_check
@@ -45,11 +44,11 @@ from lakehouse.defs.keys import (
 from lakehouse.defs.report import report_asset
 from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
 from lakehouse.defs.table_assets import automation_sensor
-from lakehouse.defs.ttl import ttl_asset
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.engine.declared_tables import checked, other_adopted
 from lakehouse.engine.lake import Lake
+from lakehouse.retain.asset import archive_asset, ttl_asset
 
 # Not `spark`, because the project's own resource may have that name.
 _SPARK = "lakehouse_spark"

@@ -12,9 +12,9 @@ from lakehouse.core.evolution.move_facts import MovedFiles, MoveFacts
 from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
 from lakehouse.core.inventory.table_roots import table_roots
 from lakehouse.core.text import first_names
-from lakehouse.engine.archive.records import why_archived
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.evolution.moved_files import MovingFile, moving_files
+from lakehouse.engine.ingest.derived_inputs import why_archived
 from lakehouse.engine.ingest.quarantine.entries import quarantine_key
 from lakehouse.engine.journal.moves import move_record
 from lakehouse.engine.lake import Lake

@@ -20,13 +20,12 @@ from lakehouse.core.evolution.rebuild_limits import refuse_impossible
 from lakehouse.core.ingest import derived_increments
 from lakehouse.core.ingest.derived_increments import ReadAll
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.archive.records import why_archived
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.evolution.compare import compare_with_spark
 from lakehouse.engine.evolution.staged_rows import RowSums, sums_of_own_rows
 from lakehouse.engine.ingest.commit_rows import columns_of
 from lakehouse.engine.ingest.derive import facts_of_inputs
-from lakehouse.engine.ingest.derived_inputs import with_archive
+from lakehouse.engine.ingest.derived_inputs import why_archived, with_archive
 from lakehouse.engine.ingest.work_size import confs_to_read, whole_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.errors import translated
@@ -56,7 +55,7 @@ class PlannedRebuild:
         tables_read = self.inputs.values() if self.inputs else [self.facts]
         sizes = [whole_table(facts.snapshot) for facts in tables_read]
         if self.first is not None:
-            sizes += [(each.row_count, each.size_bytes) for each in self.first.archived]
+            sizes += self.first.archived
         return confs_to_read(sizes)
 
 
@@ -95,16 +94,15 @@ def plan_now(
             f"{table.key}` first"
         )
     refuse_impossible(request, facts.snapshot)
-    archived = why_archived(lake, facts)
-    if archived:
-        raise Refused(f"rebuild of {table.key}: {archived}")
+    if why := why_archived(lake, facts):
+        raise Refused(f"rebuild of {table.key}: {why}")
     readers = tuple(_readers(lake, table, facts, tables))
     if request.source == "inputs":
         inputs = facts_of_inputs(lake, table)
         first = _first_input(lake, table, inputs)
         input_bytes = sum(each.snapshot.size_bytes for each in inputs.values())
         if first is not None:
-            input_bytes += sum(each.size_bytes for each in first.archived)
+            input_bytes += sum(size_bytes for _, size_bytes in first.archived)
         rebuild_facts = RebuildFacts(table=facts, readers=readers, input_bytes=input_bytes)
         plan = rebuild_plan(request, rebuild_facts)
         return PlannedRebuild(

@@ -170,13 +170,7 @@ def write_batch(
 
 def _parsed(session: TableSession, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
     lines = staged_lines(session.lake, session.spark, session.key, batch)
-    rows = _parsed_lines(session, lines, added)
-    archive = session.table.archive
-    if archive is None or archive.late != "refuse":
-        return rows
-    from lakehouse.engine.ingest.late_rows import with_late_rows_refused
-
-    return with_late_rows_refused(session, rows)
+    return _parsed_lines(session, lines, added)
 
 
 def _parsed_lines(

@@ -122,11 +122,12 @@ def transformed(
         key = table.inputs[0].key
         frames[key] = changed_rows(session.spark, inputs[key].snapshot.uri, increment)
     if isinstance(increment, ReadAll) and increment.archived:
-        from lakehouse.engine.archive.read import archived_rows
+        from lakehouse.retain.run.read import archived_rows
 
         source = replace(session, table=table.inputs[0])
-        archived = archived_rows(source, inputs[source.key].snapshot, increment.archived)
-        frames[source.key] = frames[source.key].unionByName(archived)
+        archived = archived_rows(source, inputs[source.key])
+        if archived is not None:
+            frames[source.key] = frames[source.key].unionByName(archived)
     assert table.transform is not None
     return table.transform(**{source.name: frames[source.key] for source in table.inputs})
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, Merge
-from lakehouse.core.delta.commits import CONSUME, Commit
+from lakehouse.core.delta.commits import ARCHIVE_APP_ID, CONSUME, Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.core.evolution.plan import NEW_KEY
@@ -70,18 +70,35 @@ def next_increment(
 
 def with_archive(lake: Lake, first: TableFacts, increment: ReadAll) -> ReadAll:
     """The increment, together with the input's archived rows at the same version."""
-    # Imported here, because most runs read changes.
-    from lakehouse.core.archive.records import APP_ID
-    from lakehouse.engine.archive.records import archive_contents
-
-    if APP_ID not in first.snapshot.transactions:
+    archived = archived_rows_and_bytes(lake, first)
+    if archived is None:
         return increment
-    contents = archive_contents(lake, first)
-    if not contents.partitions:
-        return increment
-    more = f"; with {count_of(contents.row_count, 'row')} of its archive"
+    rows, _ = archived
+    more = f"; with {'the rows' if rows is None else count_of(rows, 'row')} of its archive"
     explanation = replace(increment.explanation, more=more)
-    return replace(increment, archived=contents.partitions, explanation=explanation)
+    return replace(increment, archived=(archived,), explanation=explanation)
+
+
+def why_archived(lake: Lake, facts: TableFacts) -> str:
+    """Why a table cannot be rebuilt; an empty string if nothing of it is archived."""
+    key = facts.snapshot.table
+    if not archived_rows_and_bytes(lake, facts):
+        return ""
+    return (
+        f"partitions of {key} are in its archive, and would not be part of the result. Use"
+        f" `lakehouse restore {key} --into-source` first"
+    )
+
+
+def archived_rows_and_bytes(lake: Lake, facts: TableFacts) -> tuple[int | None, int] | None:
+    """The rows (`None`: unknown) and bytes of a table's archive; `None` if there are none."""
+    if ARCHIVE_APP_ID not in facts.snapshot.transactions:
+        return None
+    # Imported here, because few tables have an archive.
+    from lakehouse.retain.run.read import archived_size
+
+    rows, size_bytes = archived_size(lake, facts)
+    return (rows, size_bytes) if size_bytes else None
 
 
 def refuse_older_copy(

@@ -15,12 +15,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lakehouse.core.archive.records import APP_ID as ARCHIVE_APP_ID
 from lakehouse.core.costs.chargeback_columns import charge_of
 from lakehouse.core.costs.exact_amounts import day_of
 from lakehouse.core.costs.operations import UpkeepOperation, failed_compactions, vacuums_of
 from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import ARCHIVE_APP_ID
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory.checks import loads_of
@@ -29,7 +29,6 @@ from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
 from lakehouse.core.metrics.families import Sample, samples_of
 from lakehouse.core.units import DAY_MS
-from lakehouse.engine.archive.records import archive_contents
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs.chargeback_table import read_charges
 from lakehouse.engine.costs.read_operations import operations_in_log
@@ -170,9 +169,11 @@ def _note_facts(lake: Lake, facts: _Facts, table: Table, log_facts: TableFacts) 
         lake, table, log_facts, since_ms=facts.since_ms, all_since_ms=all_since_ms
     )
     if log_facts.snapshot.transactions.get(ARCHIVE_APP_ID):
+        from lakehouse.retain.run.read import archived_size
+
         facts.archived[table.key] = None
         with suppress(LakehouseError):
-            facts.archived[table.key] = archive_contents(lake, log_facts).size_bytes
+            facts.archived[table.key] = archived_size(lake, log_facts)[1]
 
 
 def _measure_table(found: Found[TableReading], facts: _Facts, *, now_ms: int) -> MeasuredTable:

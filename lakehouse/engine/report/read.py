@@ -47,7 +47,6 @@ from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.read_each_table import Found, for_each_table
 from lakehouse.engine.report.inventory import InventoryOfPage
-from lakehouse.engine.report.retention import ArchivesOfPage
 from lakehouse.engine.report.stored_pages import EarlierPage, earlier_page
 
 
@@ -93,7 +92,6 @@ def read_page(
     now = now_ms()
     tables = list(declared.values())
     inventory = InventoryOfPage(lake, now_ms=now)
-    archives = ArchivesOfPage(lake)
     journal = _read_journal(lake, tables, inventory)
     earlier = _read_earlier(lake, now=now)
     figures = dict[str, _LogFigures]()
@@ -102,7 +100,6 @@ def read_page(
 
     def note_facts(table: Table, facts: TableFacts) -> None:
         inventory.take(table.key, facts)
-        archives.take(table, facts)
         in_log[table.key] = operations_in_log(lake, table, facts, since_ms=since_ms)
         figures[table.key] = _figures(facts, journal.last_vacuum(table.key), now=now)
 
@@ -118,8 +115,7 @@ def read_page(
     ]
     unread = {each.table.key: str(each.error) for each in fleet.tables if each.error}
     stored, of_inventory = inventory.reconcile(tables, unread)
-    retained, of_archives = archives.retained(tables, now_ms=now)
-    attention = [*of_inventory, *of_archives, *_undeclared(lake, tables, fleet.tables)]
+    attention = [*of_inventory, *_undeclared(lake, tables, fleet.tables)]
     attention += attention_to_checks(_failed_checks(records), tables)
     for table, found in zip(reported, fleet.tables, strict=True):
         pause = found.value.known.pause if found.value else None
@@ -138,7 +134,6 @@ def read_page(
         runs=tuple(sorted(operations, key=lambda operation: -operation.ended_ms)),
         attention=tuple(attention),
         tables=tuple(sorted(reported, key=lambda table: ranks[table.table])),
-        retained=tuple(retained),
         stored=stored,
         records=None if records is None else _records_size(records, earlier),
     )

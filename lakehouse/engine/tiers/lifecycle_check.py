@@ -3,16 +3,15 @@
 import contextlib
 from collections.abc import Callable
 
-from lakehouse.core.archive.records import APP_ID
 from lakehouse.core.check_result import CheckResult
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import ARCHIVE_APP_ID
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.classify import OtherUses
 from lakehouse.core.tiers.lifecycle_check import OpenUpload, assess_lifecycle, unknown_lifecycle
 from lakehouse.core.tiers.lifecycle_rules import LiveObjects
 from lakehouse.core.tiers.plan import READ_AT_ONCE
-from lakehouse.engine.archive.expire import folder_of
 from lakehouse.engine.delta_log.missing_data_files import live_sizes
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store.s3_objects import open_uploads, read_lifecycle, s3_place
@@ -40,14 +39,14 @@ def check_lifecycle(lake: Lake, table: Table, snapshot: Snapshot, *, now_ms: int
     uploads: list[OpenUpload] | None = None
     with contextlib.suppress(Refused):
         uploads = open_uploads(store, folder)
-    has_archive = APP_ID in snapshot.transactions and snapshot.table not in lake.elsewhere
+    has_archive = ARCHIVE_APP_ID in snapshot.transactions and snapshot.table not in lake.elsewhere
     live = LiveObjects(
         table=snapshot.table,
         folder=f"{store.prefix}{folder}/",
         # The size of a file that only another table needs is unknown (`None`).
         sizes={**dict.fromkeys(tagged), **sizes},
         tagged=tagged,
-        archive=f"{store.prefix}{folder_of(snapshot.table)}/" if has_archive else "",
+        archive=f"{store.prefix}archive/{snapshot.table}/" if has_archive else "",
     )
     return assess_lifecycle(lifecycle, live, uploads, now_ms=now_ms)
 

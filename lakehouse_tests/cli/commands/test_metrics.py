@@ -1,5 +1,6 @@
 """`lakehouse metrics`: what Prometheus gets to know about a lake, read back by Prometheus' own parser."""
 
+import json
 import socket
 import urllib.request
 from dataclasses import fields, replace
@@ -8,12 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakehouse.core.archive.records import APP_ID as ARCHIVE
-from lakehouse.core.archive.records import ArchivedFile, ArchiveOperation, RecordedPartition
 from lakehouse.core.inventory.checks import Load
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.metrics.families import FILES, METRICS, Sample
-from lakehouse.engine.archive.records import record_operation
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import record_vacuum
 from lakehouse.engine.metrics.exposition import LakeCollector, serve
@@ -127,21 +125,16 @@ def test_the_archive_of_a_table_is_a_part_of_its_bytes(
     told: Terminal, story: type_of_story
 ) -> None:
     log = story("gold/totals").create()
-    log.append([("a", 10, 1)], transaction=(ARCHIVE, 1))
-    file = ArchivedFile(source="x", archived="archive/gold/totals/x", size_bytes=700, row_count=3)
-    partition = RecordedPartition(values=(), start_ms=0, end_ms=1, files=(file,))
-    operation = ArchiveOperation(
-        number=1,
-        kind="archive",
-        table_id=log.table_id,
-        version=0,
-        created_ms=1,
-        cutoff_ms=1,
-        storage_class="STANDARD",
-        partitions=(partition,),
-    )
-    assert values(told)["lakehouse_table_readable", "archive/gold/totals"] == 0  # no record yet
-    record_operation(DiskStore(told.root), "gold/totals", operation)
+    log.append([("a", 10, 1)], transaction=("lakehouse-archive", 1))
+    assert values(told)["lakehouse_table_readable", "archive/gold/totals"] == 0  # no archive
+    archive = story("archive/gold/totals").create().append([("x", 700, 3)])
+    record = json.dumps({"archive": {"kind": "archive", "base": 0, "table_version": 0}})
+    for version in (0, 1):
+        path = told.root / archive.commit_name(version)
+        info, *rest = path.read_text().splitlines()
+        written = json.loads(info)
+        written["commitInfo"]["userMetadata"] = record
+        path.write_text("\n".join([json.dumps(written), *rest]))
     assert values(told)["lakehouse_table_bytes", "gold/totals,archived"] == 700
 
 

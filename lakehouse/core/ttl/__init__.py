@@ -1,1 +1,0 @@
-"""Decides which rows of a table have expired."""

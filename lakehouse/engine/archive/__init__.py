@@ -1,1 +1,0 @@
-"""Moves old partitions into a table's archive, and reads them back."""

@@ -1,1 +1,0 @@
-"""Deletes the expired rows of tables."""

@@ -1,0 +1,1 @@
+"""How long rows stay: archives of old partitions, and row TTLs. Nothing else needs this folder."""

@@ -1,0 +1,162 @@
+"""The assets `archive/<layer>/<name>` and `ttl/<layer>/<name>`, which run daily by the clock.
+
+They depend on no other asset, because rows become old without any event. Downstream tables do not
+follow, so a change is reported as an observation of the table, as a compaction is.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import dagster as dg
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.defs.compaction import report_table
+from lakehouse.defs.failures import errors_for_dagster
+from lakehouse.defs.keys import archive_key, pool_of, table_key, ttl_key
+from lakehouse.defs.metadata.runs import figures_table
+from lakehouse.defs.metadata.table import Metadata
+from lakehouse.defs.resources import open_session
+from lakehouse.defs.upkeep_times import ARCHIVE_CRON, TTL_CRON
+from lakehouse.defs.vacuum import skip_reason
+from lakehouse.engine.lake import Lake
+
+if TYPE_CHECKING:
+    from lakehouse.retain.run.archive import ArchiveOutcome
+    from lakehouse.retain.run.ttl import TtlOutcome
+
+    Outcome = ArchiveOutcome | TtlOutcome
+
+
+class ArchiveConfig(dg.Config):
+    """Options of one run.
+
+    `anyway`: run even if the table is paused. `replace`: partitions (`COLUMN=VALUE,…`) whose rows
+    replace those in the archive.
+    """
+
+    anyway: bool = False
+    replace: list[str] = []  # noqa: RUF012  # a field of Dagster's config
+
+
+class TtlConfig(dg.Config):
+    """Options of one run. `anyway`: run even if the table is paused."""
+
+    anyway: bool = False
+
+
+def archive_asset(
+    table: Table, lake: Lake, tables: Sequence[Table] = (), *, resource: str = "spark"
+) -> dg.AssetsDefinition:
+    """The asset that moves a table's old partitions to its archive, and lets archived ones expire.
+
+    `tables` are all tables of the lake, or of one call of `maintain`.
+    """
+    description = (
+        f"Moves old partitions of {table.key} to its archive, and deletes expired partitions from"
+        " the archive. Downstream tables keep their rows."
+    )
+
+    @dg.asset(
+        key=archive_key(table),
+        description=description,
+        automation_condition=_daily(ARCHIVE_CRON),
+        **_options(table, resource, group="archive"),
+    )
+    def archive(
+        context: dg.AssetExecutionContext, config: ArchiveConfig
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        from lakehouse.retain.plan.archive import parsed_values
+        from lakehouse.retain.run.archive import run_archive
+
+        session = partial(open_session, context, getattr(context.resources, resource))
+        replace = [parsed_values(text) for text in config.replace]
+        run = partial(
+            run_archive,
+            lake,
+            table,
+            session,
+            tables,
+            replace=replace,
+            owner=f"run {context.run.run_id}",
+            tell=context.log.info,
+        )
+        yield from _run(context, lake, table, "archive", run, anyway=config.anyway)
+
+    return cast("dg.AssetsDefinition", archive)
+
+
+def ttl_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
+    """The asset that deletes a table's expired rows."""
+
+    @dg.asset(
+        key=ttl_key(table),
+        description=f"Deletes the expired rows of {table.key}. Downstream tables keep their rows.",
+        automation_condition=_daily(TTL_CRON),
+        **_options(table, resource, group="ttl"),
+    )
+    def ttl(
+        context: dg.AssetExecutionContext, config: TtlConfig
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        from lakehouse.retain.run.ttl import run_ttl
+
+        session = partial(open_session, context, getattr(context.resources, resource))
+        run = partial(run_ttl, lake, session, table, owner=f"run {context.run.run_id}")
+        yield from _run(context, lake, table, "ttl", run, anyway=config.anyway)
+
+    return cast("dg.AssetsDefinition", ttl)
+
+
+def _daily(cron: str) -> dg.AutomationCondition[Any]:
+    condition = dg.AutomationCondition
+    return condition.cron_tick_passed(cron) & ~condition.in_progress()
+
+
+def _options(table: Table, resource: str, *, group: str) -> dict[str, Any]:
+    return {
+        "metadata": {"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
+        "op_tags": {"dagster/priority": "-1"},  # after the writes, before the vacuums
+        "group_name": group,
+        "kinds": {"deltalake", "pyspark"},
+        "pool": pool_of(table),
+        "output_required": False,
+        "required_resource_keys": {resource},
+    }
+
+
+def _run(
+    context: dg.AssetExecutionContext,
+    lake: Lake,
+    table: Table,
+    operation: str,
+    run: "Callable[[], Outcome]",
+    *,
+    anyway: bool,
+) -> Iterator[dg.MaterializeResult[Any]]:
+    with errors_for_dagster(context):
+        if lake.facts(table.key) is None:
+            context.log.info(f"{operation} of {table.key}: skipped, there is no table yet")
+            return
+        reason = "" if anyway else skip_reason(context, lake, table, operation)
+        if reason:
+            context.log.info(reason)
+            return
+        outcome = run()
+    facts = lake.facts(table.key) if outcome.version_after is not None else None
+    if facts is not None:
+        report_table(context, table, lake, facts)
+    context.log.info(f"{table.key}: {outcome.plan.sentence}")
+    yield dg.MaterializeResult(metadata=_metadata(operation, outcome))
+
+
+def _metadata(operation: str, outcome: "Outcome") -> Metadata:
+    plan = outcome.plan
+    metadata: Metadata = {
+        "lakehouse/outcome": plan.sentence,
+        "lakehouse/reason": plan.reason.name,
+        "lakehouse/account": figures_table(outcome.figures),
+        f"lakehouse/{operation}": dg.MetadataValue.json(outcome.as_json()),
+    }
+    if plan.notes:
+        metadata["lakehouse/notes"] = "\n".join(plan.notes)
+    return metadata

@@ -1,0 +1,490 @@
+"""Plans the archive of a table: which partitions leave, which archived ones expire or come back.
+
+The archive of a table is a Delta table of its own, `archive/<layer>/<name>`. A partition leaves its
+table, as a whole, when it ended `Archive.older_than_days` before now or, with `clock="newest_row"`,
+before the newest partition. It expires `Archive.keep_days` after rows of it were last archived.
+
+**Safety properties** (tests in `test_archive.py`)
+- A partition whose length is not known does not leave: the run is refused until it is declared.
+- Rows of an archived partition that were appended join the archive. Rows of an archived partition
+  that were written in any other way may be computed again, so that the archived rows may be stale:
+  they stay in the table until a person decides (`replace`).
+- A partition that was restored stays in the table for `older_than_days`, counted from the restore.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from lakehouse.core.costs.compaction_estimate import run_price
+from lakehouse.core.declaration.archive import Archive
+from lakehouse.core.declaration.table import TRANSACTION_RETENTION, Table
+from lakehouse.core.delta.partition_values import (
+    by_name,
+    is_changed_by_rewrite,
+    typed_partition,
+)
+from lakehouse.core.delta.paths import name_in_table
+from lakehouse.core.delta.snapshot import DataFile, PartitionValues, Snapshot
+from lakehouse.core.errors import Refused
+from lakehouse.core.reasons import Explained, Explanation, Reason
+from lakehouse.core.text import count_of, first_names, size_text
+from lakehouse.core.units import DAY_MS
+from lakehouse.retain.plan.spans import Span, partition_spans
+
+Typed = tuple[object, ...]
+
+# One run moves at most this many files, or a single partition with more: one commit names them all.
+MOST_FILES = 50_000
+# S3 copies no larger object in one request. Source: Amazon S3 API reference, CopyObject.
+_MOST_COPIED_BYTES = 5 * 1024**3
+# Features that do not matter to a commit which only removes whole files and sets a transaction id.
+# In-commit timestamps, for example, need a field of their own in each commit.
+# Source: PROTOCOL.md, "Valid Feature Names in Table Features".
+_HARMLESS = {
+    *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"),
+    *("columnMapping", "identityColumns", "deletionVectors", "rowTracking", "timestampNtz"),
+    *("domainMetadata", "v2Checkpoint", "typeWidening", "typeWidening-preview", "clustering"),
+    *("allowColumnDefaults", "vacuumProtocolCheck", "variantType", "variantType-preview"),
+    *("variantShredding-preview", "checkpointProtection"),
+}
+# Measured with the tables of the tests: to copy and compare a file, and Spark's rewriting.
+_SECONDS_PER_FILE = 0.02
+_REWRITTEN_BYTES_PER_SECOND = 10 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveFacts:
+    """A table and its archive.
+
+    - `archived`: the archive at the version that the table's log names; `None` if it is empty.
+    - `written_by`: for partitions that are archived and have rows in the table, the operation that
+      wrote these rows; `append` for a plain append.
+    - `restored_ms`: when partitions were last restored.
+    - `read_whole_by`: the derived tables that read all rows of this table in every run.
+    - `is_elsewhere`: whether the table lies outside the lake.
+    """
+
+    snapshot: Snapshot
+    archived: Snapshot | None = None
+    written_by: Mapping[Typed, str] = field(default_factory=dict[Typed, str])
+    restored_ms: Mapping[Typed, int] = field(default_factory=dict[Typed, int])
+    read_whole_by: tuple[str, ...] = ()
+    is_elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A partition that moves, with its files on the side that it leaves.
+
+    - `span`: the time that it covers; `None` if unknown.
+    - `rewritten`: why Spark writes its rows again; empty if its files are copied.
+    - `replaces`: its rows replace those in the archive.
+    - `expires_ms`: when it leaves the archive; `None` in the table.
+    """
+
+    values: PartitionValues
+    files: tuple[DataFile, ...]
+    span: Span | None = None
+    rewritten: str = ""
+    replaces: bool = False
+    expires_ms: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The partition, for example `event_date=2026-01-31/event_hour=5`."""
+        return "/".join(f"{name}={'null' if text is None else text}" for name, text in self.values)
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented JSON shape."""
+        return {
+            "values": dict(self.values),
+            "files": len(self.files),
+            "rows": rows_of([self]),
+            "bytes": bytes_of([self]),
+            "rewritten": self.rewritten or None,
+            "expires_ms": self.expires_ms,
+        }
+
+
+def rows_of(partitions: Iterable[Partition]) -> int | None:
+    """The rows that are not deleted; `None` if the log lacks statistics."""
+    total = 0
+    for partition in partitions:
+        for file in partition.files:
+            if file.row_count is None:
+                return None
+            total += file.row_count - file.deleted_row_count
+    return total
+
+
+def bytes_of(partitions: Iterable[Partition]) -> int:
+    """The bytes of all files."""
+    return sum(file.size_bytes for partition in partitions for file in partition.files)
+
+
+def files_of(partitions: Iterable[Partition]) -> int:
+    """The number of all files."""
+    return sum(len(partition.files) for partition in partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivePlan(Explained):
+    """What a run changes: partitions that leave the table, and archived ones that expire.
+
+    `cutoff_ms`: only partitions that ended before it leave. `seconds` and `usd` are predicted.
+    """
+
+    table: str
+    version: int
+    cutoff_ms: int
+    leaving: tuple[Partition, ...]
+    expiring: tuple[Partition, ...]
+    seconds: float
+    usd: float
+    notes: tuple[str, ...]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing moves."""
+        return not self.leaving and not self.expiring
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The predicted figures, as the commit records them."""
+        return {
+            "reason": self.reason.name,
+            "sentence": self.sentence,
+            "files": files_of(self.leaving),
+            "rows": rows_of(self.leaving),
+            "bytes": bytes_of(self.leaving),
+            "expired_files": files_of(self.expiring),
+            "expired_rows": rows_of(self.expiring),
+            "seconds": round(self.seconds, 3),
+            "usd": round(self.usd, 9),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented JSON shape."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "cutoff_ms": self.cutoff_ms,
+            **self.figures,
+            "partitions": [each.as_json() for each in self.leaving],
+            "expiring": [each.as_json() for each in self.expiring],
+            "notes": list(self.notes),
+        }
+
+
+def plan_archive(
+    table: Table,
+    archive: Archive,
+    facts: ArchiveFacts,
+    *,
+    now_ms: int,
+    replace: Sequence[Mapping[str, str]] = (),
+) -> ArchivePlan:
+    """The plan of a run now. `replace` selects partitions whose rows replace the archived ones.
+
+    Raises:
+        Refused: the table cannot be archived, or the length of its partitions must be declared.
+    """
+    snapshot = facts.snapshot
+    refuse_table(snapshot)
+    in_table = by_typed_partition(snapshot)
+    kept = archived_partitions(facts, archive)
+    archived = {typed_in(snapshot, each.values) for each in kept}
+    every = {files[0].partition for files in in_table.values()} | {each.values for each in kept}
+    spans = partition_spans(table.key, snapshot.columns, every, archive.span)
+    clock_ms = now_ms
+    if archive.clock == "newest_row":
+        starts = [span.start_ms for typed in in_table if (span := spans.of[typed]) is not None]
+        clock_ms = max((each for each in starts if each <= now_ms), default=now_ms)
+    cutoff_ms = clock_ms - archive.older_than_days * DAY_MS
+    candidates = list[Partition]()
+    stays = dict[str, list[str]]()
+    for typed, files in in_table.items():
+        span = spans.of[typed]
+        if span is not None and span.end_ms > cutoff_ms:
+            continue
+        values = files[0].partition
+        replaces = typed in archived and any(
+            each.items() <= dict(values).items() for each in replace
+        )
+        partition = Partition(
+            values=values,
+            files=files,
+            span=span,
+            rewritten=_why_rewritten(files, facts),
+            replaces=replaces,
+        )
+        why = _why_it_stays(partition, typed, facts, archive, now_ms, is_archived=typed in archived)
+        if why:
+            stays.setdefault(why, []).append(partition.text)
+        else:
+            candidates.append(partition)
+    candidates.sort(key=lambda each: (each.span, str(each.values)))
+    if candidates and spans.doubt:
+        raise Refused(
+            f"archive of {table.key}: {spans.doubt}, and a partition that is still written must not"
+            ' move. Use Archive(span="day"), or "week", "month", "quarter" or "year"'
+        )
+    totals = accumulate(len(each.files) for each in candidates)
+    count = max(1, sum(total <= MOST_FILES for total in totals))
+    leaving = candidates[:count]
+    expiring = [each for each in kept if (each.expires_ms or now_ms) <= now_ms]
+    seconds = _SECONDS_PER_FILE * files_of(leaving) + (
+        bytes_of(each for each in leaving if each.rewritten) / _REWRITTEN_BYTES_PER_SECOND
+    )
+    usd = run_price(table.prices, seconds=seconds)
+    if snapshot.on_s3:
+        usd += files_of(leaving) * table.prices.usd_per_1000_puts / 1_000
+    if len(candidates) > count:
+        later = count_of(len(candidates) - count, "partition")
+        stays[f"later runs move {later} more, because one run moves {MOST_FILES:,} files"] = []
+    return ArchivePlan(
+        explanation=_explanation(leaving, expiring, cutoff_ms),
+        table=table.key,
+        version=snapshot.version,
+        cutoff_ms=cutoff_ms,
+        leaving=tuple(leaving),
+        expiring=tuple(expiring),
+        seconds=seconds,
+        usd=usd,
+        notes=tuple(_notes(facts, leaving, stays)),
+    )
+
+
+def refuse_table(snapshot: Snapshot) -> None:
+    """Refuses a table whose rows cannot leave as whole files, or whose log forgets the archive."""
+    what = f"archive of {snapshot.table}"
+    if snapshot.files and not snapshot.partition_columns:
+        raise Refused(f"{what}: the table has no partitions. Partition it by a date")
+    if snapshot.properties.get("delta.appendOnly", "false").lower() == "true":
+        raise Refused(f"{what}: delta.appendOnly forbids deletions. Set it to false")
+    for name in snapshot.properties:
+        if name.lower() == TRANSACTION_RETENTION.lower():
+            raise Refused(
+                f"{what}: because of the property {name}, the table's log forgets which version of"
+                " the archive belongs to it. Unset the property"
+            )
+    unknown = sorted(snapshot.features - _HARMLESS)
+    if unknown:
+        raise Refused(f"{what}: its table feature {unknown[0]} is not supported")
+
+
+def by_typed_partition(snapshot: Snapshot) -> dict[Typed, tuple[DataFile, ...]]:
+    """A table's files by typed partition, since a log may spell one value in several ways."""
+    types = by_name(snapshot.columns)
+    groups = dict[Typed, list[DataFile]]()
+    for file in sorted(snapshot.files, key=lambda each: each.path):
+        groups.setdefault(typed_partition(file.partition, types), []).append(file)
+    return {typed: tuple(files) for typed, files in groups.items()}
+
+
+def archived_partitions(facts: ArchiveFacts, archive: Archive | None) -> list[Partition]:
+    """The partitions of an archive, under the table's column names, and when they expire."""
+    partitions = list[Partition]()
+    if facts.archived is None:
+        return partitions
+    for files in by_typed_partition(facts.archived).values():
+        last_ms = max(file.modified_ms for file in files)
+        names = facts.snapshot.partition_columns
+        texts = [text for _, text in files[0].partition]
+        partitions.append(
+            Partition(
+                values=tuple(zip(names, texts, strict=True)),
+                files=files,
+                expires_ms=None if archive is None else last_ms + archive.keep_days * DAY_MS,
+            )
+        )
+    return sorted(partitions, key=lambda each: each.text)
+
+
+def typed_in(snapshot: Snapshot, values: PartitionValues) -> Typed:
+    """A partition of the table by its typed values."""
+    return typed_partition(values, by_name(snapshot.columns))
+
+
+def _why_rewritten(files: Iterable[DataFile], facts: ArchiveFacts) -> str:
+    snapshot = facts.snapshot
+    if facts.is_elsewhere:
+        return "the table lies outside the lake"
+    if snapshot.properties.get("delta.columnMapping.mode", "none").lower() != "none":
+        return "its columns have other names in the files (column mapping)"
+    if any(feature.startswith("typeWidening") for feature in snapshot.features):
+        return "its column types may have been widened"
+    for file in files:
+        if file.deletion_vector is not None:
+            return "some rows in its files are deleted (deletion vectors)"
+        if name_in_table(file.path) is None:
+            return "some of its files lie outside the table"
+        if snapshot.on_s3 and file.size_bytes > _MOST_COPIED_BYTES:
+            return "S3 copies no file above 5 GiB"
+    return ""
+
+
+def _why_it_stays(
+    partition: Partition,
+    typed: Typed,
+    facts: ArchiveFacts,
+    archive: Archive,
+    now_ms: int,
+    *,
+    is_archived: bool,
+) -> str:
+    """Why an old partition stays in the table; empty if it leaves."""
+    if partition.span is None:
+        return "partitions without a time stay in the table"
+    # In files that Spark writes again, an empty string would become null.
+    if is_changed_by_rewrite(partition.values, by_name(facts.snapshot.columns)):
+        return "partitions with an empty string stay in the table"
+    restored_ms = facts.restored_ms.get(typed)
+    if restored_ms is not None and restored_ms + archive.older_than_days * DAY_MS > now_ms:
+        return f"restored partitions stay in the table for {archive.older_than_days} days"
+    operation = facts.written_by.get(typed, "unknown operation")
+    if is_archived and operation != "append" and not partition.replaces:
+        return (
+            f"rows that a {operation} wrote to archived partitions stay in the table, since the"
+            f" archived rows may be stale (lakehouse archive {facts.snapshot.table} --replace"
+            " COLUMN=VALUE replaces them)"
+        )
+    return ""
+
+
+def _explanation(
+    leaving: Sequence[Partition], expiring: Sequence[Partition], cutoff_ms: int
+) -> Explanation:
+    parts = list[str]()
+    sides = (
+        (leaving, "moves to the archive", "move to the archive"),
+        (expiring, "expires in the archive", "expire in the archive"),
+    )
+    for partitions, one, many in sides:
+        if partitions:
+            row_count = rows_of(partitions)
+            rows = "" if row_count is None else f"{row_count:,} rows in "
+            files = count_of(files_of(partitions), "file")
+            what = f"{rows}{files}, {size_text(bytes_of(partitions))}"
+            verb = one if len(partitions) == 1 else many
+            parts.append(f"{count_of(len(partitions), 'partition')} ({what}) {verb}")
+    if not parts:
+        what = "partition to archive"
+        return Reason.NOTHING_PAST_THE_CUTOFF.explain(what=what, cutoff=cutoff_ms)
+    return Reason.PAST_THE_CUTOFF.explain(what=" and ".join(parts), cutoff=cutoff_ms)
+
+
+def _notes(
+    facts: ArchiveFacts, leaving: Sequence[Partition], stays: Mapping[str, Sequence[str]]
+) -> Iterable[str]:
+    for why, names in stays.items():
+        yield f"{why}: {first_names(sorted(names))}" if names else why
+    rewritten = {each.rewritten for each in leaving if each.rewritten}
+    for why in sorted(rewritten):
+        names = [each.text for each in leaving if each.rewritten == why]
+        yield f"Spark writes the rows of {first_names(names)} again: {why}"
+    if facts.read_whole_by and leaving:
+        names = first_names(facts.read_whole_by)
+        yield f"tables that read all rows of this table no longer read these rows: {names}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreRequest:
+    """Selects archived partitions, and the table that gets their rows.
+
+    - `target`: the address of a new table; empty for the table itself.
+    - `values`: selects partitions with any of these combinations of values; empty selects all.
+    - `since_ms`, `until_ms`: selects partitions whose whole span lies between these times.
+    """
+
+    target: str = ""
+    values: Sequence[Mapping[str, str]] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """A planned restore: the archived partitions whose rows are copied or come back."""
+
+    table: str
+    version: int
+    target: str
+    partitions: tuple[Partition, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The plan in words."""
+        if not self.partitions:
+            return (
+                "nothing to restore: the archive has no such partition. Use"
+                f" lakehouse archive {self.table} --list"
+            )
+        rows = rows_of(self.partitions)
+        what = (
+            f"{count_of(len(self.partitions), 'partition')} of the archive"
+            f" ({'an unknown number of' if rows is None else f'{rows:,}'} rows in"
+            f" {count_of(files_of(self.partitions), 'file')},"
+            f" {size_text(bytes_of(self.partitions))})"
+        )
+        if self.target:
+            return f"copies {what} into a new table at {self.target}; the archive does not change"
+        return f"moves {what} back into the table; tables downstream do not read them again"
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented JSON shape."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "target": self.target or None,
+            "partitions": [each.as_json() for each in self.partitions],
+            "rows": rows_of(self.partitions),
+            "sentence": self.sentence,
+        }
+
+
+def plan_restore(table: Table, facts: ArchiveFacts, request: RestoreRequest) -> RestorePlan:
+    """The plan of a restore. Raises `Refused` for a column that does not partition the table."""
+    names = facts.snapshot.partition_columns
+    unknown = sorted({name for each in request.values for name in each}.difference(names))
+    if unknown:
+        raise Refused(
+            f"restore of {table.key}: the table is not partitioned by {unknown[0]!r}. Use"
+            f" {' or '.join(names)}"
+        )
+    partitions = archived_partitions(facts, table.archive)
+    spans = dict[Typed, Span | None]()
+    if request.since_ms is not None or request.until_ms is not None:
+        declared = None if table.archive is None else table.archive.span
+        every = [each.values for each in partitions]
+        spans = dict(partition_spans(table.key, facts.snapshot.columns, every, declared).of)
+    chosen = [
+        each
+        for each in partitions
+        if _is_chosen(each, request, spans.get(typed_in(facts.snapshot, each.values)))
+    ]
+    return RestorePlan(
+        table=table.key,
+        version=facts.snapshot.version,
+        target=request.target,
+        partitions=tuple(chosen),
+    )
+
+
+def _is_chosen(partition: Partition, request: RestoreRequest, span: Span | None) -> bool:
+    values = dict(partition.values).items()
+    if request.values and not any(each.items() <= values for each in request.values):
+        return False
+    if request.since_ms is not None and (span is None or span.start_ms < request.since_ms):
+        return False
+    return request.until_ms is None or (span is not None and span.end_ms <= request.until_ms)
+
+
+def parsed_values(text: str) -> dict[str, str]:
+    """The values of `COLUMN=VALUE,COLUMN=VALUE`. Raises `Refused` for any other text."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if any(not name or not equals for name, equals, _ in pairs):
+        raise Refused(f"partition {text!r} is not one. Use COLUMN=VALUE")
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,268 @@
+"""Plans which rows of a table have expired.
+
+The cutoff is `Ttl.days` before now, or before the newest row. One DELETE with a condition on the
+time column deletes the rows before it, and no other row, whatever is committed meanwhile. By the
+statistics in the log, a file is expired if all its rows are before the cutoff, and straddles the
+cutoff if some may be. Files with unknown times never count as expired, and never determine the
+newest row; neither does a time more than a day in the future.
+
+Delta truncates the times in statistics to milliseconds, so a maximum may be a millisecond early.
+Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, truncation of times.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, cast
+
+from lakehouse.core.costs.compaction_estimate import run_price
+from lakehouse.core.declaration.archive import Ttl
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.write_modes import Merge
+from lakehouse.core.delta.partition_values import typed_partition
+from lakehouse.core.delta.protocol import retention_ms_of
+from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
+from lakehouse.core.errors import Refused
+from lakehouse.core.reasons import Explained, Explanation, Reason
+from lakehouse.core.text import count_of, size_text, utc_text
+from lakehouse.core.units import DAY_MS
+
+TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
+_CLOCK_AHEAD_MS = DAY_MS
+# Spark's rewriting of files that straddle the cutoff, and the statement itself; measured.
+_REWRITTEN_BYTES_PER_SECOND = 10 * 1024 * 1024
+_STATEMENT_SECONDS = 1.0
+_EPOCH = datetime(1970, 1, 1)  # naive, like all times that are read from a log here; they are UTC
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBounds:
+    """The bounds of the time column in one file; `None` means unknown.
+
+    `is_tight`: rows with the minimum and the maximum still exist. Otherwise, a deletion vector may
+    hide them.
+    """
+
+    min_ms: int | None = None
+    max_ms: int | None = None
+    null_count: int | None = None
+    is_tight: bool = False
+
+
+UNKNOWN = TimeBounds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtlPlan(Explained):
+    """The rows before `cutoff_ms` that one DELETE deletes; nothing if `is_idle`.
+
+    - `cutoff_ms`: `None` if `clock="newest_row"` and the time of no row is known.
+    - `least_rows`, `most_rows`: bounds of the number of deleted rows; `most_rows` may be unknown.
+    - `gone_ms`: the time from which a vacuum deletes the removed files.
+    """
+
+    table: str
+    version: int
+    column: str
+    cutoff_ms: int | None
+    expired_files: int
+    expired_bytes: int
+    straddling_files: int
+    straddling_bytes: int
+    least_rows: int
+    most_rows: int | None
+    gone_ms: int
+    seconds: float
+    usd: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no row has expired."""
+        return not self.expired_files and not self.straddling_files
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented JSON shape, also in the metadata of the run's commit."""
+        names = (
+            "table version column cutoff_ms expired_files expired_bytes straddling_files"
+            " straddling_bytes least_rows most_rows gone_ms"
+        )
+        return {
+            **{name: getattr(self, name) for name in names.split()},
+            "reason": self.reason.name,
+            "sentence": self.sentence,
+            "seconds": round(self.seconds, 3),
+            "usd": round(self.usd, 9),
+            "notes": list(self.notes),
+        }
+
+
+def time_column(table: Table, ttl: Ttl, snapshot: Snapshot) -> Column:
+    """The time column of a table's TTL. Raises `Refused` if there is none of this name and type."""
+    for column in snapshot.columns:
+        if column.name.lower() == ttl.column.lower() and column.type in TIME_TYPES:
+            return column
+    names = ", ".join(column.name for column in snapshot.columns if column.type in TIME_TYPES)
+    raise Refused(
+        f"ttl of {table.key}: there is no date or timestamp column {ttl.column}. Use one of:"
+        f" {names or 'none'}"
+    )
+
+
+def plan_ttl(
+    table: Table, ttl: Ttl, snapshot: Snapshot, bounds: Mapping[str, TimeBounds], *, now_ms: int
+) -> TtlPlan:
+    """The plan of a run now. `bounds` are those of the time column, by the path of each file.
+
+    Raises:
+        Refused: the table does not allow deletions, or as `time_column`.
+    """
+    column = time_column(table, ttl, snapshot)
+    if snapshot.properties.get("delta.appendOnly", "false").lower() == "true":
+        raise Refused(
+            f"ttl of {table.key}: delta.appendOnly forbids deletions. Set it to false, or remove"
+            " ttl= from the declaration"
+        )
+    clock_ms = now_ms if ttl.clock == "now" else _newest_ms(snapshot, bounds, now_ms)
+    cutoff_ms = None if clock_ms is None else clock_ms - ttl.days * DAY_MS
+    if cutoff_ms is not None and column.type == "date":
+        cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
+    expired = list[DataFile]()
+    straddling = list[DataFile]()
+    null_rows = 0
+    for file in snapshot.files:
+        if cutoff_ms is None:
+            break
+        known = bounds.get(file.path, UNKNOWN)
+        null_rows += known.null_count or 0
+        if known.max_ms is not None and known.max_ms < cutoff_ms and known.null_count == 0:
+            expired.append(file)
+        elif column.name not in snapshot.partition_columns and _may_have(known, file, cutoff_ms):
+            straddling.append(file)
+    least_rows = sum(_live_rows(file) or 0 for file in expired)
+    counts = [_live_rows(file) for file in (*expired, *straddling)]
+    known_counts = [count for count in counts if count is not None]
+    straddling_bytes = sum(file.size_bytes for file in straddling)
+    is_idle = not expired and not straddling
+    seconds = (
+        0.0 if is_idle else _STATEMENT_SECONDS + straddling_bytes / _REWRITTEN_BYTES_PER_SECOND
+    )
+    gone_ms = now_ms + (retention_ms_of(snapshot.properties) or 0)
+    notes = list[str]()
+    if not is_idle:
+        notes.append(
+            "deleted rows can still be read as older versions; the first vacuum after"
+            f" {utc_text(gone_ms)} deletes their files for good"
+        )
+        if null_rows:
+            notes.append(f"{count_of(null_rows, 'row')} without a time are kept")
+        if isinstance(table.write, Merge):
+            notes.append(
+                "a later change of a deleted key inserts its row again, until the next run"
+            )
+    return TtlPlan(
+        explanation=_explanation(ttl, cutoff_ms, expired, straddling),
+        table=table.key,
+        version=snapshot.version,
+        column=column.name,
+        cutoff_ms=cutoff_ms,
+        expired_files=len(expired),
+        expired_bytes=sum(file.size_bytes for file in expired),
+        straddling_files=len(straddling),
+        straddling_bytes=straddling_bytes,
+        least_rows=least_rows,
+        most_rows=sum(known_counts) if len(known_counts) == len(counts) else None,
+        gone_ms=gone_ms,
+        seconds=seconds,
+        usd=run_price(table.prices, seconds=seconds),
+        notes=tuple(notes),
+    )
+
+
+def _live_rows(file: DataFile) -> int | None:
+    return None if file.row_count is None else file.row_count - file.deleted_row_count
+
+
+def _may_have(known: TimeBounds, file: DataFile, cutoff_ms: int) -> bool:
+    """Whether a file may have rows before the cutoff."""
+    if known.min_ms is not None:
+        return known.min_ms < cutoff_ms
+    return known.null_count is None or known.null_count != file.row_count
+
+
+def _newest_ms(snapshot: Snapshot, bounds: Mapping[str, TimeBounds], now_ms: int) -> int | None:
+    """The newest known time of a row, at most now; `None` if no time is known.
+
+    The minimum of a file is used if its maximum is too far in the future, or if the rows with the
+    maximum may be deleted. A file whose minimum is too far in the future is ignored.
+    """
+    latest_ms = now_ms + _CLOCK_AHEAD_MS
+    times = list[int]()
+    for file in snapshot.files:
+        known = bounds.get(file.path, UNKNOWN)
+        time_ms = known.max_ms if known.is_tight else None
+        if time_ms is None or time_ms > latest_ms:
+            time_ms = known.min_ms
+        if time_ms is not None and time_ms <= latest_ms:
+            times.append(min(time_ms, now_ms))
+    return max(times, default=None)
+
+
+def _explanation(
+    ttl: Ttl, cutoff_ms: int | None, expired: list[DataFile], straddling: list[DataFile]
+) -> Explanation:
+    if cutoff_ms is None:
+        why = f"the log records no time of {ttl.column}, so the newest row is unknown"
+        return Reason.PLAN_REFUSED.explain(why=why)
+    clock = "now" if ttl.clock == "now" else "the newest row"
+    age = f", {count_of(ttl.days, 'day')} before {clock}"
+    if not expired and not straddling:
+        return Explanation(
+            Reason.NOTHING_PAST_THE_CUTOFF, {"what": "row", "cutoff": cutoff_ms}, age
+        )
+    parts = list[str]()
+    for files, said in ((expired, "all rows of"), (straddling, "some rows of up to")):
+        if files:
+            sizes = size_text(sum(file.size_bytes for file in files))
+            parts.append(f"{said} {count_of(len(files), 'file')} ({sizes})")
+    return Explanation(
+        Reason.PAST_THE_CUTOFF, {"what": " and ".join(parts), "cutoff": cutoff_ms}, age
+    )
+
+
+def bounds_of_partition(file: DataFile, column: Column) -> TimeBounds:
+    """The bounds in a file of a table that is partitioned by its time column."""
+    time_ms = time_ms_of(dict(file.partition)[column.name], column)
+    if time_ms is None:
+        return TimeBounds(null_count=file.row_count, is_tight=True)
+    return TimeBounds(min_ms=time_ms, max_ms=time_ms, null_count=0, is_tight=True)
+
+
+def bounds_in_statistics(text: str | None, column: Column) -> TimeBounds:
+    """The bounds in a file's statistics (JSON); unknown if they lack the column."""
+    try:
+        statistics = cast("dict[str, Any]", json.loads(text or ""))
+        nulls = statistics.get("nullCount", {}).get(column.name)
+        return TimeBounds(
+            min_ms=time_ms_of(statistics.get("minValues", {}).get(column.name), column),
+            max_ms=time_ms_of(statistics.get("maxValues", {}).get(column.name), column),
+            null_count=nulls if isinstance(nulls, int) else None,
+            is_tight=statistics.get("tightBounds") is not False,
+        )
+    except (ValueError, AttributeError, RecursionError):
+        return UNKNOWN
+
+
+def time_ms_of(text: Any, column: Column) -> int | None:
+    """A date or a time in the log as milliseconds, rounded down; `None` if it cannot be read."""
+    if not isinstance(text, str):
+        return None
+    [value] = typed_partition(((column.name, text),), {column.name: column})
+    match value:
+        case datetime():
+            return (value - _EPOCH) // timedelta(milliseconds=1)
+        case date():
+            return (value - _EPOCH.date()).days * DAY_MS
+        case _:
+            return None

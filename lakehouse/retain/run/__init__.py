@@ -1,0 +1,1 @@
+"""Carries out archives, restores and TTLs."""

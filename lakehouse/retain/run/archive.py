@@ -1,0 +1,635 @@
+"""Moves old partitions of a table into its archive, and lets archived partitions expire.
+
+The archive is a Delta table, `archive/<layer>/<name>`, of plain Parquet files in the table's
+partition folders. The table's log names one of its versions by the transaction id
+`lakehouse-archive`. That version, and no other one, is what the archive has.
+
+1. Versions of the archive that the table's log does not name are taken back: one commit gives the
+   archive its earlier content, and one commit to the table names that version.
+2. The plan is made from the newest version of the table.
+3. Files are copied, or Spark writes their rows again, and the copies are compared (`copies.py`).
+4. One commit adds the copies to the archive, and removes expired partitions from it.
+5. One commit removes the files from the table, and names the archive's new version.
+6. Files that no version within the retention needs are deleted from the archive's folder.
+
+**Safety properties** (tests in `test_archive.py`)
+- Each row is read once, at any moment and whatever is killed: step 5 decides alone.
+- Both commits create the next version of a log, or fail. Step 5 removes exactly the planned files,
+  and fails if one of them changed, or if another run has named a version meanwhile. A run that was
+  taken for dead can therefore not commit after step 1 of another run.
+- Step 1 takes rows out of the archive only if the table's log is the one that they were planned
+  from, and if all files of their partitions in the table exist. A log that is older than the
+  archive, or that forgot its transaction id, is `Broken`, and nothing is repaired.
+- Step 6 deletes no file of the newest version, nor of the version that the table names.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+from uuid import uuid4
+
+from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
+from lakehouse.core.declaration.archive import Archive
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
+from lakehouse.core.delta.paths import name_in_table
+from lakehouse.core.delta.protocol import retention_ms_of
+from lakehouse.core.delta.snapshot import DataFile, Snapshot, TableFacts
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.engine.clock import check_clock, now_ms
+from lakehouse.engine.conditional_commit import (
+    Actions,
+    commit_after_newest,
+    commit_info,
+    create_version,
+)
+from lakehouse.engine.delta_log import history_since
+from lakehouse.engine.delta_log.raw_actions import Action, read_raw_actions
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.table_lock import hold_alone
+from lakehouse.retain.plan.archive import (
+    ArchiveFacts,
+    ArchivePlan,
+    Partition,
+    Typed,
+    by_typed_partition,
+    files_of,
+    plan_archive,
+    rows_of,
+    typed_in,
+)
+from lakehouse.retain.plan.columns import archive_metadata, names_in_archive
+from lakehouse.retain.run.copies import ArchivedFile, copy_files, created_ms, rewrite_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# In the userMetadata of the archive's commits: what the commit is, and the table that it is for.
+_RECORD = "archive"
+_TRIES = 3
+
+
+class FilesChangedError(Exception):
+    """Another writer changed files that were about to leave the table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveState:
+    """A table and its archive at one moment.
+
+    `number` is the version of the archive that the table's log names, and `applied` the archive at
+    this version. `newest` is the archive at its newest version. Both are `None` without an archive.
+    """
+
+    facts: TableFacts
+    number: int
+    newest: TableFacts | None
+    applied: Snapshot | None
+    history: tuple[Commit, ...]
+
+    @property
+    def unapplied(self) -> tuple[Commit, ...]:
+        """The commits of the archive after the version that the table names."""
+        return tuple(each for each in self.history if each.version > self.number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveOutcome:
+    """What a run did. `version_after` is the table's version, or `None` if nothing moved."""
+
+    plan: ArchivePlan
+    number: int
+    version_after: int | None = None
+    deleted_files: int = 0
+    seconds: float = 0.0
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Predicted and actual figures."""
+        done = self.version_after is not None
+        rows = rows_of(self.plan.leaving)
+        count = files_of(self.plan.leaving)
+        return (
+            Figure("rows", rows, rows if done else 0),
+            Figure("files", count, count if done else 0),
+            Figure("seconds", round(self.plan.seconds, 3), round(self.seconds, 3)),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan's JSON document, with the outcome."""
+        return {
+            **self.plan.as_json(),
+            "number": self.number,
+            "version_after": self.version_after,
+            "deleted_files": self.deleted_files,
+            "figures": figures_as_json(self.figures),
+        }
+
+
+def archive_key(table_key: str) -> str:
+    """The key of a table's archive in the lake."""
+    return f"archive/{table_key}"
+
+
+def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> ArchiveState | None:
+    """The table, by default at its newest version, and its archive; `None` if there is no table.
+
+    Raises:
+        Broken: the table's log or the archive's log is older than the other one.
+    """
+    facts = facts or lake.facts(table_key)
+    if facts is None:
+        return None
+    snapshot = facts.snapshot
+    number = snapshot.transactions.get(ARCHIVE_APP_ID, 0)
+    newest = lake.facts(archive_key(table_key))
+    if newest is None:
+        if number:
+            raise Broken(
+                f"archive of {table_key}: the table's log names its version {number}, but there is"
+                f" no archive. Put {archive_key(table_key)} back from a backup"
+            )
+        return ArchiveState(facts=facts, number=0, newest=None, applied=None, history=())
+    history = history_since(lake.store, newest.history, -1).commits
+    if newest.snapshot.version < number:
+        raise Broken(
+            f"archive of {table_key}: it is at version {newest.snapshot.version}, but the table's"
+            f" log names version {number}. An older copy of the archive was put in its place. Put"
+            " the newest one back"
+        )
+    for commit in history:
+        record = _record_of(commit)
+        if record["base"] > number and record["table_version"] <= snapshot.version:
+            raise Broken(
+                f"archive of {table_key}: the table's log names version {number} of it, but version"
+                f" {record['base']} was in force when the table was at version"
+                f" {record['table_version']}. An older log was put in place, or the log forgot its"
+                " transaction id. Put the newest log back; nothing was changed"
+            )
+    applied = newest if newest.snapshot.version == number else None
+    applied = applied or lake.facts(archive_key(table_key), version=number)
+    assert applied is not None
+    return ArchiveState(
+        facts=facts,
+        number=number,
+        newest=newest,
+        applied=applied.snapshot,
+        history=history,
+    )
+
+
+def _record_of(commit: Commit) -> Mapping[str, Any]:
+    record = written_in(commit).get(_RECORD)
+    if not isinstance(record, dict):
+        raise Broken(
+            f"archive: version {commit.version} was written by another program, so its content is"
+            " unknown. Undo that commit"
+        )
+    return record
+
+
+def plan(
+    lake: Lake, table: Table, declared: Iterable[Table] = (), *, replace: Sequence[Any] = ()
+) -> ArchivePlan | None:
+    """The plan of a run now; `None` if there is no table. Needs no Spark, and writes nothing."""
+    archive = _archive_of(table)
+    state = read_state(lake, table.key)
+    if state is None:
+        return None
+    return _planned(lake, table, archive, state, declared, replace)
+
+
+def _archive_of(table: Table) -> Archive:
+    if table.archive is None:
+        raise Refused(
+            f"archive of {table.key}: the table declares none. Use Table(archive=Archive(…))"
+        )
+    return table.archive
+
+
+def _planned(
+    lake: Lake,
+    table: Table,
+    archive: Archive,
+    state: ArchiveState,
+    declared: Iterable[Table],
+    replace: Sequence[Mapping[str, str]],
+) -> ArchivePlan:
+    readers = sorted({each.key for each in declared if table in each.read_whole})
+    facts = archive_facts(lake, state, read_whole_by=tuple(readers))
+    return plan_archive(table, archive, facts, now_ms=now_ms(), replace=replace)
+
+
+def archive_facts(
+    lake: Lake, state: ArchiveState, *, read_whole_by: tuple[str, ...] = ()
+) -> ArchiveFacts:
+    """The facts for a plan, with the origin of rows that came after their partition left."""
+    snapshot = state.facts.snapshot
+    return ArchiveFacts(
+        snapshot=snapshot,
+        archived=state.applied,
+        written_by=_written_by(lake, state),
+        restored_ms=_restored_ms(state),
+        read_whole_by=read_whole_by,
+        is_elsewhere=snapshot.table in lake.elsewhere,
+    )
+
+
+def _written_by(lake: Lake, state: ArchiveState) -> dict[Typed, str]:
+    """The operation that wrote the rows of each partition that is archived and in the table."""
+    if state.applied is None:
+        return {}
+    in_table = by_typed_partition(state.facts.snapshot)
+    archived = by_typed_partition(state.applied)
+    version_of = {
+        path: _record_of(commit)["table_version"]
+        for commit in state.history
+        for path in commit.added_paths
+    }
+    written = dict[Typed, str]()
+    for typed in in_table.keys() & archived.keys():
+        since = max(version_of[file.path] for file in archived[typed])
+        history = history_since(lake.store, state.facts.history, since)
+        commits = history.between(since, state.facts.snapshot.version)
+        paths = {file.path for file in in_table[typed]}
+        written[typed] = "write that the log no longer has"
+        if commits is not None:
+            written[typed] = _origin(commits, paths)
+    return written
+
+
+def _origin(commits: Sequence[Commit], paths: set[str]) -> str:
+    """`append` if plain appends added these files, or else the other operation."""
+    adding = [each for each in commits if each.changed_data and each.added_paths]
+    direct = [each for each in adding if not paths.isdisjoint(each.added_paths)]
+    is_known = paths <= {path for each in direct for path in each.added_paths}
+    for commit in direct if is_known else adding:  # else a compaction wrote the files
+        mode = commit.parameters.get("mode") or commit.parameters.get("outputMode")
+        is_append = commit.operation in ("WRITE", "STREAMING UPDATE") and mode == "Append"
+        if not is_append or commit.removed_paths:
+            return commit.operation
+    return "append"
+
+
+def _restored_ms(state: ArchiveState) -> dict[Typed, int]:
+    restored = dict[Typed, int]()
+    taken_back = {
+        version for each in state.history for version in _record_of(each).get("takes_back", ())
+    }
+    names = state.facts.snapshot.partition_columns
+    for commit in state.history:
+        record = _record_of(commit)
+        if commit.version <= state.number and commit.version not in taken_back:
+            for texts in record.get("restored", ()):
+                values = tuple(zip(names, texts, strict=True))
+                restored[typed_in(state.facts.snapshot, values)] = commit.committed_ms
+    return restored
+
+
+def run_archive(
+    lake: Lake,
+    table: Table,
+    open_spark: "Callable[[], SparkSession]",
+    declared: Iterable[Table] = (),
+    *,
+    replace: Sequence[Mapping[str, str]] = (),
+    owner: str | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> ArchiveOutcome:
+    """Moves old partitions, and lets archived ones expire. Moving nothing is not an error.
+
+    Spark is opened only if rows have to be written again. `replace` selects partitions whose rows
+    in the table replace the archived ones.
+
+    Raises:
+        Refused: the table does not exist or cannot be archived, or this machine's clock is wrong.
+        Transient: another process holds the table, or other writers kept changing the partitions.
+        Broken: a copy differs, or the table's log and the archive's log contradict each other.
+    """
+    archive = _archive_of(table)
+    check_clock(lake, table.key)
+    started = time.monotonic()
+    with hold_alone(lake, table.key, owner=owner or f"archive of {table.key}"):
+        for _ in range(_TRIES):
+            state = settled_state(lake, table.key)
+            planned = _planned(lake, table, archive, state, declared, replace)
+            try:
+                version = _move(lake, table, archive, state, planned, open_spark, tell)
+            except FilesChangedError:
+                continue
+            deleted = delete_dead_files(lake, table.key)
+            return ArchiveOutcome(
+                plan=planned,
+                number=state.number if version is None else state.number + 1,
+                version_after=version,
+                deleted_files=deleted,
+                seconds=time.monotonic() - started,
+            )
+    raise Transient(
+        f"archive of {table.key}: other writers changed its old partitions {_TRIES} times in a row."
+        " Use the same command again"
+    )
+
+
+def settled_state(lake: Lake, table_key: str) -> ArchiveState:
+    """The state after step 1: the table names the newest version of its archive."""
+    state = read_state(lake, table_key)
+    if state is None:
+        raise Refused(
+            f"archive of {table_key}: there is no table. Use lakehouse materialize {table_key}"
+        )
+    if not state.unapplied:
+        return state
+    newest, applied = state.newest, state.applied
+    assert newest is not None and applied is not None
+    _refuse_unproven(lake, state)
+    record = _record(lake, state, kind="take back")
+    record["takes_back"] = [each.version for each in state.unapplied]
+    content = {file.path: file for file in applied.files}
+    present = {file.path for file in newest.snapshot.files}
+    raw = read_raw_actions(lake.store, archive_key(table_key), applied.version, {*content})
+    actions: Actions = [_removed(path) for path in sorted(present - content.keys())]
+    actions += [{"add": dict(raw.adds[path])} for path in sorted(content.keys() - present)]
+    number = newest.snapshot.version + 1
+    _commit_to_archive(lake, state, number, record, actions)
+    _commit_to_table(lake, state, number, [], {ROWS_MOVED: "archive", "number": number})
+    settled = read_state(lake, table_key)
+    assert settled is not None
+    return settled
+
+
+def _refuse_unproven(lake: Lake, state: ArchiveState) -> None:
+    """Refuses to take rows out of the archive unless the table surely has them (step 1)."""
+    assert state.newest is not None and state.applied is not None
+    snapshot = state.facts.snapshot
+    for commit in state.unapplied:
+        record = _record_of(commit)
+        if _log_digest(lake, snapshot.table, record["table_version"]) != record["table_digest"]:
+            raise Broken(
+                f"archive of {snapshot.table}: version {commit.version} of the archive was planned"
+                f" from another version {record['table_version']} of the table than its log has, so"
+                " the archived rows may be the only ones. Put the table's newest log back; nothing"
+                " was changed"
+            )
+    kept = {file.path for file in state.applied.files}
+    added = [file for file in state.newest.snapshot.files if file.path not in kept]
+    names = snapshot.partition_columns
+    leaving = {
+        typed_in(snapshot, tuple(zip(names, (t for _, t in file.partition), strict=True)))
+        for file in added
+    }
+    for typed, files in by_typed_partition(snapshot).items():
+        for file in files if typed in leaving else ():
+            name = name_in_table(file.path)
+            if name is not None and lake.store.stat(f"{snapshot.table}/{name}") is None:
+                raise Broken(
+                    f"archive of {snapshot.table}: {name} is missing, although the table's log"
+                    " names it, so the archived rows may be the only ones. Put the table's newest"
+                    " log back; nothing was changed"
+                )
+
+
+def _log_digest(lake: Lake, table_key: str, version: int) -> str:
+    """A digest of a commit of the table; empty if the log does not have the commit."""
+    try:
+        data = lake.store.read(f"{table_key}/_delta_log/{version:020}.json")
+    except FileNotFoundError:
+        return ""
+    return sha256(data).hexdigest()
+
+
+def _record(lake: Lake, state: ArchiveState, *, kind: str) -> dict[str, Any]:
+    snapshot = state.facts.snapshot
+    return {
+        "kind": kind,
+        "base": state.number,
+        "table_version": snapshot.version,
+        "table_digest": _log_digest(lake, snapshot.table, snapshot.version),
+    }
+
+
+def _move(
+    lake: Lake,
+    table: Table,
+    archive: Archive,
+    state: ArchiveState,
+    planned: ArchivePlan,
+    open_spark: "Callable[[], SparkSession]",
+    tell: Callable[[str], None],
+) -> int | None:
+    """Steps 3 to 5; returns the table's version, or `None` if there was nothing to do."""
+    snapshot = state.facts.snapshot
+    paths = {file.path for each in planned.leaving for file in each.files}
+    raw = read_raw_actions(lake.store, table.key, snapshot.version, paths)
+    metadata, protocol, is_changed = _metadata(lake, state, raw.metadata, raw.protocol)
+    if planned.is_idle and not (is_changed and state.newest is not None):
+        return None
+    if state.newest is None:
+        info = commit_info("CREATE TABLE", -1, {_RECORD: _record(lake, state, kind="create")})
+        create_version(
+            lake,
+            archive_key(table.key),
+            0,
+            [info, {"protocol": protocol}, {"metaData": metadata}],
+        )
+        state = settled_state(lake, table.key)
+    tell(f"{table.key}: {planned.sentence}")
+    started_ms = now_ms()
+    copied = [each for each in planned.leaving if not each.rewritten]
+    added = copy_files(lake, table.key, copied, archive.storage_class, raw.adds)
+    rewritten = [each for each in planned.leaving if each.rewritten]
+    if rewritten:
+        session = TableSession(lake=lake, spark=open_spark(), table=table)
+        columns = names_in_archive(snapshot, metadata["configuration"])
+        added += rewrite_partitions(session, snapshot, rewritten, columns, archive.storage_class)
+    record = _record(lake, state, kind="archive")
+    actions: Actions = []
+    if is_changed:
+        actions += [{"protocol": protocol}, {"metaData": metadata}]
+    names = metadata["partitionColumns"]
+    actions += [_added(file, names, started_ms) for file in added]
+    stale = [each for each in planned.leaving if each.replaces]
+    actions += [_removed(path) for path in _archived_paths(state, (*planned.expiring, *stale))]
+    if not has_planned_files(state.facts.snapshot, lake.facts(table.key), planned.leaving):
+        raise FilesChangedError
+    number = state.number + 1
+    tell(f"{table.key}: committing version {number} of the archive, then the table")
+    _commit_to_archive(lake, state, number, record, actions)
+    removes = [
+        _leaving(file, raw.adds, snapshot) for each in planned.leaving for file in each.files
+    ]
+    figures = {
+        ROWS_MOVED: "archive",
+        "number": number,
+        "started_ms": started_ms,
+        "cutoff_ms": planned.cutoff_ms,
+        "rows": rows_of(planned.leaving),
+        "plan": planned.figures,
+    }
+    return _commit_to_table(lake, state, number, removes, figures)
+
+
+def _metadata(
+    lake: Lake, state: ArchiveState, metadata: Action, protocol: Action
+) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """The archive's metaData and protocol, and whether they differ from the present ones."""
+    known = None
+    if state.newest is not None:
+        snapshot = state.newest.snapshot
+        known = read_raw_actions(lake.store, snapshot.table, snapshot.version, set())
+    present = None if known is None else dict(known.metadata)
+    wanted, wanted_protocol = archive_metadata(
+        state.facts.snapshot, metadata, protocol, None if present is None else dict(present)
+    )
+    is_changed = known is not None and (wanted != present or wanted_protocol != known.protocol)
+    return wanted, wanted_protocol, is_changed
+
+
+def _archived_paths(state: ArchiveState, partitions: Iterable[Partition]) -> list[str]:
+    """The files of these partitions in the archive."""
+    if state.applied is None:
+        return []
+    archived = by_typed_partition(state.applied)
+    snapshot = state.facts.snapshot
+    typed = {typed_in(snapshot, each.values) for each in partitions}
+    return [file.path for each in sorted(typed, key=str) for file in archived.get(each, ())]
+
+
+def has_planned_files(
+    before: Snapshot, now: TableFacts | None, partitions: Iterable[Partition]
+) -> bool:
+    """Whether the planned files are still live and unchanged, in the same table."""
+    if now is None:
+        return False
+    newest = now.snapshot
+    live = {(file.path, file.deletion_vector) for file in newest.files}
+    planned = {(file.path, file.deletion_vector) for each in partitions for file in each.files}
+    same = (before.table_id, before.partition_columns, before.physical_names)
+    return planned <= live and same == (
+        newest.table_id,
+        newest.partition_columns,
+        newest.physical_names,
+    )
+
+
+def _added(file: ArchivedFile, names: Sequence[str], archived_ms: int) -> dict[str, Any]:
+    return {
+        "add": {
+            "path": file.path,
+            "partitionValues": dict(zip(names, (text for _, text in file.values), strict=True)),
+            "size": file.size_bytes,
+            "modificationTime": archived_ms,
+            "dataChange": True,
+            "stats": file.statistics,
+        }
+    }
+
+
+def _removed(path: str) -> dict[str, Any]:
+    return {"remove": {"path": path, "deletionTimestamp": now_ms(), "dataChange": True}}
+
+
+def _leaving(file: DataFile, adds: Mapping[str, Action], snapshot: Snapshot) -> dict[str, Any]:
+    """The `remove` action of a file of the table, with its deletion vector."""
+    add = adds.get(file.path)
+    if add is None and file.deletion_vector is not None:
+        raise Refused(
+            f"archive of {snapshot.table}: the deletion vector of {file.path} is only named in a"
+            " sidecar of a V2 checkpoint. Use delta.checkpointPolicy=classic, or REORG … APPLY"
+            " (PURGE)"
+        )
+    values = {snapshot.physical_names.get(name, name): text for name, text in file.partition}
+    remove: dict[str, Any] = {
+        "path": file.path,
+        "deletionTimestamp": now_ms(),
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "partitionValues": dict(add["partitionValues"]) if add else values,
+        "size": file.size_bytes,
+    }
+    if add and add.get("deletionVector"):
+        remove["deletionVector"] = add["deletionVector"]
+    return {"remove": remove}
+
+
+def _commit_to_archive(
+    lake: Lake, state: ArchiveState, number: int, record: Mapping[str, Any], actions: Actions
+) -> None:
+    key = archive_key(state.facts.snapshot.table)
+    info = commit_info("WRITE", number - 1, {_RECORD: record})
+    if not create_version(lake, key, number, [info, *actions]):
+        raise Transient(
+            f"{key}: another run created version {number} first. Use the same command again"
+        )
+
+
+def _commit_to_table(
+    lake: Lake,
+    state: ArchiveState,
+    number: int,
+    removes: Actions,
+    metadata: Mapping[str, Any],
+) -> int:
+    """Commits the removal of files, and names the archive's version `number` (step 5)."""
+    snapshot = state.facts.snapshot
+    mark = uuid4().hex
+    planned = {remove["remove"]["path"] for remove in removes}
+
+    def check(newest: Snapshot) -> None:
+        if newest.transactions.get(ARCHIVE_APP_ID, 0) != state.number:
+            raise Transient(
+                f"archive of {snapshot.table}: another run has committed meanwhile. Nothing is"
+                " lost. Use the same command again"
+            )
+        vectors = {file.path: file.deletion_vector for file in newest.files}
+        before = {file.path: file.deletion_vector for file in snapshot.files}
+        for path in planned:
+            if path not in vectors or vectors[path] != before[path]:
+                raise FilesChangedError
+
+    transaction = {"txn": {"appId": ARCHIVE_APP_ID, "version": number, "lastUpdated": now_ms()}}
+    info = commit_info("DELETE", snapshot.version, {**metadata, "mark": mark})
+    return commit_after_newest(
+        lake, state.facts, [info, transaction, *removes], mark=mark, check=check
+    )
+
+
+def commit_restore(lake: Lake, state: ArchiveState, partitions: Iterable[Partition]) -> int:
+    """Removes partitions from the archive in its next version; returns the version."""
+    chosen = [*partitions]
+    record = _record(lake, state, kind="restore")
+    record["restored"] = [[text for _, text in each.values] for each in chosen]
+    number = state.number + 1
+    actions = [_removed(path) for path in _archived_paths(state, chosen)]
+    _commit_to_archive(lake, state, number, record, actions)
+    return number
+
+
+def delete_dead_files(lake: Lake, table_key: str) -> int:
+    """Deletes files that no version of the archive within the table's retention needs (step 6)."""
+    state = read_state(lake, table_key)
+    if state is None or state.newest is None or state.applied is None:
+        return 0
+    retention_ms = retention_ms_of(state.facts.snapshot.properties)
+    if retention_ms is None:
+        return 0
+    horizon_ms = now_ms() - retention_ms
+    needed = {
+        unquote(file.path) for side in (state.applied, state.newest.snapshot) for file in side.files
+    }
+    for stone in state.newest.snapshot.tombstones:
+        if stone.deleted_ms is None or stone.deleted_ms >= horizon_ms:
+            needed.add(unquote(stone.path))
+    folder = archive_key(table_key)
+    dead = list[str]()
+    for file in lake.store.list(folder):
+        name = file.name.removeprefix(f"{folder}/")
+        written_ms = created_ms(name)
+        if name not in needed and written_ms is not None and written_ms < horizon_ms:
+            dead.append(file.name)
+    if dead:
+        lake.store.delete(dead)
+    return len(dead)

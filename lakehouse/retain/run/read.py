@@ -1,0 +1,259 @@
+"""Reads a table with its archive, and brings archived partitions back.
+
+Restoring into the table itself:
+
+1. Versions of the archive that the table does not name are taken back (`archive.py`, step 1).
+2. One commit removes the partitions from the archive. The table does not name its version yet.
+3. One append writes their rows to the table, and names that version as its transaction id.
+
+**Safety properties** (tests in `test_archive.py`)
+- A reader takes the archive at the version that the table's log names, so each row is read once.
+- Between steps 2 and 3 the rows are in the archive for every reader. A run that dies there is taken
+  back by the next one, and its append can then not commit: Delta skips a transaction id that is not
+  newer than the table's.
+- A missing file is an error, whatever the session's settings are.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED
+from lakehouse.core.delta.snapshot import Snapshot, TableFacts
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.declared_tables import declared_tables
+from lakehouse.engine.delta_log import history_since
+from lakehouse.engine.lake import Lake, TableSession, open_lake
+from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.delta_writes import FrameWrite, Transaction, write_frame
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.open_session import connect
+from lakehouse.engine.spark.temporary_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
+from lakehouse.engine.store import store_at
+from lakehouse.engine.table_lock import hold_alone
+from lakehouse.retain.plan.archive import (
+    Partition,
+    RestorePlan,
+    RestoreRequest,
+    plan_restore,
+    refuse_table,
+    rows_of,
+)
+from lakehouse.retain.plan.columns import names_in_archive
+from lakehouse.retain.run.archive import (
+    ArchiveState,
+    archive_facts,
+    commit_restore,
+    read_state,
+    settled_state,
+)
+from lakehouse.runtime.checkout import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# The shuffle leads to few large files in each partition.
+_CONFS = {**READ_WHOLE, SHUFFLED_BEFORE_WRITE: "true"}
+_MAPPING = "delta.columnMapping.mode"
+
+
+def read(
+    table: Table | str, *, spark: "SparkSession | None" = None, with_archive: bool = False
+) -> "DataFrame":
+    """The rows of a declared table at its newest version.
+
+    `table` is a key or a declaration. With `with_archive`, the rows of its archive are included.
+    The LAKEHOUSE_ variables of the environment name the lake. `spark` is a session with Delta; the
+    default is a session of the Spark that LAKEHOUSE_SPARK names.
+
+    Raises:
+        Refused: the table is not declared, or does not exist yet.
+        Broken: the archive and the table's log contradict each other.
+        Transient: no Spark server is running.
+    """
+    settings = parse_settings(os.environ, base=ROOT)
+    declared = declared_tables(settings)
+    if isinstance(table, str):
+        if table not in declared:
+            known = ", ".join(declared) or "none"
+            raise Refused(f"read: table {table!r} is not declared. Use one of: {known}")
+        table = declared[table]
+    lake = open_lake(settings, tables=[*declared.values(), table])
+    session = TableSession(lake=lake, spark=spark or connect(settings), table=table)
+    facts = lake.facts(table.key)
+    if facts is None:
+        raise Refused(
+            f"read of {table.key}: there is no table. Use lakehouse materialize {table.key} first"
+        )
+    rows = table_at(session.spark, facts.snapshot)
+    archived = archived_rows(session, facts) if with_archive else None
+    return rows if archived is None else rows.unionByName(archived)
+
+
+def archived_rows(
+    session: TableSession, facts: TableFacts, partitions: Sequence[Partition] | None = None
+) -> "DataFrame | None":
+    """The rows of a table's archive at a version of the table; `None` if the archive is empty.
+
+    They have the table's columns. `partitions` selects partitions of the archive.
+    """
+    state = read_state(session.lake, session.key, facts)
+    if state is None or state.applied is None or not state.applied.files:
+        return None
+    refuse_table(facts.snapshot)
+    return _rows(session, facts.snapshot, state.applied, partitions)
+
+
+def archived_size(lake: Lake, facts: TableFacts) -> tuple[int | None, int]:
+    """The rows (`None`: unknown) and bytes of a table's archive at this version of the table."""
+    state = read_state(lake, facts.snapshot.table, facts)
+    if state is None or state.applied is None:
+        return 0, 0
+    return state.applied.row_count, state.applied.size_bytes
+
+
+def _rows(
+    session: TableSession,
+    snapshot: Snapshot,
+    archived: Snapshot,
+    partitions: Sequence[Partition] | None,
+) -> "DataFrame":
+    names = names_in_archive(snapshot, archived.properties)
+    schema = table_at(session.spark, snapshot).schema
+    within = list[str]()
+    if partitions is not None:
+        values = [
+            tuple(zip(archived.partition_columns, (text for _, text in each.values), strict=True))
+            for each in partitions
+        ]
+        within = [statements.partition_predicate(archived.columns, values)]
+    rows = table_at(session.spark, archived, within=within)
+    columns = list["Column"]()
+    for field in schema.fields:
+        kind = field.dataType
+        if field.name not in names:
+            columns.append(F.lit(None).cast(kind).alias(field.name))
+            continue
+        value = F.col(statements.quote(names[field.name]))
+        stored = rows.schema[names[field.name]].dataType
+        if stored.simpleString() != kind.simpleString():
+            raise Refused(
+                f"archive of {snapshot.table}: column {field.name} is {kind.simpleString()} in the"
+                f" table, and {stored.simpleString()} in the archive. Use lakehouse archive"
+                f" {snapshot.table}, which brings the archive up to date or says what to do"
+            )
+        columns.append(value.alias(field.name))
+    return rows.select(*columns)
+
+
+def restore_plan(lake: Lake, table: Table, request: RestoreRequest) -> RestorePlan:
+    """Plans a restore. Nothing is written, and Spark is not needed.
+
+    Raises:
+        Refused: there is no table, it is not partitioned by a requested column, or the address of
+            the new table already contains files.
+    """
+    first_file = next(iter(store_at(request.target).walk("")), None) if request.target else None
+    if first_file is not None:
+        raise Refused(
+            f"restore of {table.key}: {request.target} already contains files. Use an empty folder"
+        )
+    state = read_state(lake, table.key)
+    if state is None:
+        raise Refused(f"restore of {table.key}: the table does not exist")
+    return plan_restore(table, archive_facts(lake, state), request)
+
+
+def run_restore(
+    session: TableSession,
+    request: RestoreRequest,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[RestorePlan, int | None, float]:
+    """Restores partitions; returns the plan, the version that has their rows, and the seconds.
+
+    Raises:
+        Refused: as `restore_plan`, or a column changed its type.
+        Transient: another process holds the table, or another run committed first.
+        Broken: as `read_state`, or a file does not have its recorded number of rows.
+    """
+    lake, table = session.lake, session.table
+    started = time.monotonic()
+    with translated(table.key, operation="restore"), session_confs(session.spark, _CONFS):
+        if request.target:
+            plan = restore_plan(lake, table, request)
+            version = _into_new_table(session, plan, tell)
+        else:
+            with hold_alone(lake, table.key, owner=f"restore of {table.key}"):
+                state = settled_state(lake, table.key)
+                plan = plan_restore(table, archive_facts(lake, state), request)
+                version = _into_source(session, state, plan, tell)
+    return plan, version, time.monotonic() - started
+
+
+def _into_new_table(
+    session: TableSession, plan: RestorePlan, tell: Callable[[str], None]
+) -> int | None:
+    facts = session.lake.facts(session.key, version=plan.version)
+    assert facts is not None
+    rows = _counted(session, facts, plan) if plan.partitions else None
+    if rows is None:
+        return None
+    tell(f"{plan.table}: writing the rows to {plan.target}")
+    properties = facts.snapshot.properties
+    write = FrameWrite(
+        mode="error",
+        partition_by=facts.snapshot.partition_columns,
+        properties={_MAPPING: properties[_MAPPING]} if _MAPPING in properties else {},
+        user_metadata=json.dumps({"restored_from": plan.table}),
+    )
+    write_frame(rows, plan.target.replace("s3://", "s3a://", 1), write)
+    return 0
+
+
+def _into_source(
+    session: TableSession,
+    state: ArchiveState,
+    plan: RestorePlan,
+    tell: Callable[[str], None],
+) -> int | None:
+    rows = _counted(session, state.facts, plan) if plan.partitions else None
+    if rows is None:
+        return None
+    tell(f"{plan.table}: {plan.sentence}")
+    number = commit_restore(session.lake, state, plan.partitions)
+    write = FrameWrite(
+        mode="append",
+        transaction=Transaction(app_id=ARCHIVE_APP_ID, version=number),
+        user_metadata=json.dumps({ROWS_MOVED: "restore", "number": number}),
+    )
+    write_frame(rows, state.facts.snapshot.uri, write)
+    after = session.lake.facts(session.key)
+    assert after is not None
+    history = history_since(session.lake.store, after.history, plan.version)
+    for commit in history.commits:
+        is_ours = commit.applications.get(ARCHIVE_APP_ID) == number
+        if is_ours and commit.added_paths:
+            return commit.version
+    raise Transient(
+        f"restore of {plan.table}: another run took it back before its rows were written."
+        " Nothing is lost. Use the same command again"
+    )
+
+
+def _counted(session: TableSession, facts: TableFacts, plan: RestorePlan) -> "DataFrame | None":
+    """The rows to restore, after their number was compared with the archive's log."""
+    rows = archived_rows(session, facts, plan.partitions)
+    expected = rows_of(plan.partitions)
+    if rows is not None and expected is not None and (actual := rows.count()) != expected:
+        raise Broken(
+            f"restore of {plan.table}: the archived files have {actual:,} rows, but the archive's"
+            f" log says {expected:,}. Nothing was written. Check archive/{plan.table}"
+        )
+    return rows

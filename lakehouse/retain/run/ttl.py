@@ -1,0 +1,185 @@
+"""Deletes the expired rows of a table: one DELETE with a condition on the time column.
+
+**Safety properties** (tests in `test_ttl.py`)
+- The statement deletes only rows before the plan's cutoff, whatever is committed meanwhile, and is
+  repeated after a conflict. It is one commit: a run that is killed has deleted all of them or none.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from lakehouse.core.costs.predicted_and_actual import Figure, figures_as_json
+from lakehouse.core.declaration.archive import Ttl
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import ROWS_MOVED
+from lakehouse.core.delta.snapshot import Column, Snapshot
+from lakehouse.core.errors import Refused
+from lakehouse.engine.clock import check_clock, now_ms
+from lakehouse.engine.compaction.verify import verify_left
+from lakehouse.engine.delta_log import history_since
+from lakehouse.engine.delta_log.statistics import each_statistics
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.engine.retry_conflicts import retry_conflicts
+from lakehouse.engine.spark import statements, temporary_confs
+from lakehouse.engine.spark.errors import translated
+from lakehouse.engine.table_lock import hold
+from lakehouse.retain.plan.ttl import (
+    TimeBounds,
+    TtlPlan,
+    bounds_in_statistics,
+    bounds_of_partition,
+    plan_ttl,
+    time_column,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtlOutcome:
+    """What a run deleted. `version_after` is `None` if no row had expired."""
+
+    plan: TtlPlan
+    version_after: int | None = None
+    deleted_rows: int | None = 0
+    seconds: float = 0.0
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Predicted and actual figures. Rows are predicted only if the prediction is exact."""
+        plan = self.plan
+        is_exact = plan.least_rows == plan.most_rows
+        return (
+            Figure("rows", plan.least_rows if is_exact else None, self.deleted_rows),
+            Figure("seconds", round(plan.seconds, 3), round(self.seconds, 3)),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan's JSON document, with the outcome."""
+        return {
+            **self.plan.as_json(),
+            "version_after": self.version_after,
+            "actual_rows": self.deleted_rows,
+            "figures": figures_as_json(self.figures),
+        }
+
+
+def plan(lake: Lake, table: Table) -> TtlPlan | None:
+    """Plans a run now, from the log alone; `None` if there is no table.
+
+    Raises:
+        Refused: the table declares no TTL; otherwise as `plan_ttl`.
+    """
+    declared = _ttl_of(table)
+    facts = lake.facts(table.key)
+    return None if facts is None else _planned(lake, table, declared, facts.snapshot)
+
+
+def run_ttl(
+    lake: Lake,
+    open_spark: "Callable[[], SparkSession]",
+    table: Table,
+    *,
+    owner: str | None = None,
+) -> TtlOutcome:
+    """Deletes the expired rows. Opens a Spark session only if there are any.
+
+    Raises:
+        Refused: the table declares no TTL, does not exist, or does not allow deletions, or this
+            machine's clock is wrong.
+        Transient: another process holds the table, or the statement kept conflicting.
+    """
+    command = f"ttl of {table.key}"
+    started = time.monotonic()
+    planned = plan(lake, table)
+    if planned is None:
+        raise Refused(f"{command}: there is no table. Use lakehouse materialize {table.key} first")
+    if planned.is_idle:
+        return TtlOutcome(plan=planned)
+    check_clock(lake, table.key)
+    spark = open_spark()
+    session = TableSession(lake=lake, spark=spark, table=table)
+    with (
+        translated(table.key, operation="ttl"),
+        hold(lake, spark, table.key, owner=owner or command),
+        temporary_confs.session_confs(spark, temporary_confs.READ_WHOLE),
+    ):
+        verify_left(lake, spark, table.key)
+        return retry_conflicts(partial(_delete, session, started), tries=_TRIES)
+
+
+def _delete(session: TableSession, started: float) -> TtlOutcome:
+    lake, table = session.lake, session.table
+    declared = _ttl_of(table)
+    facts = lake.facts(table.key)
+    assert facts is not None
+    snapshot = facts.snapshot
+    planned = _planned(lake, table, declared, snapshot)
+    if planned.is_idle or planned.cutoff_ms is None:
+        return TtlOutcome(plan=planned)
+    mark = uuid4().hex
+    metadata = {
+        ROWS_MOVED: "ttl",
+        "mark": mark,
+        "started_ms": now_ms(),
+        "cutoff_ms": planned.cutoff_ms,
+        "plan": planned.as_json(),
+    }
+    column = time_column(table, declared, snapshot)
+    confs = {
+        temporary_confs.USER_METADATA: json.dumps(metadata, separators=(",", ":")),
+        temporary_confs.ANSI: "false",
+    }
+    condition = statements.is_before(column, planned.cutoff_ms)
+    with temporary_confs.session_confs(session.spark, confs):
+        session.spark.sql(statements.delete_rows(snapshot.uri, [condition]))
+    after = lake.facts(table.key)
+    assert after is not None
+    commits = history_since(lake.store, after.history, snapshot.version).marked(mark)
+    count = commits[0].metrics.get("numDeletedRows", "") if commits else "0"
+    return TtlOutcome(
+        plan=planned,
+        version_after=commits[0].version if commits else None,
+        deleted_rows=int(count) if count.isdigit() else None,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _ttl_of(table: Table) -> Ttl:
+    if table.ttl is None:
+        raise Refused(
+            f"ttl of {table.key}: the table declares none. Use Table(ttl=Ttl(column=…, days=…))"
+        )
+    return table.ttl
+
+
+def _planned(lake: Lake, table: Table, declared: Ttl, snapshot: Snapshot) -> TtlPlan:
+    column = time_column(table, declared, snapshot)
+    bounds = read_bounds(lake, snapshot, column)
+    return plan_ttl(table, declared, snapshot, bounds, now_ms=now_ms())
+
+
+def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, TimeBounds]:
+    """The bounds of a time column in each live file, by the file's path.
+
+    Files without statistics in the log are omitted. Under column mapping, statistics have physical
+    column names and are not read. The result is empty, except for a partition column.
+    """
+    if column.name in snapshot.partition_columns:
+        return {file.path: bounds_of_partition(file, column) for file in snapshot.files}
+    if snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
+        return {}
+    live = {file.path for file in snapshot.files}
+    return {
+        path: bounds_in_statistics(text, column)
+        for path, text in each_statistics(lake.store, snapshot.table, snapshot.version)
+        if path in live
+    }

@@ -1,0 +1,63 @@
+"""An archive of one day and a TTL of one file: their plans and outcomes."""
+
+from dataclasses import replace
+
+from lakehouse.core.declaration.adopted import Adopted
+from lakehouse.core.declaration.archive import Archive, Ttl
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import Column
+from lakehouse.retain.plan.archive import (
+    ArchiveFacts,
+    RestorePlan,
+    RestoreRequest,
+    plan_archive,
+    plan_restore,
+)
+from lakehouse.retain.plan.ttl import TimeBounds, plan_ttl
+from lakehouse.retain.run.archive import ArchiveOutcome
+from lakehouse.retain.run.ttl import TtlOutcome
+from lakehouse_tests.core.example_snapshots import data_file, snapshot
+from lakehouse_tests.retain import example_days
+
+DAY_MS = 86_400_000
+DAYS = replace(example_days.DAYS, archive=Archive(older_than_days=31, span="day"))
+COLUMNS = [Column(name="id", type="bigint"), Column(name="day", type="date")]
+
+
+def example_facts() -> ArchiveFacts:
+    """A table of one day, whose archive has an earlier one."""
+    sides = [
+        snapshot(
+            [data_file(10, f"day={day}/a", partition=(("day", day),))],
+            columns=COLUMNS,
+            partition_columns=["day"],
+        )
+        for day in ("2013-01-02", "2013-01-01")
+    ]
+    return ArchiveFacts(snapshot=sides[0], archived=sides[1])
+
+
+def example_move() -> ArchiveOutcome:
+    """One day moves, and one expires."""
+    assert DAYS.archive is not None
+    plan = plan_archive(DAYS, DAYS.archive, example_facts(), now_ms=20_000 * DAY_MS)
+    return ArchiveOutcome(plan=plan, number=2, version_after=8, seconds=1.5)
+
+
+def example_restore() -> RestorePlan:
+    """The archived day comes back."""
+    return plan_restore(DAYS, example_facts(), RestoreRequest())
+
+
+def example_outcome() -> TtlOutcome:
+    """One file of 100 rows, one of them without a time."""
+    ttl = Ttl(column="at", days=1, clock="newest_row")
+    table = Table(key="bronze/t", write=Adopted(uri="/w/t"), ttl=ttl)
+    bounds = {
+        "old": TimeBounds(min_ms=DAY_MS, max_ms=DAY_MS, null_count=1),
+        "new": TimeBounds(min_ms=9 * DAY_MS, max_ms=9 * DAY_MS, null_count=0, is_tight=True),
+    }
+    files = [data_file(10, "old"), data_file(10, "new")]
+    layout = snapshot(files, columns=[Column(name="at", type="timestamp")])
+    plan = plan_ttl(table, ttl, layout, bounds, now_ms=9 * DAY_MS)
+    return TtlOutcome(plan=plan, version_after=8, deleted_rows=99, seconds=1.5)

@@ -1,0 +1,390 @@
+"""The archive of a table: each row is read once, whatever is killed, put back or done at the same time."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakehouse import Append, Archive, Landing, Table, Ttl
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.settings import Settings
+from lakehouse.core.units import DAY_MS
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.retain.run import archive as archive_run
+from lakehouse.retain.run import copies
+from lakehouse.retain.run.archive import archive_key, plan, run_archive
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.kills import dies_before_and_after_every_write, killed_at
+from lakehouse_tests.retain.example_days import (
+    DAYS,
+    KEY,
+    ROWS,
+    add_rows,
+    all_rows,
+    archive_rows,
+    archived,
+    no_spark,
+    table_rows,
+)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(own_settings(tmp_path / "home"))
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the clock of archive runs some days ahead."""
+
+    def set_ahead(days: float) -> None:
+        ahead = now_ms() + round(days * DAY_MS)
+        for module in (archive_run, copies):
+            monkeypatch.setattr(module, "now_ms", lambda: ahead)
+
+    return set_ahead
+
+
+def test_old_partitions_leave_as_whole_files_and_each_row_is_in_one_place(lake: Lake) -> None:
+    add_rows(lake, ROWS)
+    outcome = archived(lake)
+    assert outcome.plan.sentence == (
+        "1 partition (2 rows in 1 file, "
+        f"{outcome.plan.figures['bytes']} B) moves to the archive: from before 2013-01-02 00:00 UTC"
+    )
+    assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
+    names = [
+        file.name for file in lake.store.list(archive_key(KEY)) if "_delta_log" not in file.name
+    ]
+    assert [name.rpartition("/")[0] for name in names] == [f"archive/{KEY}/day=2013-01-01"]
+    again = archived(lake)
+    assert again.version_after is None and again.number == 1
+    assert again.plan.sentence == ("no partition to archive is from before 2013-01-02 00:00 UTC")
+
+
+def test_a_run_that_dies_before_or_after_any_write_loses_and_doubles_no_row(tmp_path: Path) -> None:
+    numbers = count()
+
+    def begin() -> Lake:
+        lake = open_lake(own_settings(tmp_path / str(next(numbers))))
+        add_rows(lake, ROWS)
+        archived(lake)
+        add_rows(lake, [(99, 1), (7, 7)])
+        return lake
+
+    expected = sorted([*ROWS, (99, 1), (7, 7)])
+    deaths = 0
+    for lake in dies_before_and_after_every_write(begin, archived):
+        deaths += 1
+        assert all_rows(lake) == expected
+        archived(lake)
+        assert all_rows(lake) == expected
+        assert {day for _, day in table_rows(lake)} == {4, 5, 7}
+    assert deaths > 8
+
+
+def test_taking_back_a_dead_run_may_die_as_well(tmp_path: Path) -> None:
+    numbers = count()
+
+    def begin() -> Lake:
+        lake = open_lake(own_settings(tmp_path / str(next(numbers))))
+        add_rows(lake, ROWS)
+        with killed_at(archive_run, "_commit_to_table", "before"):
+            archived(lake)
+        return lake
+
+    for lake in dies_before_and_after_every_write(begin, archived):
+        assert all_rows(lake) == ROWS
+        archived(lake)
+        assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
+
+
+def test_a_run_taken_for_dead_cannot_commit_any_more(lake: Lake) -> None:
+    """Another home takes it back between its two commits: its files stay in the table."""
+    add_rows(lake, ROWS)
+    real = archive_run._commit_to_table
+    calls = count()
+
+    def meanwhile(*arguments: Any) -> int:
+        if next(calls) == 0:
+            archived(lake)
+        return real(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive_run, "hold_alone", lambda *_, **__: pytest.MonkeyPatch.context())
+        patch.setattr(archive_run, "_commit_to_table", meanwhile)
+        with pytest.raises(Transient, match="another run has committed meanwhile"):
+            archived(lake)
+    assert all_rows(lake) == ROWS
+    archived(lake)
+    assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
+
+
+def test_a_dead_run_whose_commit_came_first_stays_applied(lake: Lake) -> None:
+    """The take-back has changed the archive when its own commit to the table fails."""
+    add_rows(lake, ROWS)
+    late = list[Any]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive_run, "_commit_to_table", lambda *a: late.append(a) or 1)
+        archived(lake)
+    real = archive_run._commit_to_archive
+
+    def then_the_dead_one(*arguments: Any) -> None:
+        real(*arguments)
+        archive_run._commit_to_table(*late.pop())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive_run, "_commit_to_archive", then_the_dead_one)
+        with pytest.raises(Transient):
+            archived(lake)
+    assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
+    archived(lake)
+    assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
+
+
+def test_rows_written_while_a_run_commits_stay_in_the_table(lake: Lake) -> None:
+    add_rows(lake, ROWS)
+    real = archive_run._commit_to_table
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            archive_run,
+            "_commit_to_table",
+            lambda *arguments: (add_rows(lake, [(99, 1)]), real(*arguments))[1],
+        )
+        archived(lake)
+    assert (99, 1) in table_rows(lake)
+    assert all_rows(lake) == sorted([*ROWS, (99, 1)])
+
+
+def test_a_compaction_of_leaving_files_makes_the_run_plan_again(lake: Lake) -> None:
+    add_rows(lake, ROWS)
+    add_rows(lake, [(12, 1)])
+    real = archive_run._commit_to_table
+    calls = count()
+
+    def meanwhile(*arguments: Any) -> int:
+        if next(calls) == 0:
+            DeltaTable(lake.settings.table_uri(KEY)).optimize.compact()
+        return real(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive_run, "_commit_to_table", meanwhile)
+        outcome = archived(lake)
+    assert outcome.number == 3  # 1 was taken back by 2
+    assert archive_rows(lake) == [*ROWS[:2], (12, 1)]
+    assert all_rows(lake) == sorted([*ROWS, (12, 1)])
+
+
+def copy_of_log(lake: Lake, to: Path) -> Path:
+    return Path(shutil.copytree(Path(lake.settings.table_uri(KEY)) / "_delta_log", to))
+
+
+def put_log_back(lake: Lake, log: Path) -> None:
+    place = Path(lake.settings.table_uri(KEY)) / "_delta_log"
+    shutil.rmtree(place)
+    shutil.copytree(log, place)
+
+
+def test_an_older_log_of_a_vacuumed_table_is_broken_and_nothing_is_repaired(
+    lake: Lake, tmp_path: Path
+) -> None:
+    """The archive has the only copy of its rows, although the log put back names their files."""
+    add_rows(lake, ROWS)
+    log = copy_of_log(lake, tmp_path / "log")
+    archived(lake)
+    shutil.rmtree(Path(lake.settings.table_uri(KEY)) / "day=2013-01-01")
+    put_log_back(lake, log)
+    before = {file.name for file in lake.store.list("archive")}
+    with pytest.raises(Broken, match="the archived rows may be the only ones"):
+        archived(lake)
+    assert {file.name for file in lake.store.list("archive")} == before
+
+
+def test_an_older_log_that_went_on_is_broken(lake: Lake, tmp_path: Path) -> None:
+    add_rows(lake, ROWS)
+    archived(lake)
+    log = copy_of_log(lake, tmp_path / "log")
+    add_rows(lake, [(8, 8)])
+    archived(lake)  # days 2 to 4
+    add_rows(lake, [(12, 12)])
+    archived(lake)
+    put_log_back(lake, log)
+    add_rows(lake, [(5, 5)])
+    with pytest.raises(Broken, match=r"planned from another version|An older log was put in place"):
+        archived(lake)
+
+
+def test_an_older_copy_after_two_runs_is_broken(lake: Lake, tmp_path: Path) -> None:
+    add_rows(lake, ROWS)
+    log = copy_of_log(lake, tmp_path / "log")
+    archived(lake)
+    add_rows(lake, [(8, 8)])
+    archived(lake)
+    put_log_back(lake, log)
+    for _ in range(4):  # until its versions are above those that were lost
+        add_rows(lake, [(5, 5)])
+    with pytest.raises(Broken, match="An older log was put in place"):
+        archived(lake)
+
+
+def test_a_table_whose_log_forgets_the_archive_is_refused(lake: Lake) -> None:
+    add_rows(lake, ROWS, configuration={"delta.setTransactionRetentionDuration": "interval 1 days"})
+    with pytest.raises(Refused, match="Unset the property"):
+        archived(lake)
+
+
+def test_an_archive_that_is_gone_or_older_is_broken(lake: Lake, tmp_path: Path) -> None:
+    add_rows(lake, ROWS)
+    archived(lake)
+    place = Path(lake.settings.table_uri(archive_key(KEY)))
+    shutil.copytree(place, tmp_path / "older")
+    add_rows(lake, [(8, 8)])
+    archived(lake)
+    shutil.rmtree(place)
+    with pytest.raises(Broken, match="there is no archive"):
+        plan(lake, DAYS)
+    shutil.copytree(tmp_path / "older", place)
+    with pytest.raises(Broken, match="An older copy of the archive"):
+        plan(lake, DAYS)
+
+
+def test_late_rows_join_the_archive_and_rows_computed_again_do_not(lake: Lake) -> None:
+    add_rows(lake, ROWS)
+    archived(lake)
+    add_rows(lake, [(99, 1)])
+    archived(lake)
+    assert archive_rows(lake) == [*ROWS[:2], (99, 1)]
+    add_rows(lake, [(10, 1), (11, 1)], mode="overwrite", predicate="day = '2013-01-01'")
+    outcome = archived(lake)
+    assert outcome.version_after is None
+    [note] = outcome.plan.notes
+    assert note.startswith("rows that a WRITE wrote to archived partitions stay in the table")
+    replaced = archived(lake, replace=[{"day": "2013-01-01"}])
+    assert replaced.version_after is not None
+    assert archive_rows(lake) == ROWS[:2]
+    assert all_rows(lake) == ROWS
+
+
+def test_late_rows_that_were_compacted_join_the_archive(lake: Lake) -> None:
+    add_rows(lake, ROWS)
+    archived(lake)
+    add_rows(lake, [(98, 1)])
+    add_rows(lake, [(99, 1)])
+    DeltaTable(lake.settings.table_uri(KEY)).optimize.compact()
+    archived(lake)
+    assert archive_rows(lake) == [*ROWS[:2], (98, 1), (99, 1)]
+
+
+def test_archived_partitions_expire_and_their_bytes_go_after_the_retention(
+    lake: Lake, later: Callable[[float], None]
+) -> None:
+    add_rows(lake, ROWS)
+    archived(lake)
+    later(184)
+    outcome = archived(lake)
+    assert [each.text for each in outcome.plan.expiring] == ["day=2013-01-01"]
+    assert (archive_rows(lake), table_rows(lake)) == ([], ROWS[2:])
+    assert outcome.deleted_files == 0
+    later(193)
+    assert archived(lake).deleted_files == 1
+    assert not [file for file in lake.store.list("archive") if file.name.endswith(".parquet")]
+
+
+def test_copies_that_no_commit_names_go_after_the_retention(
+    lake: Lake, later: Callable[[float], None]
+) -> None:
+    add_rows(lake, ROWS)
+    with killed_at(archive_run, "_commit_to_archive", "before"):
+        archived(lake)
+    archived(lake)
+    later(8)
+    assert archived(lake).deleted_files == 1
+    assert archive_rows(lake) == ROWS[:2]
+
+
+def test_a_copy_with_other_content_in_as_many_bytes_is_found(lake: Lake) -> None:
+    add_rows(lake, ROWS)
+    real = type(lake.store).copy
+
+    def flipped(store: Any, source: Any, name: str, **options: Any) -> str:
+        etag = real(store, source, name, **options)
+        data = bytearray(store.read(name))
+        data[40] ^= 1
+        store.put(name, bytes(data))
+        return etag
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(lake.store), "copy", flipped)
+        with pytest.raises(Broken, match="differs from"):
+            archived(lake)
+    assert table_rows(lake) == ROWS
+
+
+def test_a_dead_feed_does_not_empty_its_table(lake: Lake) -> None:
+    add_rows(lake, ROWS)
+    archived(lake)
+    assert archived(lake).version_after is None
+    assert table_rows(lake) == ROWS[2:]
+    by_now = replace(DAYS, archive=Archive(older_than_days=3))
+    assert archived(lake, by_now).version_after is not None
+    assert table_rows(lake) == []
+
+
+WEEKS = Table(
+    key=KEY,
+    source=Landing(prefix="landing/days/", format="json", schema="id BIGINT, starts DATE"),
+    write=Append(partition_by=("starts",)),
+    archive=Archive(older_than_days=20),
+)
+
+
+def weekly(lake: Lake, starts: list[date]) -> None:
+    data = pa.table({"id": pa.array(range(len(starts)), pa.int64()), "starts": starts})
+    write_deltalake(lake.settings.table_uri(KEY), data, partition_by=["starts"])
+
+
+def test_a_week_that_is_not_declared_is_refused_and_one_that_is_leaves_after_its_end(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weekly(lake, [date(2026, 8, 31), date(2026, 9, 7), date(2026, 9, 14)])
+    noon = datetime(2026, 10, 1, 12, tzinfo=UTC)
+    monkeypatch.setattr(archive_run, "now_ms", lambda: round(noon.timestamp() * 1_000))
+    with pytest.raises(Refused, match="a partition may be longer than a day"):
+        plan(lake, WEEKS)
+    declared = replace(WEEKS, archive=Archive(older_than_days=20, span="week"))
+    planned = plan(lake, declared)
+    assert planned is not None
+    assert [each.text for each in planned.leaving] == ["starts=2026-08-31"]
+
+
+def test_an_archive_and_a_ttl_of_one_table_contradict_each_other() -> None:
+    with pytest.raises(Refused, match="archive and ttl are both set"):
+        replace(DAYS, ttl=Ttl(column="day", days=400))
+
+
+def test_a_rerun_of_an_adopted_table_by_another_home_is_stopped_by_the_condition(
+    lake: Lake, settings: Settings
+) -> None:
+    """Two homes without any lock in common: one moves the partition, the other one finds nothing."""
+    add_rows(lake, ROWS)
+    other = open_lake(replace(settings, root=lake.settings.root))
+    real = archive_run._commit_to_archive
+
+    def meanwhile(*arguments: Any) -> None:
+        patch.undo()
+        run_archive(other, DAYS, no_spark)
+        real(*arguments)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(archive_run, "_commit_to_archive", meanwhile)
+    with pytest.raises(Transient, match="created version"):
+        archived(lake)
+    assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])

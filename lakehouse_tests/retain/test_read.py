@@ -1,0 +1,160 @@
+"""Reading a table with its archive, rewritten rows, and restores, with Spark."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.engine.lake import Lake, TableSession
+from lakehouse.retain.plan.archive import RestoreRequest
+from lakehouse.retain.run import read as read_module
+from lakehouse.retain.run.archive import archive_key, run_archive
+from lakehouse.retain.run.read import archived_rows, restore_plan, run_restore
+from lakehouse_tests.kills import DyingStore, Killed
+from lakehouse_tests.retain.example_days import (
+    DAYS,
+    KEY,
+    ROWS,
+    add_rows,
+    all_rows,
+    archive_rows,
+    archived,
+    table_rows,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def read_all(lake: Lake, spark: "SparkSession", *columns: str) -> list[tuple[object, ...]]:
+    """The rows of the table and its archive, sorted."""
+    facts = lake.facts(KEY)
+    assert facts is not None
+    session = TableSession(lake=lake, spark=spark, table=DAYS)
+    rows = read_module.table_at(spark, facts.snapshot)
+    more = archived_rows(session, facts)
+    both = rows if more is None else rows.unionByName(more)
+    return sorted(map(tuple, both.select(*(columns or ("id",))).collect()), key=str)
+
+
+@pytest.fixture
+def uri(lake: Lake) -> str:
+    return f"delta.`{lake.settings.table_uri(KEY)}`"
+
+
+def test_rows_with_deletion_vectors_are_written_again_and_deleted_ones_stay_deleted(
+    lake: Lake, spark: "SparkSession", uri: str
+) -> None:
+    add_rows(lake, ROWS)
+    spark.sql(f"ALTER TABLE {uri} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM {uri} WHERE id = 10")
+    outcome = run_archive(lake, DAYS, lambda: spark)
+    assert outcome.plan.leaving[0].rewritten.startswith("some rows in its files are deleted")
+    assert archive_rows(lake) == [(11, 1)]
+    assert read_all(lake, spark) == [(id_,) for id_, _ in ROWS if id_ != 10]
+    assert not lake.store.list("_lakehouse/archiving")
+
+
+def test_renamed_dropped_and_added_columns_never_bring_back_foreign_values(
+    lake: Lake, spark: "SparkSession", uri: str
+) -> None:
+    spark.sql(
+        f"CREATE TABLE {uri} (id BIGINT, a STRING, b STRING, day DATE) USING delta"
+        " PARTITIONED BY (day) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    values = ", ".join(f"({n}, 'a{n}', 'b{n}', DATE '2013-01-0{n}')" for n in (1, 2, 3, 9))
+    spark.sql(f"INSERT INTO {uri} VALUES {values}")
+    run_archive(lake, DAYS, lambda: spark)
+    assert [row[0] for row in read_all(lake, spark)] == [1, 2, 3, 9]
+    spark.sql(f"ALTER TABLE {uri} RENAME COLUMN a TO renamed")
+    spark.sql(f"ALTER TABLE {uri} DROP COLUMN b")
+    spark.sql(f"ALTER TABLE {uri} ADD COLUMN b STRING")
+    spark.sql(f"ALTER TABLE {uri} RENAME COLUMN day TO date_of")
+    spark.sql(
+        f"INSERT INTO {uri} (id, renamed, date_of, b) VALUES (4, 'a4', DATE '2013-01-08', 'new'),"
+        " (20, 'a20', DATE '2013-01-20', 'new')"
+    )
+    run_archive(lake, DAYS, lambda: spark)
+    assert read_all(lake, spark, "id", "renamed", "b") == [
+        (1, "a1", None),
+        (2, "a2", None),
+        (20, "a20", "new"),
+        (3, "a3", None),
+        (4, "a4", "new"),
+        (9, "a9", None),
+    ]
+
+
+def test_a_restore_brings_rows_back_for_as_long_as_they_may_stay(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    add_rows(lake, ROWS)
+    add_rows(lake, [(8, 8)])
+    archived(lake)
+    session = TableSession(lake=lake, spark=spark, table=DAYS)
+    request = RestoreRequest(values=[{"day": "2013-01-02"}])
+    assert [each.text for each in restore_plan(lake, DAYS, request).partitions] == [
+        "day=2013-01-02"
+    ]
+    _, version, _ = run_restore(session, request)
+    facts = lake.facts(KEY)
+    assert facts is not None and version == facts.snapshot.version
+    assert (20, 2) in table_rows(lake) and (20, 2) not in archive_rows(lake)
+    assert all_rows(lake) == sorted([*ROWS, (8, 8)])
+    outcome = archived(lake)
+    assert outcome.version_after is None
+    assert outcome.plan.notes == (
+        "restored partitions stay in the table for 3 days: day=2013-01-02",
+    )
+    with pytest.raises(Refused, match="not partitioned by 'id'"):
+        restore_plan(lake, DAYS, RestoreRequest(values=[{"id": "1"}]))
+
+
+def test_a_restore_that_dies_or_is_taken_back_leaves_each_row_in_one_place(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    add_rows(lake, ROWS)
+    archived(lake)
+    for when in ("before", "after"):
+        dying = replace(lake, store=DyingStore(lake.store, 1, when))
+        with pytest.raises(Killed):
+            run_restore(TableSession(lake=dying, spark=spark, table=DAYS), RestoreRequest())
+        assert all_rows(lake) == ROWS
+    real = read_module.write_frame
+
+    def taken_back_first(*arguments: object) -> None:
+        archived(lake)
+        real(*arguments)  # pyright: ignore[reportArgumentType]
+
+    session = TableSession(lake=lake, spark=spark, table=DAYS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(read_module, "hold_alone", lambda *_, **__: pytest.MonkeyPatch.context())
+        patch.setattr(read_module, "write_frame", taken_back_first)
+        with pytest.raises(Transient, match="another run took it back"):
+            run_restore(session, RestoreRequest())
+    assert (archive_rows(lake), table_rows(lake)) == (ROWS[:2], ROWS[2:])
+    run_restore(session, RestoreRequest())
+    assert (archive_rows(lake), table_rows(lake)) == ([], ROWS)
+
+
+def test_a_new_table_gets_the_rows_and_the_archive_keeps_them(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    add_rows(lake, ROWS)
+    archived(lake)
+    target = lake.settings.table_uri("bronze/january")
+    session = TableSession(lake=lake, spark=spark, table=DAYS)
+    _, version, _ = run_restore(session, RestoreRequest(target=target, until_ms=10**15))
+    assert version == 0
+    assert spark.read.format("delta").load(target).count() == 2
+    assert archive_rows(lake) == ROWS[:2]
+    with pytest.raises(Refused, match="already contains files"):
+        restore_plan(lake, DAYS, RestoreRequest(target=target))
+    [name] = [f.name for f in lake.store.list(archive_key(KEY)) if f.name.endswith(".parquet")]
+    lake.store.delete([name])
+    with pytest.raises((Broken, Transient)):
+        run_restore(session, RestoreRequest())
+    assert table_rows(lake) == ROWS[2:]
