@@ -1,11 +1,14 @@
 """The archive of a table: each row is read once, whatever is killed, put back or done at the same time."""
 
+import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +25,12 @@ from lakehouse.retain.run import archive as archive_run
 from lakehouse.retain.run import copies
 from lakehouse.retain.run.archive import archive_key, plan, run_archive
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.kills import dies_before_and_after_every_write, killed_at
+from lakehouse_tests.kills import (
+    DyingStore,
+    Killed,
+    dies_before_and_after_every_write,
+    killed_at,
+)
 from lakehouse_tests.retain.example_days import (
     DAYS,
     KEY,
@@ -119,7 +127,7 @@ def test_a_run_taken_for_dead_cannot_commit_any_more(lake: Lake) -> None:
         return real(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive_run, "hold_alone", lambda *_, **__: pytest.MonkeyPatch.context())
+        patch.setattr(archive_run, "hold", lambda *_, **__: pytest.MonkeyPatch.context())
         patch.setattr(archive_run, "_commit_to_table", meanwhile)
         with pytest.raises(Transient, match="another run has committed meanwhile"):
             archived(lake)
@@ -181,6 +189,48 @@ def test_a_compaction_of_leaving_files_makes_the_run_plan_again(lake: Lake) -> N
     assert outcome.number == 3  # 1 was taken back by 2
     assert archive_rows(lake) == [*ROWS[:2], (12, 1)]
     assert all_rows(lake) == sorted([*ROWS, (12, 1)])
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("HISTORIES", "12"))))
+def test_random_histories_lose_and_double_no_row(lake: Lake, seed: int) -> None:
+    """Appends, late rows, compactions, deletions and runs that die; `HISTORIES=300` plays more."""
+    random = Random(seed)
+    written = list[tuple[int, int]]()
+    newest = 3
+    for step in range(14):
+        match random.choice(
+            ("new", "new", "late", "compact", "delete", "archive", "archive", "die")
+        ):
+            case "new" | "late" as what:
+                newest += what == "new"
+                day = newest if what == "new" else random.randint(1, newest)
+                rows = [(100 * step + place, day) for place in range(random.randint(1, 3))]
+                add_rows(lake, rows)
+                written += rows
+            case "compact" if written:
+                DeltaTable(lake.settings.table_uri(KEY)).optimize.compact()
+            case "delete" if table_rows_or_none(lake):
+                id_ = random.choice(table_rows(lake))[0]
+                DeltaTable(lake.settings.table_uri(KEY)).delete(f"id = {id_}")
+                written = [row for row in written if row[0] != id_]
+            case "archive" if written:
+                archived(lake)
+            case "die" if written:
+                store = DyingStore(
+                    lake.store, random.randint(2, 9), random.choice(["before", "after"])
+                )
+                with suppress(Killed):
+                    archived(replace(lake, store=store))
+            case _:
+                pass
+        assert not written or all_rows(lake) == sorted(written)
+    if written:
+        archived(lake)
+        assert all_rows(lake) == sorted(written)
+
+
+def table_rows_or_none(lake: Lake) -> list[tuple[int, int]]:
+    return [] if lake.facts(KEY) is None else table_rows(lake)
 
 
 def copy_of_log(lake: Lake, to: Path) -> Path:

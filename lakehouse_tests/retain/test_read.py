@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakehouse import Append, Table
 from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.retain.plan.archive import RestoreRequest
 from lakehouse.retain.run import read as read_module
@@ -131,7 +133,7 @@ def test_a_restore_that_dies_or_is_taken_back_leaves_each_row_in_one_place(
 
     session = TableSession(lake=lake, spark=spark, table=DAYS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read_module, "hold_alone", lambda *_, **__: pytest.MonkeyPatch.context())
+        patch.setattr(read_module, "hold", lambda *_, **__: pytest.MonkeyPatch.context())
         patch.setattr(read_module, "write_frame", taken_back_first)
         with pytest.raises(Transient, match="another run took it back"):
             run_restore(session, RestoreRequest())
@@ -158,3 +160,21 @@ def test_a_new_table_gets_the_rows_and_the_archive_keeps_them(
     with pytest.raises((Broken, Transient)):
         run_restore(session, RestoreRequest())
     assert table_rows(lake) == ROWS[2:]
+
+
+COPIES = Table(key="silver/copies", inputs=(DAYS,), transform=lambda days: days, write=Append())
+
+
+def test_a_table_downstream_reads_archived_rows_once_and_restored_ones_not_again(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    add_rows(lake, ROWS)
+    archived(lake)
+    outcome = write_table(lake, spark, COPIES)
+    assert outcome.explanation.sentence.endswith("; with 2 rows of its archive")
+    add_rows(lake, [(6, 6)])
+    archived(lake)
+    run_restore(TableSession(lake=lake, spark=spark, table=DAYS), RestoreRequest())
+    write_table(lake, spark, COPIES)
+    copies = spark.read.format("delta").load(lake.settings.table_uri(COPIES.key))
+    assert sorted(row["id"] for row in copies.collect()) == sorted([*(i for i, _ in ROWS), 6])

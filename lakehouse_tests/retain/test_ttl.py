@@ -27,6 +27,7 @@ NOW = 1_780_000_000_000  # 2026-05-28 20:26:40 UTC
 CUTOFF = NOW - 30 * DAY
 TTL = Ttl(column="at", days=30)
 SOURCE = Landing(prefix="landing/t/", format="json", schema="at TIMESTAMP, d DATE, id BIGINT")
+MERGE = Merge(keys=("id",), order_by=("at",))
 TABLE = Table(key="bronze/t", source=SOURCE, write=Append(), ttl=TTL)
 COLUMNS = tuple(
     Column(name=name, type=type_)
@@ -129,7 +130,7 @@ def test_what_cannot_expire_is_refused() -> None:
         planned({}, properties={"delta.appendOnly": "true"})
     with pytest.raises(Refused, match="Overwrite"):
         Table(key="gold/t", inputs=(TABLE,), transform=lambda t: t, write=Overwrite(), ttl=TTL)
-    merged = Table(key="bronze/t", source=SOURCE, write=Merge(keys=("id",)), ttl=TTL)
+    merged = Table(key="silver/t", inputs=(TABLE,), transform=lambda t: t, write=MERGE, ttl=TTL)
     assert "a later change of a deleted key" in planned({file("past"): PAST}, merged).notes[-1]
 
 

@@ -40,7 +40,7 @@ from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import DataFile, Snapshot, TableFacts
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.clock import check_clock, now_ms
-from lakehouse.engine.conditional_commit import (
+from lakehouse.engine.commit_actions import (
     Actions,
     commit_after_newest,
     commit_info,
@@ -49,7 +49,7 @@ from lakehouse.engine.conditional_commit import (
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.delta_log.raw_actions import Action, read_raw_actions
 from lakehouse.engine.lake import Lake, TableSession
-from lakehouse.engine.table_lock import hold_alone
+from lakehouse.engine.table_lock import hold
 from lakehouse.retain.plan.archive import (
     ArchiveFacts,
     ArchivePlan,
@@ -312,7 +312,7 @@ def run_archive(
     archive = _archive_of(table)
     check_clock(lake, table.key)
     started = time.monotonic()
-    with hold_alone(lake, table.key, owner=owner or f"archive of {table.key}"):
+    with hold(lake, None, table.key, owner=owner or f"archive of {table.key}"):
         for _ in range(_TRIES):
             state = settled_state(lake, table.key)
             planned = _planned(lake, table, archive, state, declared, replace)

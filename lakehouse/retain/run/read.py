@@ -36,7 +36,7 @@ from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.open_session import connect
 from lakehouse.engine.spark.temporary_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
 from lakehouse.engine.store import store_at
-from lakehouse.engine.table_lock import hold_alone
+from lakehouse.engine.table_lock import hold
 from lakehouse.retain.plan.archive import (
     Partition,
     RestorePlan,
@@ -190,7 +190,7 @@ def run_restore(
             plan = restore_plan(lake, table, request)
             version = _into_new_table(session, plan, tell)
         else:
-            with hold_alone(lake, table.key, owner=f"restore of {table.key}"):
+            with hold(lake, None, table.key, owner=f"restore of {table.key}"):
                 state = settled_state(lake, table.key)
                 plan = plan_restore(table, archive_facts(lake, state), request)
                 version = _into_source(session, state, plan, tell)

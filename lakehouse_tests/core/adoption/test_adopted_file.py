@@ -43,12 +43,14 @@ def test_no_text_leaves_its_quotes(text: str) -> None:
 
 
 def test_archive_and_ttl_are_knobs_of_an_entry_too() -> None:
-    lines = '["gold/events"]\nuri = "/data/events"\n'
-    lines += 'archive = {older_than_days = 40, late = "keep"}\nttl = {column = "at", days = 7}\n'
-    table = parse_adopted(lines, name="adopted.toml")["gold/events"]
-    assert table.archive == Archive(older_than_days=40, late="keep")
-    assert table.ttl == Ttl(column="at", days=7)
-    assert adopted_lines(table) == lines
+    for knob, archive, ttl in (
+        ('archive = {older_than_days = 40, span = "week"}', Archive(older_than_days=40, span="week"), None),
+        ('ttl = {column = "at", days = 7}', None, Ttl(column="at", days=7)),
+    ):
+        lines = f'["gold/events"]\nuri = "/data/events"\n{knob}\n'
+        table = parse_adopted(lines, name="adopted.toml")["gold/events"]
+        assert (table.archive, table.ttl) == (archive, ttl)
+        assert adopted_lines(table) == lines
 
 
 REFUSED = {

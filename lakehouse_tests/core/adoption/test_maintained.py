@@ -12,7 +12,7 @@ from lakehouse.core.adoption.maintained import (
     parse_maintained,
 )
 from lakehouse.core.declaration.adopted import Adopted
-from lakehouse.core.declaration.archive import Archive, Ttl
+from lakehouse.core.declaration.archive import Archive
 from lakehouse.core.declaration.compaction_policy import Compaction, ZOrder
 from lakehouse.core.declaration.strategies import Scheduled
 from lakehouse.core.declaration.vacuum_policy import Vacuum
@@ -42,7 +42,6 @@ FULL = maintained_table(
         ),
         vacuum=Vacuum(keep_versions=(3, 4), readers=("bi",)),
         archive=Archive(older_than_days=62, storage_class="GLACIER_IR"),
-        ttl=Ttl(column="at", days=365, clock="newest_row"),
     ),
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.declaration.archive import Archive
+from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.change_sources import Debezium, Dms
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering, ZOrder
 from lakehouse.core.declaration.landing import Csv
@@ -92,9 +92,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: derived(write=BY_ID_AND_DAY, archive=Archive()),
         "only whole partitions are archived",
     ),
-    "an archive that refuses late rows which never landed": (
-        lambda: derived(write=Append(partition_by=("day",)), archive=Archive(late="refuse")),
-        "archive has late='refuse', but only landed rows can go to quarantine",
+    "an archive of a table with a TTL": (
+        lambda: derived(
+            write=Append(partition_by=("day",)), archive=Archive(), ttl=Ttl(column="day", days=9)
+        ),
+        "archive and ttl are both set",
     ),
     "an archive that moves everything": (
         lambda: Archive(older_than_days=0),
