@@ -28,7 +28,6 @@ from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
 from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunState
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.settings import parse_settings
-from lakehouse.core.units import HOUR_MS
 from lakehouse.defs.compaction_sensor import SWEEP_MS, TICK_SECONDS_ON_S3, compaction_sensor
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import state_metadata
@@ -181,7 +180,6 @@ def state_of_one(chance: random.Random, table: Table, files: int) -> TableState:
         estimate_usd=mergeable * 0.02 / 3600 * 0.22,
         health_score=chance.uniform(20, 100),
         reads_per_day=chance.choice([0.0, 1.0, 24.0, 500.0]),
-        openings=tuple((now_ms() - hours * HOUR_MS, 12 - hours) for hours in range(12, 0, -1)),
     )
 
 

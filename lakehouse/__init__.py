@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from lakehouse.core.declaration.prices import Prices
     from lakehouse.core.declaration.strategies import (
         AfterWrite,
-        AutoCompaction,
         BySensor,
-        Chosen,
-        OptimizedWrite,
         Scheduled,
     )
     from lakehouse.core.declaration.table import Table, table
@@ -47,7 +44,7 @@ _HOMES = {
         "core.declaration.compaction_policy",
     ),
     **dict.fromkeys(
-        ("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "OptimizedWrite", "Scheduled"),
+        ("AfterWrite", "BySensor", "Scheduled"),
         "core.declaration.strategies",
     ),
     **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "core.declaration.vacuum_policy"),

@@ -519,9 +519,9 @@ def test_core_loads_nothing_from_outside() -> None:
 
 def test_the_public_door_has_these_names_and_loads_nothing_until_it_is_asked() -> None:
     names = """SHORT_RETENTION_RISK Adopted AfterWrite
-        Append Archive AutoCompaction BinPacking BySensor Chosen Compaction Csv Debezium Dms History Landing
+        Append Archive BinPacking BySensor Compaction Csv Debezium Dms History Landing
         LiquidClustering MaintainedTables Merge
-        OptimizedWrite Overwrite Prices Scheduled Table Ttl Vacuum Window ZOrder maintain
+        Overwrite Prices Scheduled Table Ttl Vacuum Window ZOrder maintain
         maintained_metrics read table"""
     assert {*lakehouse.__all__} == {*names.split()} and all(
         hasattr(lakehouse, name) for name in lakehouse.__all__

@@ -1,30 +1,25 @@
 """The study's arms: what each sets on its table, and does after an iteration."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchmarks.own_lake import landed_table
 from benchmarks.study.batches import PROPERTIES
-from lakehouse import AfterWrite, BySensor, Chosen, Compaction, Merge, Table
+from lakehouse import Compaction, Merge, Table
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.strategy_properties import AUTO_COMPACT, OPTIMIZE_WRITE
+from lakehouse.core.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
-from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunState
 from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.ingest.table_strategy import (
-    apply_strategy,
-    strategy_confs,
-    strategy_in_force,
-)
+from lakehouse.engine.ingest.table_properties import apply_properties
 from lakehouse.engine.ingest.work_size import are_few, merged_into
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.delta_writes import Transaction, merge_confs
@@ -37,8 +32,6 @@ if TYPE_CHECKING:
 
 # A silver table must have an input. This one stays empty: the study writes the table directly.
 _INPUT = landed_table("bronze/batches")
-# A batch of an hour may wait for five minutes.
-_LATENCY_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +88,6 @@ _ARMS = (
         published=(12.77, 14),
     ),
     Arm(name="ours", title="this lakehouse, default policy of a silver table", policy=Compaction()),
-    Arm(
-        name="chosen",
-        title="this lakehouse, `Chosen(latency_seconds=300)`",
-        policy=Compaction(strategy=Chosen(latency_seconds=_LATENCY_SECONDS)),
-    ),
 )
 ARMS: Mapping[str, Arm] = {arm.name: arm for arm in _ARMS}
 
@@ -154,10 +142,10 @@ def writing_session(
         return
     with decision.running():
         facts = lake.facts(table.key)
-        apply_strategy(lake, spark, table, facts)
+        apply_properties(lake, spark, table, facts)
         properties = {} if facts is None else facts.snapshot.properties
         known, size_bytes = (0, 0) if facts is None else merged_into(facts.snapshot)
-        confs = strategy_confs(table, facts) | merge_confs(
+        confs = merge_confs(
             properties, Transaction(app_id=ingest_app_id(table.key), version=now_ms())
         )
         confs |= confs_for(rows=None if known is None else known + rows, size_bytes=size_bytes)
@@ -172,16 +160,12 @@ def keep_files_few(
     table: Table,
     number: int,
     decision: Stopwatch,
-    read_ms: Sequence[int],
 ) -> float:
-    """The seconds of upkeep after iteration `number`; `decision` measures our decision separately.
-
-    `read_ms` are the times of the queries, each of which stands for a run of a table downstream.
-    """
+    """The seconds of upkeep after iteration `number`; `decision` measures our decision separately."""
     upkeep = Stopwatch()
     if arm.policy is not None:
         with decision.running():
-            due = is_due(lake, table, read_ms=read_ms)
+            due = is_due(lake, table)
         if due:
             with upkeep.running():
                 compact(lake, spark, table)
@@ -191,24 +175,12 @@ def keep_files_few(
     return upkeep.seconds
 
 
-def is_due(lake: Lake, table: Table, *, read_ms: Sequence[int] | None = None) -> bool:
-    """Whether the table is compacted now: by the sensor's decision, or after each write.
-
-    `read_ms` are times at which runs downstream read the whole table; `None`: no such runs. A batch
-    stands for an hour, so that readers are known for a day and no cooldown applies.
-    """
+def is_due(lake: Lake, table: Table) -> bool:
+    """Whether the sensor compacts the table now. A batch stands for an hour: no cooldown applies."""
     facts, policy = lake.facts(table.key), policy_for(table.layer, table.compaction)
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
-    strategy = strategy_in_force(table, facts).strategy
-    if isinstance(strategy, AfterWrite):
-        return bool(plan.bins)
-    state = state_of(facts.snapshot, plan, history=facts.history)
-    state = replace(state, sensor_driven=isinstance(strategy, BySensor))
-    if read_ms is not None:
-        readers = Readers(reads_per_day=0.0, read_ms=tuple(read_ms), seen=True)
-        state = with_readers(state, readers, policy, now_ms=now_ms())
     [decision] = choose_compactions(
-        [CompactionCandidate(state=state, policy=policy)],
+        [CompactionCandidate(state=state_of(facts.snapshot, plan), policy=policy)],
         RunState(),
         bounds=Bounds(),
         now_ms=now_ms(),

@@ -9,7 +9,7 @@ from benchmarks.study.figures import ArmFigures, Spread, by_arm, figures_of
 from benchmarks.study.raw import StudyRun
 from benchmarks.study.totals import RunTotals
 
-_OURS = ("ours", "chosen")
+_OURS = ("ours",)
 _MOST_BESIDE_NONE, _MOST_DEVIATION = 0.35, 14
 
 

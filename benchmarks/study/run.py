@@ -7,9 +7,8 @@
 """
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ from benchmarks.study.arms import (
 from benchmarks.study.batches import PROPERTIES, Batch, draw_batches, frame_of, query, write_batch
 from benchmarks.study.raw import Iteration, StudyPlan, StudyRun
 from lakehouse.core.delta.commits import Commit
-from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.lake import Lake
 
@@ -40,12 +38,11 @@ type_of_tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The lake and a session on its server. `read_ms` are the times of each table's queries."""
+    """The lake and a session on its server."""
 
     lake: Lake
     spark: "SparkSession"
     tell: type_of_tell = print
-    read_ms: dict[str, list[int]] = field(default_factory=lambda: defaultdict[str, list[int]](list))
 
 
 def run_study(world: World, run: StudyRun, *, warm_up: int = WARM_UP) -> None:
@@ -124,8 +121,7 @@ def _iterate(
     before_write = decision.seconds
     with query_watch.running():
         query(spark, uri)
-        world.read_ms[key].append(now_ms())
-    upkeep_seconds = keep_files_few(lake, spark, arm, table, number, decision, world.read_ms[key])
+    upkeep_seconds = keep_files_few(lake, spark, arm, table, number, decision)
     facts = lake.facts(key)
     commits = history_since(lake.store, facts.history, version).commits
     return Iteration(

@@ -64,13 +64,9 @@ class Reason(Enum):
     )
 
     # Reasons of the compaction sensor.
-    DUE_READERS = (
-        "readers have lost {lost} to small files since the last compaction, and a compaction takes "
-        "{cost}"
-    )
-    READERS_LOSE_LITTLE = (
-        "readers have lost only {lost} of the {cost} that a compaction takes; {mergeable} "
-        "mergeable files, {threshold} make it due in any case"
+    READS_SLOWER = (
+        "its readers' newest runs take {slowdown} longer than after the last compaction, and "
+        "{mergeable} files can be merged"
     )
     DUE = "{mergeable} mergeable files reach the threshold of {threshold}"
     BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} needed"
@@ -123,27 +119,6 @@ class Reason(Enum):
     )
     WINDOW_CLOSED = (
         "no window is open at {now:time} (windows: {windows}); the next opens at {opens:time}"
-    )
-
-    # Reasons for the choice of a strategy.
-    STRATEGY_DECLARED = "its declaration says {name}"
-    BEFORE_WRITE_CHOSEN = (
-        "before the write: each batch ({batch_bytes:size}) fills the {files_needed:file} that it "
-        "needs but is written as {batch_files}, and a shuffle takes {seconds} s of the "
-        "{latency_seconds} s that readers accept"
-    )
-    AFTER_WRITE_CHOSEN = (
-        "after each write: merging a batch of {batch_files:file} ({batch_bytes:size}, "
-        "{arrivals_per_hour} an hour) takes {seconds} s of the {latency_seconds} s that readers "
-        "accept, and the sensor would act only after {sensor_seconds} s"
-    )
-    SENSOR_CHOSEN = (
-        "by the sensor: its threshold is reached in {sensor_seconds} s; merging after each write "
-        "would take {seconds} s of the {interval_seconds} s between two writes, and readers accept "
-        "{latency_seconds} s"
-    )
-    WRITES_UNKNOWN = (
-        "by the sensor: only {known:commit} with new rows are known, and a choice needs {wanted}"
     )
 
     # Reasons for the choice of a landed batch.

@@ -151,11 +151,7 @@ def compact_after_write(
 
     # A run that wrote no rows compacts, too, because the previous run may have ended before its
     # compaction.
-    if (
-        write.strategy is None
-        or not isinstance(write.strategy.strategy, AfterWrite)
-        or write.facts is None
-    ):
+    if not isinstance(table.compaction.strategy, AfterWrite) or write.facts is None:
         return write.facts, None
     try:
         hold = hold_now(lake, table, write.facts.history)

@@ -50,14 +50,10 @@ class NewestFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentRuns:
-    """The runs in any state that were created since `since_ms`, newest first.
-
-    With `day_is_known`, a run older than a day exists, so Dagster's records cover a full day.
-    """
+    """The runs in any state that were created since `since_ms`, newest first."""
 
     since_ms: int
     records: tuple[RunRecord, ...]
-    day_is_known: bool
 
 
 def newest_facts(
@@ -190,8 +186,7 @@ def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
     since_ms = day_ago_ms
     if len(records) == _RUNS_LOOKED_AT:
         since_ms = int(records[-1].create_timestamp.timestamp() * 1000)
-    older = instance.get_run_records(RunsFilter(created_before=day_ago), limit=1)
-    return RecentRuns(since_ms=since_ms, records=tuple(records), day_is_known=bool(older))
+    return RecentRuns(since_ms=since_ms, records=tuple(records))
 
 
 def reader_runs(

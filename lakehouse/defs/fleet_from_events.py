@@ -103,14 +103,15 @@ def weigh_fleet(
     """The state of every table and the decision about it. No Delta log is read."""
     now = now_ms()
     recent = recent_runs(instance, now_ms=now)
+    facts = list(_fleet_tables(instance, tables, lake, cursor, journal))
+    compacted_ms = {each.state.table: each.state.last_compaction_ms or 0 for each in facts}
     readers = count_reads(
         tables,
         reader_runs(instance, recent, tables),
         since_ms=recent.since_ms,
         now_ms=now,
-        day_is_known=recent.day_is_known,
+        compacted_ms=compacted_ms,
     )
-    facts = list(_fleet_tables(instance, tables, lake, cursor, journal))
     fleet_tables = _with_tries(facts, journal, now)
     if has_budgets(tables, lake.settings.budgets):
         from lakehouse.core.costs.summary import budget_scopes, parse_budgets

@@ -199,11 +199,3 @@ def _log_outcome(context: dg.AssetExecutionContext, table: Table, outcome: Write
     context.log.info(f"{table.key}: {outcome.sentence}")
     if outcome.set_aside:
         context.log.warning(set_aside_text(table, outcome.set_aside))
-    if outcome.properties_left:
-        kept = ", ".join(
-            f"{name}={value}" for name, value in sorted(outcome.properties_left.items())
-        )
-        context.log.warning(
-            f"{table.key}: kept table properties that a person has set, although the declared "
-            f"strategy differs: {kept}"
-        )

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
-from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import moves_rows
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts
@@ -26,7 +25,6 @@ from lakehouse.core.scheduling.fleet import (
 from lakehouse.core.scheduling.health import Health, assess_health
 from lakehouse.core.scheduling.ranking import Bounds
 from lakehouse.core.scheduling.read_rates import ReaderRun, Readers, count_reads
-from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.core.scheduling.table_decision import Decision, RunState
 from lakehouse.core.scheduling.table_state import TableState, state_of
 from lakehouse.core.units import DAY_MS
@@ -84,7 +82,6 @@ def read_fleet(
     that a caller that needs further facts does not have to read a log again.
     """
     now = now_ms()
-    read_whole = {source.key for table in declared.values() for source in table.read_whole}
 
     def read(table: Table) -> TableReading | None:
         facts = facts_of(lake, table)
@@ -92,7 +89,7 @@ def read_fleet(
             return None
         if on_facts is not None:
             on_facts(table, facts)
-        return _reading(lake, table, facts, now, is_read_whole=table.key in read_whole)
+        return _reading(lake, table, facts, now)
 
     readings = for_each_table(tables, read)
     fleet_tables = list[FleetTable]()
@@ -143,14 +140,7 @@ def _readers(
     runs = list[ReaderRun]()
     for key, times_ms in all_times.items():
         runs += [ReaderRun(tables=frozenset([key]), ended_ms=ended_ms) for ended_ms in times_ms]
-    day_ago_ms = now - DAY_MS
-    return count_reads(
-        list(declared.values()),
-        runs,
-        since_ms=day_ago_ms,
-        now_ms=now,
-        day_is_known=any(run.ended_ms <= day_ago_ms for run in runs),
-    )
+    return count_reads(list(declared.values()), runs, since_ms=now - DAY_MS, now_ms=now)
 
 
 def _write_times(facts: TableFacts) -> tuple[int, ...]:
@@ -160,9 +150,7 @@ def _write_times(facts: TableFacts) -> tuple[int, ...]:
     return tuple(commit.committed_ms for commit in writes)
 
 
-def _reading(
-    lake: Lake, table: Table, facts: TableFacts, now: int, *, is_read_whole: bool
-) -> TableReading:
+def _reading(lake: Lake, table: Table, facts: TableFacts, now: int) -> TableReading:
     snapshot = facts.snapshot
     history = facts.history
 
@@ -173,16 +161,10 @@ def _reading(
     health = assess_health(snapshot, plan)
     journal = Journal(lake.store)
     failures = journal.tries(table.key)
-    strategy = strategy_of(plan.policy, snapshot, history).strategy
-    # Without readers, small files cause no losses, so the history is not passed: modelling the
-    # losses takes a second per million files.
-    has_readers = is_read_whole or plan.policy.reads_per_day is not None
     state = replace(
-        state_of(snapshot, plan, history=history if has_readers else None),
+        state_of(snapshot, plan),
         health_score=health.score,
         last_compaction_ms=last_compaction_ms(history, failures),
-        sensor_driven=isinstance(strategy, BySensor),
-        chosen=type(strategy).__name__,
     )
     known = FleetTable(
         table=table,

@@ -105,7 +105,7 @@ def test_the_page_of_benchmarks_is_told_of_the_longest_run_of_each_other_size(
     tmp_path: Path,
 ) -> None:
     def other_size(began: str, ours: float, **of: Any) -> RunTotals:
-        seconds = {"none": 4.0, "auto": 2.0, "ours": ours, "chosen": 3.0, "both": 2.0}
+        seconds = {"none": 4.0, "auto": 2.0, "ours": ours, "both": 2.0}
         return RunTotals(
             **{"began": began, "repetitions": 1, "iterations": 20, "seconds": seconds, **of}
         )
@@ -129,14 +129,8 @@ def test_the_page_of_benchmarks_is_told_of_the_longest_run_of_each_other_size(
             1.25,
             1.0,
         ),
-        "`chosen`, 100 rows a batch, 20 iterations: total seconds beside the best other arm, `auto`": (
-            1.5,
-            1.0,
-        ),
         "`ours`, 1,000 rows a batch on S3's protocol, 20 ms for each request, 20 iterations: "
         "total seconds beside the best other arm, `auto`": (0.5, 1.0),
-        "`chosen`, 1,000 rows a batch on S3's protocol, 20 ms for each request, 20 iterations: "
-        "total seconds beside the best other arm, `auto`": (1.5, 1.0),
     }
 
 

@@ -101,10 +101,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "config": terminal.json("config"),
         "doctor": document_of([Finding(name="storage", state="ok", sentence="It answers")]),
         "adopt": terminal.json("adopt", _warehouse_table(folder), "--dry-run"),
-        "backtest": terminal.json(
-            *("backtest", "bronze/orders", "--policy", "min_small_files=2"),
-            *("--reads-per-day", "1e9"),
-        ),
+        "backtest": terminal.json("backtest", "bronze/orders", "--policy", "min_small_files=2"),
         "pause": terminal.json("pause", "bronze/orders"),
         "pin": _pin(terminal),
         "archive": example_move().as_json(),

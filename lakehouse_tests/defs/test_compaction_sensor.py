@@ -49,7 +49,7 @@ def test_it_says_of_every_table_why_it_waits(instance: dg.DagsterInstance) -> No
     materialized(instance, orders, version=3, mergeable_file_count=3)
     materialized(instance, latest_orders, version=1, mergeable_file_count=0)
     assert skip_text(tick(instance)) == (
-        "bronze/orders: 3 mergeable files, 4 needed (as declared, since its reads are unknown);\n"
+        "bronze/orders: 3 mergeable files, 4 needed;\n"
         "silver/orders: 0 mergeable files, 2 needed;\n"
         "gold/totals: the table was never materialized or observed, so no file count is known; 2 mergeable files are needed"
     )

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
-from lakehouse import AfterWrite, Chosen, Compaction, Prices, Table
+from lakehouse import AfterWrite, Compaction, Prices, Table
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import dagster_records
@@ -121,18 +121,7 @@ def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(
     ]
 
 
-def test_readers_outside_are_those_that_the_declaration_tells_of(
-    instance: dg.DagsterInstance, lake: Lake
-) -> None:
-    read_often = replace(totals, compaction=Compaction(min_small_files=2, reads_per_day=100))
-    tables = (orders, latest_orders, read_often)
-    for each in tables:
-        materialized(instance, each, version=7, **FACTS)
-    read_by(instance, latest_orders, 3)
-    assert asked(tick(instance, lake, tables)) == ["compaction/gold/totals"]
-
-
-def test_slower_readers_halve_the_threshold(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_slower_readers_make_a_compaction_due(instance: dg.DagsterInstance, lake: Lake) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=3)
     for seconds in [2.0] * 5 + [3.0] * 5:
         run = begun(instance, table_key(latest_orders))
@@ -145,10 +134,10 @@ def test_reads_are_those_of_the_newest_day(instance: dg.DagsterInstance) -> None
     read_by(instance, latest_orders, 3)
     ended(instance, begun(instance, table_key(latest_orders)), DagsterEventType.RUN_FAILURE)
     today = recent_runs(instance, now_ms=now_ms() + 1)
-    assert (len(today.records), today.day_is_known) == (4, False)
+    assert len(today.records) == 4
     assert len(reader_runs(instance, today, TABLES)) == 3
     later = recent_runs(instance, now_ms=now_ms() + 2 * DAY_MS)
-    assert (len(later.records), later.day_is_known) == (0, True)
+    assert len(later.records) == 0
 
 
 def test_of_very_many_runs_the_newest_bound_what_is_known(
@@ -333,25 +322,6 @@ def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned
     )
 
 
-def test_what_was_chosen_is_named_where_it_is_not_the_sensor(
-    instance: dg.DagsterInstance, lake: Lake
-) -> None:
-    open_to_choice = replace(orders, compaction=Compaction(strategy=Chosen(latency_seconds=60)))
-    state = {
-        "version": 7,
-        "mergeable_file_count": 90,
-        "sensor_driven": False,
-        "chosen": "OptimizedWrite",
-    }
-    event = dg.AssetMaterialization(
-        table_key(orders), metadata={"lakehouse/state": dg.MetadataValue.json(state)}
-    )
-    instance.report_runless_asset_event(event)
-    assert skip_text(tick(instance, lake, [open_to_choice])).startswith(
-        "bronze/orders: its strategy is OptimizedWrite, which Chosen has chosen,"
-    )
-
-
 def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(
     instance: dg.DagsterInstance, lake: Lake
 ) -> None:
@@ -428,28 +398,6 @@ def test_failures_are_seen_though_a_success_lies_ahead_of_the_clock(
     assert "bronze/orders: 3 compactions in a row failed" in skip_text(tick(instance, lake))
 
 
-@pytest.mark.parametrize(
-    ("elsewhere", "told"),
-    [
-        ({}, "lost only 0.0 s of"),
-        ({"bronze/orders": "s3a://bucket/orders"}, "lost only 0.0 s (0 USD) of"),
-    ],
-)
-def test_openings_cost_requests_where_the_table_lies_and_not_where_the_journal_does(
-    instance: dg.DagsterInstance, lake: Lake, elsewhere: dict[str, str], told: str
-) -> None:
-    unread = replace(orders, compaction=Compaction(min_small_files=4, reads_per_day=0))
-    state = {
-        "version": 7,
-        "mergeable_file_count": 9,
-        "estimate_seconds": 0.1,
-        "estimate_usd": 6e-6,
-        "openings": [[now_ms() - 60_000, 10]],
-    }
-    told_state(instance, orders, **state)
-    assert told in skip_text(tick(instance, replace(lake, elsewhere=elsewhere), [unread]))
-
-
 def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(
     instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
@@ -470,56 +418,3 @@ def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(
     assert "gold/totals: paused" in ticks()
     assert taken == [{"LIST": 3, "GET": 3}, {"LIST": 1}, {"LIST": 3, "GET": 1}]
     assert sensor.minimum_interval_seconds == 30
-
-
-def test_readers_that_lost_what_a_compaction_takes_make_it_due_and_a_lost_cursor_forgets_none(
-    instance: dg.DagsterInstance, lake: Lake
-) -> None:
-    cost = {
-        "estimate_seconds": 0.025,
-        "estimate_usd": 0.025 * 2 / 3600 * 0.11,
-        "comparison_seconds": 0.005,
-    }
-    state = {
-        "version": 7,
-        "mergeable_file_count": 3,
-        "file_count": 12,
-        "files_after": 2,
-        **cost,
-        "openings": [[now_ms() - 60_000, 10]],
-    }
-    told_state(instance, orders, **state)
-    tables = (*TABLES, DAILY)
-    read_by(instance, latest_orders, 9)
-    read_by(instance, DAILY, 2)
-    assert (
-        "bronze/orders: 3 mergeable files, 4 needed (as declared, since its reads are unknown)"
-        in skip_text(tick(instance, lake, tables))
-    )
-    read_by(instance, DAILY, 1)
-    assert asked(tick(instance, lake, tables, cursor="lost")) == ["compaction/bronze/orders"]
-
-
-def test_a_declared_number_of_readers_takes_the_place_of_the_threshold(
-    instance: dg.DagsterInstance, lake: Lake
-) -> None:
-    state = {
-        "version": 7,
-        "mergeable_file_count": 9,
-        "file_count": 12,
-        "files_after": 2,
-        "estimate_seconds": 0.1,
-        "estimate_usd": 6e-6,
-    }
-    unread = replace(orders, compaction=Compaction(min_small_files=4, reads_per_day=0))
-
-    def written(**more: object) -> SensorResult:
-        told_state(instance, orders, **state, **more)
-        return tick(instance, lake, [unread])
-
-    assert (
-        "lost only 0.0 s of the 0.1 s that a compaction takes; 9 mergeable files, 160 make"
-        in skip_text(written(openings=[[now_ms() - 60_000, 10]]))
-    )
-    # An event of an older program does not tell what readers could have been spared.
-    assert asked(written()) == ["compaction/bronze/orders"]

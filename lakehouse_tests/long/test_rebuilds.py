@@ -45,7 +45,7 @@ STEPS = [
     ("_replace_rows", "before"),
     ("_replace_rows", "after"),
     ("without_lost_rows", "after"),
-    ("apply_strategy", "after"),
+    ("apply_properties", "after"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Each strategy changes what really happens on a table, and is taken back to the last property when the policy changes."""
+"""Declared properties and clustering change what really happens on a table."""
 
 import json
 from dataclasses import replace
@@ -6,34 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakehouse.core.declaration.clustering_mark import CLUSTERING_MARK
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering
-from lakehouse.core.declaration.strategies import (
-    AutoCompaction,
-    BySensor,
-    Chosen,
-    OptimizedWrite,
-    Strategy,
-)
-from lakehouse.core.declaration.strategy_properties import (
-    AUTO_COMPACT,
-    CLUSTERING_MARK,
-    OPTIMIZE_WRITE,
-    STRATEGY_MARK,
-)
+from lakehouse.core.declaration.strategies import BySensor, Strategy
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append
+from lakehouse.core.delta.protocol import OPTIMIZE_WRITE
 from lakehouse.core.errors import Refused
-from lakehouse.core.reasons import Reason
+from lakehouse.engine.compaction.run import plan
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import copies, event, events, land, session_settings, version_of
+from lakehouse_tests.engine.example import copies, event, events, land, version_of
 from lakehouse_tests.log_builder import LogBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OURS = {OPTIMIZE_WRITE, AUTO_COMPACT, STRATEGY_MARK, CLUSTERING_MARK}
+OURS = {CLUSTERING_MARK}
 
 
 def scattered(events: Any) -> Any:
@@ -85,79 +75,16 @@ def files_of_next_batch(lake: Lake, spark: "SparkSession", table: Table) -> int:
     return facts_of(lake, table.key).snapshot.file_count - before
 
 
-def test_optimized_write_makes_one_file_per_partition_and_is_taken_back(
+def test_delta_writes_and_compacts_as_the_declared_properties_say(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     table = replace(copies, transform=scattered, write=Append(partition_by=("day",)))
     assert files_of_next_batch(lake, spark, under(BySensor(), table)) == 8
-    assert files_of_next_batch(lake, spark, under(OptimizedWrite(), table)) == 2
-    assert ours(lake, table.key) == {
-        OPTIMIZE_WRITE: "true",
-        STRATEGY_MARK: f"{OPTIMIZE_WRITE}=true",
-    }
-    version = version_of(lake, table.key)
-    write_table(lake, spark, under(OptimizedWrite(), table))
-    assert version_of(lake, table.key) == version
-    assert files_of_next_batch(lake, spark, under(BySensor(), table)) == 8
-    assert ours(lake, table.key) == {}
-
-
-@pytest.mark.parametrize(("strategy", "compacted"), [(AutoCompaction(), True), (BySensor(), False)])
-def test_delta_compacts_by_itself_under_auto_compaction_alone(
-    lake: Lake, spark: "SparkSession", strategy: Strategy, compacted: bool
-) -> None:
-    before = session_settings(spark)
-    for number in range(3):
-        land(lake, f"{number}.json", [event(number, 5, "new")])
-        outcome = write_table(lake, spark, under(strategy))
-    assert outcome.strategy is not None and outcome.strategy.reason is Reason.STRATEGY_DECLARED
-    facts = facts_of(lake, events.key)
-    assert [
-        commit.parameters["auto"]
-        for commit in facts.history.commits
-        if commit.operation == "OPTIMIZE"
-    ][:1] == ["true"] * compacted
-    assert (facts.snapshot.file_count < 3) is compacted
-    assert ours(lake, events.key) == (
-        {AUTO_COMPACT: "true", STRATEGY_MARK: f"{AUTO_COMPACT}=true"} if compacted else {}
-    )
-    assert session_settings(spark) == before
-
-
-def test_what_a_person_set_stays_and_is_told(lake: Lake, spark: "SparkSession") -> None:
-    land(lake, "a.json", [event(1, 5, "new")])
-    write_table(lake, spark, under(AutoCompaction()))
-    table = f"delta.`{lake.settings.table_uri(events.key)}`"
-    spark.sql(
-        f"ALTER TABLE {table} SET TBLPROPERTIES ('{OPTIMIZE_WRITE}' = 'false', '{AUTO_COMPACT}' = 'false')"
-    )
-    assert write_table(lake, spark, under(AutoCompaction())).properties_left == {
-        AUTO_COMPACT: "false"
-    }
-    assert ours(lake, events.key) == {OPTIMIZE_WRITE: "false", AUTO_COMPACT: "false"}
-    assert write_table(lake, spark, under(OptimizedWrite())).properties_left == {
-        OPTIMIZE_WRITE: "false"
-    }
-    assert not write_table(lake, spark, under(BySensor())).properties_left
-    assert ours(lake, events.key) == {OPTIMIZE_WRITE: "false", AUTO_COMPACT: "false"}
-
-
-def test_a_declared_property_outlives_the_strategy_that_set_it_before(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    land(lake, "a.json", [event(1, 5, "new")])
-    write_table(lake, spark, under(OptimizedWrite()))
-    write_table(lake, spark, replace(under(BySensor()), properties={OPTIMIZE_WRITE: "true"}))
-    assert ours(lake, events.key) == {OPTIMIZE_WRITE: "true"}
-
-
-def test_a_table_that_is_only_to_be_advised_on_loses_what_its_strategy_set(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    land(lake, "a.json", [event(1, 5, "new")])
-    write_table(lake, spark, under(OptimizedWrite()))
-    write_table(lake, spark, under(OptimizedWrite(), mode="recommend"))
-    assert ours(lake, events.key) == {}
+    shuffled = replace(table, properties={OPTIMIZE_WRITE: "true"})
+    assert files_of_next_batch(lake, spark, under(BySensor(), shuffled)) == 2
+    planned = plan(lake, under(BySensor(), shuffled))
+    assert planned is not None
+    assert f"Delta itself shuffles each write ({OPTIMIZE_WRITE} is set)" in planned.sentence
 
 
 def test_liquid_clustering_comes_and_goes_with_the_policy(
@@ -189,22 +116,6 @@ def test_liquid_clustering_comes_and_goes_with_the_policy(
             spark,
             under(BySensor(), copies, data_layout=LiquidClustering(columns=("nothing",))),
         )
-
-
-def test_what_is_left_open_is_chosen_by_the_table_s_own_history(
-    lake: Lake, spark: "SparkSession"
-) -> None:
-    for number in range(5):
-        land(lake, f"{number}.json", [event(number, 5, "new")])
-        write_table(lake, spark, under(BySensor()))
-    land(lake, "5.json", [event(5, 5, "new")])
-    outcome = write_table(lake, spark, under(Chosen(latency_seconds=0.001)))
-    assert outcome.strategy is not None
-    assert (outcome.strategy.strategy, outcome.strategy.reason) == (
-        BySensor(),
-        Reason.SENSOR_CHOSEN,
-    )
-    assert ours(lake, events.key) == {}
 
 
 @pytest.mark.parametrize(("mapped", "named"), [(False, ("id", "more.place")), (True, ("the id",))])

@@ -22,11 +22,11 @@ PLAN = StudyPlan(rows=50, iterations=2, repetitions=1, arms=("none", "auto", "ou
 def test_two_iterations_of_three_arms_leave_the_same_rows_and_a_page(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A merge of ours adds one file. So many readers lose what a compaction takes within two iterations."""
+    """A merge of ours adds one file, so two files are due within two iterations."""
     monkeypatch.setitem(
         cast("dict[str, Arm]", ARMS),
         "ours",
-        replace(ARMS["ours"], policy=Compaction(reads_per_day=1e9)),
+        replace(ARMS["ours"], policy=Compaction(min_small_files=2)),
     )
     lake, spark, told = open_lake(settings), new_session(settings), list[str]()
 

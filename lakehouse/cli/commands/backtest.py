@@ -31,7 +31,6 @@ from lakehouse.core.declaration.policy_text import parse_policy
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.file_history import FileHistory
 from lakehouse.core.errors import Refused
-from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse.engine.lake import Lake, open_lake
 
@@ -78,12 +77,6 @@ _STRATEGIES = {
     help="Also replay each strategy that can be simulated, and the log without any compaction.",
 )
 @click.option(
-    "--reads-per-day",
-    type=click.FloatRange(min=0),
-    help="Full reads of the table per day, instead of the declared number, also for the policy in"
-    " force. The sensor's rules use it to decide when a compaction is due.",
-)
-@click.option(
     "--plot",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -98,7 +91,6 @@ def backtest_command(
     words: tuple[str, ...],
     compare: bool,
     strategies: bool,
-    reads_per_day: float | None,
     plot: Path | None,
     verbose: bool,
     as_json: bool,
@@ -112,8 +104,6 @@ def backtest_command(
     if plot:
         check_plot(plot)
     subject = _subject(open_declared(), table)
-    if reads_per_day is not None:
-        subject = replace(subject, declared=replace(subject.declared, reads_per_day=reads_per_day))
     backtests = backtests_of(subject, words, compare=compare, strategies=strategies)
     if as_json:
         write_json(backtest_document(backtests))
@@ -166,10 +156,6 @@ def backtests_of(
     policies = dict[str, Compaction]()
     for name, compaction in requested.items():
         policy = policy_for(subject.layer, compaction)
-        # `Chosen` becomes the strategy that it selects now.
-        policy = replace(
-            policy, strategy=strategy_of(policy, facts.snapshot, facts.history).strategy
-        )
         if name not in _STRATEGIES or policy not in policies.values():
             policies[name] = policy
     backtests = _simulate(file_history, policies, rates)

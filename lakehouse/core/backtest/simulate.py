@@ -36,7 +36,6 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.file_history import FileCommit, FileHistory
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.read_losses import OpeningSteps, replaces_all_files
 from lakehouse.core.scheduling.skip_reasons import closed_window, persons_hold, recommend_only
 from lakehouse.core.scheduling.table_state import state_of
 from lakehouse.core.units import MINUTE_MS
@@ -53,7 +52,7 @@ def simulate_history(
     """The history that a table would have had under `policy`.
 
     Raises:
-        Refused: the strategy cannot be simulated from a log, or `plan_compaction` refuses.
+        Refused: `plan_compaction` refuses.
     """
     lineage = Lineage(file_history)
     table = SimulatedTable(lineage)
@@ -123,9 +122,6 @@ class _Simulation:
         self._version = 0
         self._last_run_ms: int | None = None
         self._cooldown_end_ms = 0
-        # Steps (time, openings): from `time` on, a compaction would save a full read this many file
-        # openings. Each compaction clears them. `None` if the policy declares no reads.
-        self._openings: list[tuple[int, int]] | None = None if policy.reads_per_day is None else []
 
     def advance(self, effect: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
         """Simulates a commit of a writer, and the time until the next one."""
@@ -133,10 +129,6 @@ class _Simulation:
         commit = effect.commit
         added = [file.path for file in commit.added]
         self._remember(commit.committed_ms, added=added)
-        if self._openings and replaces_all_files(
-            commit.operation, added, commit.removed_paths, len(self._table.files)
-        ):
-            self._openings = []
         until_ms = following.commit.committed_ms if following else None
         # The explanation if a schedule does not evaluate the table before the next commit.
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
@@ -151,8 +143,6 @@ class _Simulation:
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
             decision, plan = self._decide(commit, plan, now_ms)
-            if decision.again_ms and until_ms:  # not after the last commit, where the history ends
-                times = _times_between((*times, decision.again_ms), now_ms, until_ms)
             if not runs:
                 explanation = decision.explanation
             if plan is not None and decision.runs:
@@ -175,7 +165,7 @@ class _Simulation:
             or recommend_only(commit.shape.table, self._policy)
             or closed_window(self._policy, now_ms)
         )
-        if hold and self._openings is None:
+        if hold:
             return PolicyDecision(runs=False, explanation=hold), plan
         snapshot = replace(commit.shape, files=self._table.files)
         if plan is None or self._policy.cold_hours:
@@ -183,26 +173,12 @@ class _Simulation:
             plan = plan_compaction(
                 snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history
             )
-        # Readers also lose time while compactions are on hold, so this comes before the hold.
-        openings = self._record_openings(plan, now_ms)
-        if hold:
-            return PolicyDecision(runs=False, explanation=hold), plan
         state = replace(
             state_of(snapshot, plan),
             last_compaction_ms=self._last_run_ms,
-            openings=openings,
             prices=self._rates.prices,
         )
         return decide(state, plan, now_ms=now_ms), plan
-
-    def _record_openings(self, plan: CompactionPlan, now_ms: int) -> OpeningSteps | None:
-        """Records how many openings the plan saves from now on; returns all steps (`_openings`)."""
-        if self._openings is None:
-            return None
-        saved = max(0, plan.files_removed - plan.files_added)
-        if not self._openings or self._openings[-1][1] != saved:
-            self._openings.append((now_ms, saved))
-        return tuple(self._openings)
 
     def _remember(
         self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None
@@ -243,7 +219,6 @@ class _Simulation:
             sentence = f"{sentence}: {plan.sentence}"
         run = _simulated_compaction(sentence, removed, added, now_ms, plan.estimate)
         self._last_run_ms = run.ended_ms
-        self._openings = None if self._openings is None else []
         if isinstance(self._policy.strategy, BySensor):
             cooldown_ms = round(self._policy.cooldown_minutes * MINUTE_MS)
             self._cooldown_end_ms = run.ended_ms + cooldown_ms

@@ -37,7 +37,7 @@ from lakehouse.core.declaration.compaction_policy import (
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.protocol import unknown_features
+from lakehouse.core.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE, unknown_features
 from lakehouse.core.delta.snapshot import PartitionValues, Snapshot, file_sizes
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
@@ -301,4 +301,12 @@ def _clauses_on_unmerged_files(facts: PlanningFacts, rewrite: Rewrite) -> str:
             f"; never merged: {count_of(len(unmergeable), 'file')} ({size}) in partitions with an"
             " empty string, since OPTIMIZE would turn the string into null (delta-io/delta#6150)"
         )
-    return clauses
+    return clauses + _clause_on_properties(facts.snapshot)
+
+
+def _clause_on_properties(snapshot: Snapshot) -> str:
+    """What Delta does by itself because of the table's properties; empty if nothing."""
+    actions = {AUTO_COMPACT: "compacts after commits", OPTIMIZE_WRITE: "shuffles each write"}
+    names = [name for name in actions if snapshot.properties.get(name) in ("true", "auto")]
+    clauses = [f"Delta itself {actions[name]} ({name} is set)" for name in names]
+    return "".join(f"; {clause}" for clause in clauses)

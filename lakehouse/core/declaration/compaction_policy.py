@@ -13,7 +13,6 @@ from lakehouse.core.declaration.knobs import (
     instance_of,
     knob,
     one_of,
-    or_none,
     tuple_of,
     whole,
 )
@@ -23,10 +22,6 @@ from lakehouse.core.errors import Refused
 
 LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
-# If `reads_per_day` is declared, a compaction is due when the readers' losses reach its cost. The
-# thresholds of file count and file age are then multiplied by this factor. They remain only to
-# bound the number of files: reading the log takes 7 us for each.
-_DECLARED_READERS_FACTOR = 40
 # Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
 _CLUSTERING_COLUMNS = 4
 
@@ -102,7 +97,7 @@ class Compaction:
     strategy: Strategy = knob(
         BySensor(),
         instance_of(Strategy),
-        "which mechanism keeps the files large, and when: [strategies](when.md#strategies)",
+        "when the table is compacted, and by which run: [strategies](when.md#strategies)",
     )
     min_small_files: int = knob(
         0,
@@ -154,14 +149,6 @@ class Compaction:
         AMOUNT,
         "minutes after a compaction of the table in which the sensor requests no other",
     )
-    reads_per_day: float | None = knob(
-        None,
-        or_none(AMOUNT),
-        "full reads per day by readers outside Dagster (0: no such readers). If declared, a"
-        " compaction waits until readers have lost what it costs ([rent or"
-        " buy](internals/rent-or-buy.md)), or until a backstop is reached: forty times"
-        " `min_small_files`, or forty times `max_small_file_age_hours`",
-    )
     scan_cores: int = knob(
         1,
         whole(1),
@@ -197,19 +184,6 @@ class Compaction:
 
     def __post_init__(self) -> None:
         check_knobs(self)
-
-    @property
-    def threshold_factor(self) -> int:
-        """The factor for `min_small_files` and `max_small_file_age_hours`."""
-        return 1 if self.reads_per_day is None else _DECLARED_READERS_FACTOR
-
-    @property
-    def due_file_count(self) -> int:
-        """The declared count of mergeable files that makes a compaction due, whatever readers lose.
-
-        Observed readers change the number (`core/scheduling/triggers.py`).
-        """
-        return self.min_small_files * self.threshold_factor
 
     @property
     def candidate_bytes(self) -> int:

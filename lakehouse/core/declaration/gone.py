@@ -24,6 +24,17 @@ GONE: dict[str, str] = {
     "maintain.writers": _WRITERS,
     "MaintainedTables.writers": _WRITERS,
     "adopted.toml.writers": _WRITERS,
+    "AutoCompaction": (
+        'Use Table(properties={"delta.autoOptimize.autoCompact": "true"}), without a strategy.'
+    ),
+    "Chosen": "Use BySensor(), AfterWrite() or Scheduled(cron=...).",
+    "OptimizedWrite": (
+        'Use Table(properties={"delta.autoOptimize.optimizeWrite": "true"}), without a strategy.'
+    ),
+    "Compaction.reads_per_day": (
+        "Leave it out. Reads are counted from the runs of tables downstream, and readers that got "
+        "slower make a compaction due."
+    ),
     "Compaction.cold_storage_class": (
         "Use Archive(storage_class=...) to store old partitions in a colder class."
     ),

@@ -13,10 +13,7 @@ from lakehouse.core.declaration.compaction_policy import (
 )
 from lakehouse.core.declaration.strategies import (
     AfterWrite,
-    AutoCompaction,
     BySensor,
-    Chosen,
-    OptimizedWrite,
     Scheduled,
 )
 from lakehouse.core.declaration.windows_and_cron import Window
@@ -38,12 +35,9 @@ _UNITS = {
 _SIZE = re.compile(r"([\d_]+(?:\.\d+)?) ?([A-Za-z]*)")
 # An argument follows a colon: `scheduled:0 3 * * *`.
 _STRATEGIES: Mapping[str, Callable[[str], Any]] = {
-    "optimized_write": lambda _: OptimizedWrite(),
     "after_write": lambda _: AfterWrite(),
     "scheduled": lambda cron: Scheduled(cron=cron),
-    "auto_compaction": lambda _: AutoCompaction(),
     "by_sensor": lambda _: BySensor(),
-    "chosen": lambda seconds: Chosen(latency_seconds=float(seconds)),
 }
 _LAYOUTS: Mapping[str, Callable[[str], Any]] = {
     "bin_packing": lambda _: BinPacking(),
@@ -84,8 +78,6 @@ def _value(knob: Field[Any], text: str) -> Any:
             return tuple(_window(part.strip()) for part in text.split(";") if part.strip())
         case "mode" | "verify" | "engine":
             return text
-        case "reads_per_day" if text == "none":
-            return None
         case _:
             return _number(knob, text)
 

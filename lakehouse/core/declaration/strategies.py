@@ -1,17 +1,12 @@
-"""Compaction strategies: which mechanism keeps a table's files large, and when it runs."""
+"""Compaction strategies: when a table is compacted, and by which run.
+
+Delta's own auto compaction and optimized write are no strategies. They are table properties, which
+work next to any strategy: `Table(properties={"delta.autoOptimize.optimizeWrite": "true"})`.
+"""
 
 from dataclasses import dataclass
 
 from lakehouse.core.declaration.windows_and_cron import read_cron
-from lakehouse.core.errors import Refused
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizedWrite:
-    """Delta shuffles each batch so that it writes fewer files.
-
-    Sets `delta.autoOptimize.optimizeWrite`.
-    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,33 +28,8 @@ class Scheduled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoCompaction:
-    """Delta compacts after a commit, based on its own count of files.
-
-    Sets `delta.autoOptimize.autoCompact`.
-    """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BySensor:
     """The compaction sensor ranks all tables and requests the compactions that are due."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """Selects optimized write, compaction after each write, or the sensor, by the wanted latency.
-
-    `latency_seconds` is the longest acceptable time from the arrival of a batch until its rows are
-    in large files.
-    """
-
-    latency_seconds: float
-
-    def __post_init__(self) -> None:
-        if not self.latency_seconds > 0:
-            raise Refused(
-                f"Chosen.latency_seconds is {self.latency_seconds}. Use a number above 0."
-            )
-
-
-Strategy = OptimizedWrite | AfterWrite | Scheduled | AutoCompaction | BySensor | Chosen
+Strategy = AfterWrite | Scheduled | BySensor

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.archive import Archive, Ttl, check_archive, check_ttl
 from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS, ChangeSource, Dms
+from lakehouse.core.declaration.clustering_mark import CLUSTERING_MARK
 from lakehouse.core.declaration.column_names import (
     check_columns,
     check_renamed,
@@ -21,7 +22,6 @@ from lakehouse.core.declaration.gone import refuses_gone
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.strategies import BySensor, Scheduled
-from lakehouse.core.declaration.strategy_properties import MARKS, desired_properties
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.declaration.write_modes import (
     Append,
@@ -134,10 +134,9 @@ class Table:
         self._check_properties()
 
     def _check_properties(self) -> None:
-        marks = sorted(set(self.properties) & set(MARKS))
-        if marks:
+        if CLUSTERING_MARK in self.properties:
             raise self._refused(
-                f"properties holds {marks[0]!r}, which the lake sets itself. Leave it out."
+                f"properties holds {CLUSTERING_MARK!r}, which the lake sets itself. Leave it out."
             )
         for name in self.properties:
             if name.lower() == TRANSACTION_RETENTION.lower():
@@ -145,18 +144,12 @@ class Table:
                     f"properties holds {name!r}, which makes the table's log forget the loaded"
                     " batches, so that they are loaded again. Leave it out."
                 )
-        strategy = self.compaction.strategy
-        retention_properties = self.vacuum.retention_properties(self.properties)
-        for setter, properties in (
-            ("Vacuum.retention_hours", retention_properties),
-            (type(strategy).__name__, desired_properties(strategy)),
-        ):
-            for name, value in properties.items():
-                if self.properties.get(name, value) != value:
-                    raise self._refused(
-                        f"properties sets {name} to {self.properties[name]!r}, but {setter} to"
-                        f" {value!r}. Set it in one place."
-                    )
+        for name, value in self.vacuum.retention_properties(self.properties).items():
+            if self.properties.get(name, value) != value:
+                raise self._refused(
+                    f"properties sets {name} to {self.properties[name]!r}, but"
+                    f" Vacuum.retention_hours to {value!r}. Set it in one place."
+                )
 
     def _check_adopted(self) -> None:
         names = ("source", "inputs", "transform", "properties", "renamed", "formerly")

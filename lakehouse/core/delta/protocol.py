@@ -15,6 +15,9 @@ from lakehouse.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 # decides which files are rewritten and deleted.
 # Source: delta-io/delta v4.4.0, TableFeature.scala
 CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
+# Table properties by which Delta itself writes fewer files, or compacts after a commit.
+OPTIMIZE_WRITE = "delta.autoOptimize.optimizeWrite"
+AUTO_COMPACT = "delta.autoOptimize.autoCompact"
 # Reader features of Delta 4.4.0 with which this program can count a table's files.
 # Source: delta-io/delta v4.4.0, TableFeature.scala
 _COUNTABLE = """columnMapping deletionVectors geospatial timestampNtz typeWidening

@@ -1,17 +1,12 @@
 """The outcomes of a table's write and of commands on its quarantine."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.ingest.batches import Ledger, SetAside
 from lakehouse.core.reasons import Explained
 from lakehouse.core.text import count_of, first_names
-
-if TYPE_CHECKING:
-    from lakehouse.core.scheduling.strategy_selection import StrategyChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +15,6 @@ class WriteOutcome(Explained):
 
     - `rows_superseded`: changes without effect: repeated or older changes, and tombstones.
     - `rows_rescued`: rows with fields in `_rescued`.
-    - `properties_left`: table properties that a person set, and that differ from the declared
-      strategy.
     - `code_changed_since`: the newest version with rows that earlier code of the transform
       computed; `None` if there are no such rows, or if this is unknown.
     """
@@ -35,8 +28,6 @@ class WriteOutcome(Explained):
     files_read: int = 0
     set_aside: tuple[SetAside, ...] = ()
     seconds: float = 0.0
-    strategy: "StrategyChoice | None" = None
-    properties_left: Mapping[str, str] = field(default_factory=dict[str, str])
     code_changed_since: int | None = None
     facts: TableFacts | None = None
 

@@ -15,7 +15,7 @@ from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import NO_REWRITES, Rewrites, assess_breaker
 from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
-from lakehouse.core.scheduling.read_rates import Readers, with_readers
+from lakehouse.core.scheduling.read_rates import Readers
 from lakehouse.core.scheduling.skip_reasons import find_hold, over_budget
 from lakehouse.core.scheduling.table_decision import CompactionCandidate, Decision, RunState
 from lakehouse.core.scheduling.table_state import TableState
@@ -119,7 +119,12 @@ def _candidate(facts: FleetTable, readers: Readers, now_ms: int) -> CompactionCa
     breaker = assess_breaker(facts.tries, facts.rewrites, now_ms)
     hold = find_hold(table, pause=facts.pause, breaker=breaker, now_ms=now_ms)
     state = _without_future_times(facts.state.at(now_ms), now_ms)
-    state = with_readers(replace(state, prices=table.prices), readers, policy, now_ms=now_ms)
+    state = replace(
+        state,
+        prices=table.prices,
+        reads_per_day=readers.reads_per_day,
+        slowdown=readers.slowdown,
+    )
     return CompactionCandidate(
         state=state,
         policy=policy,

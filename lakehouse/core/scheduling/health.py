@@ -160,7 +160,7 @@ def small_files_ok(health: Health) -> tuple[bool, str]:
     if health.plan.reason is Reason.PLAN_REFUSED:
         return False, health.plan.sentence
     count = health.mergeable_file_count
-    due = health.plan.policy.due_file_count
+    due = health.plan.policy.min_small_files
     limit = _LATE_COMPACTIONS * due
     return (
         count < limit,

@@ -7,17 +7,13 @@ of an input is not a full read.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Literal
 
-from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.scheduling.read_losses import lost_openings
-from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
-# The slowdown is measured over this many newest runs, so that one slow run does not dominate it.
+# The slowdown compares the medians of this many runs, so that one slow run does not decide.
 _ROLLING_RUNS = 5
 
 
@@ -32,19 +28,14 @@ class ReaderRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readers:
-    """The full reads of one table.
+    """The readers of one table.
 
-    - `slowdown`: the share by which the newest runs that read the table took longer than the runs
-      before (`None`: unknown).
-    - `read_ms`: the times of the full reads since `since_ms`, which are the ends of the runs.
-    - `seen`: some table reads this table in full, and a full day of runs is known.
+    `slowdown` is the share by which the newest runs that read the table took longer than the first
+    runs after its last compaction (`None`: unknown).
     """
 
     reads_per_day: float
     slowdown: float | None = None
-    since_ms: int = 0
-    read_ms: tuple[int, ...] = ()
-    seen: bool = False
 
 
 def count_reads(
@@ -53,73 +44,40 @@ def count_reads(
     *,
     since_ms: int,
     now_ms: int,
-    day_is_known: bool,
+    compacted_ms: Mapping[str, int] | None = None,
 ) -> Mapping[str, Readers]:
     """The readers of each table, by the table's key, from the runs that ended since `since_ms`.
 
-    Durations are compared between runs that wrote the same tables (one kind of run), since a run of
-    the whole lake takes longer than a run of one table. If several kinds of runs read a table, it
-    gets their mean slowdown.
+    `compacted_ms` has the time of each table's last compaction, as far as it is known. Durations
+    are compared between runs that wrote the same tables (one kind of run), since a run of the whole
+    lake takes longer than a run of one table. If several kinds of runs read a table, it gets their
+    mean slowdown.
     """
-    seconds: defaultdict[frozenset[str], list[float]] = defaultdict(list)
     written_ms: defaultdict[str, list[int]] = defaultdict(list)
+    by_kind: defaultdict[frozenset[str], list[ReaderRun]] = defaultdict(list)
     for run in sorted(runs, key=lambda each: each.ended_ms):
         if run.ended_ms < since_ms:
             continue
         for key in run.tables:
             written_ms[key].append(run.ended_ms)
-        if run.seconds is not None:
-            seconds[run.tables].append(run.seconds)
-    slowdowns: dict[frozenset[str], float] = {}
-    for kind, durations in seconds.items():
-        slowdown = slowdown_of(durations)
-        if slowdown is not None:
-            slowdowns[kind] = slowdown
+        by_kind[run.tables].append(run)
     days = max(now_ms - since_ms, MINUTE_MS) / DAY_MS
     readers_of = _readers_of({table.key: table.inputs for table in tables})
     full_readers_of = _readers_of({table.key: table.read_whole for table in tables})
     readers: dict[str, Readers] = {}
     for table in tables:
-        shares = [share for kind, share in slowdowns.items() if kind & readers_of[table.key]]
-        full_readers = full_readers_of[table.key]
-        read_ms = sorted(ms for reader in full_readers for ms in written_ms[reader])
+        after_ms = (compacted_ms or {}).get(table.key, 0)
+        slowdowns = list[float]()
+        for kind, kind_runs in by_kind.items():
+            if kind & readers_of[table.key]:
+                later = [run.seconds for run in kind_runs if run.ended_ms > after_ms]
+                slowdown = slowdown_of([each for each in later if each is not None])
+                slowdowns += [] if slowdown is None else [slowdown]
+        read_count = sum(len(written_ms[reader]) for reader in full_readers_of[table.key])
         readers[table.key] = Readers(
-            reads_per_day=len(read_ms) / days,
-            slowdown=fmean(shares) if shares else None,
-            since_ms=since_ms,
-            read_ms=tuple(read_ms),
-            seen=bool(full_readers) and day_is_known,
+            reads_per_day=read_count / days, slowdown=fmean(slowdowns) if slowdowns else None
         )
     return readers
-
-
-def with_readers(
-    state: TableState, readers: Readers, policy: Compaction, *, now_ms: int
-) -> TableState:
-    """The state with its observed and declared readers.
-
-    Before `readers.since_ms`, reads are assumed to have been as frequent as since then.
-    """
-    declared = policy.reads_per_day
-    lost = None
-    if state.openings is not None:
-        earlier_reads = (0, readers.since_ms, readers.reads_per_day)
-        declared_reads = (0, now_ms, declared or 0.0)
-        lost = lost_openings(
-            state.openings, readers.read_ms, spread=(earlier_reads, declared_reads), now_ms=now_ms
-        )
-    kind: Literal["declared", "seen", "unknown"] = "unknown"
-    if declared is not None:
-        kind = "declared"
-    elif readers.seen:
-        kind = "seen"
-    return replace(
-        state,
-        reads_per_day=readers.reads_per_day + (declared or 0),
-        slowdown=readers.slowdown,
-        lost_openings=lost,
-        readers=kind,
-    )
 
 
 def _readers_of(inputs_of: Mapping[str, Iterable[Table]]) -> Mapping[str, frozenset[str]]:
@@ -132,14 +90,14 @@ def _readers_of(inputs_of: Mapping[str, Iterable[Table]]) -> Mapping[str, frozen
 
 
 def slowdown_of(seconds: Sequence[float]) -> float | None:
-    """The share by which the newest five runs took longer than earlier runs (negative: faster).
+    """The share by which the newest five runs took longer than the first five (negative: faster).
 
-    `seconds` are durations of runs of one kind, oldest first. The base is the median of the earlier
-    runs, so that a single run that had to wait does not distort the base. `None` if there are fewer
-    than five earlier runs, or if their median is 0.
+    `seconds` are durations of runs of one kind since a compaction, oldest first. Medians are
+    compared, so that a single run that had to wait decides nothing. `None` if there are fewer than
+    ten runs, or if the first ones took no time.
     """
-    newest = seconds[-_ROLLING_RUNS:]
-    earlier = seconds[:-_ROLLING_RUNS]
-    if len(earlier) < _ROLLING_RUNS or not median(earlier) > 0:
+    first = seconds[:_ROLLING_RUNS]
+    newest = seconds[_ROLLING_RUNS:][-_ROLLING_RUNS:]
+    if len(newest) < _ROLLING_RUNS or not median(first) > 0:
         return None
-    return fmean(newest) / median(earlier) - 1
+    return median(newest) / median(first) - 1

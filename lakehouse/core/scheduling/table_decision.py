@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import BySensor, Chosen
+from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, pause_hours
 from lakehouse.core.scheduling.table_state import NetBenefit, TableState
@@ -124,7 +124,7 @@ def decide_table(
     busy = None
     if runs.in_flight:
         busy = Reason.RUN_IN_FLIGHT.explain(runs="; ".join(run.text for run in runs.in_flight))
-    waits = candidate.hold or _other_strategy(state, policy) or busy or nothing_to_do
+    waits = candidate.hold or _other_strategy(policy) or busy or nothing_to_do
     due_since_ms = None
     if nothing_to_do is None and not any(run.is_compaction for run in runs.in_flight):
         due_since_ms = now_ms if state.due_since_ms is None else state.due_since_ms
@@ -147,15 +147,11 @@ def run_key(state: TableState, number: int) -> str:
     return f"compaction/{state.table}/version={state.version}{committed}/try={number}"
 
 
-def _other_strategy(state: TableState, policy: Compaction) -> Explanation | None:
+def _other_strategy(policy: Compaction) -> Explanation | None:
     """The explanation that another strategy compacts the table; `None` if the sensor does."""
-    strategy = policy.strategy
-    if isinstance(strategy, BySensor) or (isinstance(strategy, Chosen) and state.sensor_driven):
+    if isinstance(policy.strategy, BySensor):
         return None
-    name = type(strategy).__name__
-    if isinstance(strategy, Chosen) and state.chosen:
-        name = f"{state.chosen}, which {name} has chosen"
-    return Reason.OTHER_STRATEGY.explain(strategy=name)
+    return Reason.OTHER_STRATEGY.explain(strategy=type(policy.strategy).__name__)
 
 
 def _nothing_to_do(

@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.costs.compaction_estimate import run_price, usd_per_opening
-from lakehouse.core.costs.compaction_speed import SECONDS_PER_OPENING
+from lakehouse.core.costs.compaction_estimate import usd_per_opening
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot, files_with_vectors, row_total
-from lakehouse.core.scheduling.read_losses import OpeningSteps, ReadBalance, opening_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +26,6 @@ class OnceCold:
     purged_row_count: int
     estimate_seconds: float
     estimate_usd: float
-    comparison_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +65,10 @@ class TableState:
     - `oldest_small_ms`: the write time of the oldest file that a compaction would merge and that no
       compaction wrote.
     - `purged_row_count`: deleted rows that a compaction would remove from storage.
-    - `comparison_seconds`: how long the comparison of every row takes; 0 unless `verify="content"`.
-    - `openings`: the openings that a compaction would have saved each full read (`read_losses`).
-    - `lost_openings`: the estimated openings that readers have lost since the last compaction.
-    - `readers`: `declared` if the policy declares reads, `seen` if other tables read this table in
-      full and their runs are known for a full day.
-    - `slowdown`: the share by which the readers' newest runs took longer than earlier runs.
+    - `slowdown`: the share by which the readers' newest runs took longer than the runs after the
+      last compaction.
     - `due_since_ms`: the time since which the table has been due and waiting.
     - `engine`: what would compact the table now, `spark` or `deltalake`.
-    - `chosen`, `sensor_driven`: the name of the strategy in force, and whether it is the sensor's.
     - `on_s3`: whether the table is on S3, where opening a file costs requests.
     """
 
@@ -94,10 +85,6 @@ class TableState:
     purged_row_count: int | None = None
     estimate_seconds: float | None = None
     estimate_usd: float | None = None
-    comparison_seconds: float | None = None
-    openings: OpeningSteps | None = None
-    lost_openings: float | None = None
-    readers: Literal["declared", "seen", "unknown"] = "unknown"
     health_score: float | None = None
     reads_per_day: float | None = None
     slowdown: float | None = None
@@ -105,8 +92,6 @@ class TableState:
     due_since_ms: int | None = None
     once_cold: OnceCold | None = None
     engine: str | None = None
-    sensor_driven: bool | None = None
-    chosen: str | None = None
     prices: Prices = DEFAULT_PRICES
     on_s3: bool = False
 
@@ -124,29 +109,7 @@ class TableState:
             return self
         names = [each.name for each in fields(cold) if each.name != "at_ms"]
         figures = {name: getattr(cold, name) for name in names}
-        state = replace(self, once_cold=None, **figures)
-        if self.openings is None:
-            return state
-        # From then on, a compaction may merge all partitions, so it would save more openings.
-        cold_step = (cold.at_ms, state.openings_saved or 0)
-        return replace(state, openings=(*self.openings, cold_step))
-
-    @property
-    def balance(self) -> ReadBalance | None:
-        """Losses of readers and cost of a compaction.
-
-        `None` if they are unknown, or if there is nothing to compact.
-        """
-        if self.lost_openings is None or not self.estimate_seconds or self.estimate_usd is None:
-            return None
-        comparison_seconds = self.comparison_seconds or 0.0
-        return ReadBalance(
-            lost_seconds=self.lost_openings * SECONDS_PER_OPENING,
-            lost_usd=self.lost_openings * self._usd_per_opening,
-            cost_seconds=self.estimate_seconds + comparison_seconds,
-            cost_usd=self.estimate_usd + run_price(self.prices, seconds=comparison_seconds),
-            on_s3=self.on_s3,
-        )
+        return replace(self, once_cold=None, **figures)
 
     @property
     def net_benefit(self) -> NetBenefit | None:
@@ -165,13 +128,10 @@ def state_of(
     snapshot: Snapshot,
     plan: CompactionPlan,
     once_cold: tuple[int, CompactionPlan] | None = None,
-    *,
-    history: Commits | None = None,
 ) -> TableState:
     """The state of a table from its log alone: without health, readers, runs and waiting time.
 
-    `once_cold` is the time from which the whole table is cold, and the plan for that time. Without
-    `history`, openings are unknown.
+    `once_cold` is the time from which the whole table is cold, and the plan for that time.
     """
     cold_figures = None
     if once_cold is not None:
@@ -184,7 +144,6 @@ def state_of(
         file_count=snapshot.file_count,
         size_bytes=snapshot.size_bytes,
         deleted_rows_share=_deleted_rows_share(snapshot.files),
-        openings=None if history is None else opening_steps(snapshot, plan, history),
         once_cold=cold_figures,
         engine=plan.engine.engine,
         on_s3=snapshot.on_s3,
@@ -202,8 +161,6 @@ def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
 
 def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
     """The figures of a state that a plan determines, by name."""
-    is_compared = plan.policy.verify == "content"
-    comparison_seconds = plan.estimate.comparison_seconds if is_compared else 0.0
     files = [file for bin_ in plan.bins for file in bin_.files]
     return {
         "mergeable_file_count": plan.mergeable_file_count,
@@ -215,7 +172,6 @@ def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
         "purged_row_count": sum(file.deleted_row_count for file in files),
         "estimate_seconds": plan.estimate.seconds,
         "estimate_usd": plan.estimate.usd,
-        "comparison_seconds": comparison_seconds,
     }
 
 

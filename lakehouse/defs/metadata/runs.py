@@ -77,7 +77,6 @@ def write_metadata(outcome: WriteOutcome) -> Metadata:
         "lakehouse/rows_superseded": outcome.rows_superseded,
         "lakehouse/rows_rescued": outcome.rows_rescued,
         "lakehouse/columns_added": ", ".join(outcome.columns_added),
-        "lakehouse/strategy": outcome.strategy and outcome.strategy.sentence,
         "lakehouse/set_aside": outcome.set_aside and markdown_value(set_aside),
     }
     since = outcome.code_changed_since

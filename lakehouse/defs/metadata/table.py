@@ -15,7 +15,6 @@ import dagster as dg
 from lakehouse.core.check_result import CheckResult
 from lakehouse.core.compaction.plan import plan_once_cold
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.protocol import retention_ms_of
 from lakehouse.core.delta.snapshot import Snapshot
@@ -36,7 +35,6 @@ from lakehouse.defs.metadata.markdown import (
     markdown_value,
 )
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.ingest.table_strategy import strategy_in_force
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, last_compaction_ms
@@ -64,7 +62,7 @@ _STATE_NUMBERS = (
 )
 _STATE_TIMES = ("oldest_small", "last_compaction")
 # Fields of `TableState` that are not recorded, because the sensor gets them from elsewhere.
-_NOT_RECORDED = ("table", "prices", "readers", "lost_openings", "on_s3")
+_NOT_RECORDED = ("table", "prices", "on_s3")
 
 
 def declared_metadata(table: Table, lake: Lake) -> Metadata:
@@ -91,12 +89,10 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     facts = assessed.facts
     snapshot = facts.snapshot
     health = assessed.health
-    strategy = strategy_in_force(table, facts).strategy
     once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
-    in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
-    state = state_of(snapshot, health.plan, once_cold, history=facts.history)
+    state = state_of(snapshot, health.plan, once_cold)
     compacted_ms = last_compaction_ms(facts.history, assessed.failures)
-    state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score, **in_force)
+    state = replace(state, last_compaction_ms=compacted_ms, health_score=health.score)
     parts = [
         [part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts
     ]
@@ -109,7 +105,6 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
         "lakehouse/log_bytes": health.log.commit_bytes,
         "lakehouse/health_score": health.score,
         **_known_figures(state),
-        "lakehouse/strategy_in_force": type(strategy).__name__,
         "lakehouse/state": state_metadata(state, assessed.rewrites),
         "dagster/uri": snapshot.uri,
         "dagster/column_schema": _column_schema(table, snapshot),
@@ -216,9 +211,6 @@ def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rew
     if once_cold is not None:
         recorded_once_cold = {each.name: once_cold.get(each.name) for each in fields(OnceCold)}
         values["once_cold"] = OnceCold(**recorded_once_cold)
-    openings = values["openings"]
-    if openings is not None:
-        values["openings"] = tuple((since_ms, count) for since_ms, count in openings)
     rewrites = recorded.get("rewrites", {})
     counts = {each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)}
     return TableState(table=table, **values), Rewrites(**counts)

@@ -60,7 +60,7 @@ from lakehouse.engine.ingest.derive import (
 )
 from lakehouse.engine.ingest.derived_inputs import refuse_older_copy
 from lakehouse.engine.ingest.merge_rows import newest_per_key
-from lakehouse.engine.ingest.table_strategy import apply_strategy
+from lakehouse.engine.ingest.table_properties import apply_properties
 from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark import delta_writes, statements
@@ -144,7 +144,7 @@ def run_rebuild(
             _replace_rows(rebuild, staged, mark)
         after = without_lost_rows(session, rebuild.plan.version, mark)
         [commit] = after.history.marked(mark)
-        facts = apply_strategy(lake, spark, session.table, after)
+        facts = apply_properties(lake, spark, session.table, after)
         forget_staged(lake, key)
     return RebuildOutcome(
         plan=rebuild.plan,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, cast
 
 from lakehouse.core.compaction.target_size import count_outputs, target_in_force, write_history_of
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import DEFAULT_LOG_DAYS, LOG_RETENTION
 from lakehouse.core.declaration.write_modes import Append, Overwrite
+from lakehouse.core.delta.protocol import OPTIMIZE_WRITE
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.evolution.declaration_changes import (
     CHANGE_KEYS,

@@ -16,7 +16,7 @@ from lakehouse.core.ingest.derived_increments import lost_by_rebuild
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.load import LandingLoad
-from lakehouse.engine.ingest.table_strategy import apply_strategy, strategy_confs, with_strategy
+from lakehouse.engine.ingest.table_properties import apply_properties, with_properties
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.retry_conflicts import retry_conflicts
 from lakehouse.engine.spark.errors import translated
@@ -72,12 +72,11 @@ def write_table(
             OLD_VERSIONS_REFUSED: "false",
             HASH_MAPS: "true",
             **READ_WHOLE,
-            **strategy_confs(table, facts),
         }
         with session_confs(spark, confs):
-            target = apply_strategy(lake, spark, table, facts)
+            target = apply_properties(lake, spark, table, facts)
             outcome = _derive(session, target) if load is None else load.run(target)
-            return with_strategy(session, target, outcome)
+            return with_properties(session, target, outcome)
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)

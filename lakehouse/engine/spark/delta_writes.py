@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
+from lakehouse.core.delta.protocol import OPTIMIZE_WRITE
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.spark.frames import temporary_view
 from lakehouse.engine.spark.temporary_confs import (

@@ -25,9 +25,6 @@ SMALLER_THAN = "spark.databricks.delta.optimize.minFileSize"
 UP_TO = "spark.databricks.delta.optimize.maxFileSize"
 DELETED_ROWS = "spark.databricks.delta.optimize.maxDeletedRowsRatio"
 RECORDS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
-AUTO_COMPACT_SMALLER_THAN = "spark.databricks.delta.autoCompact.minFileSize"
-AUTO_COMPACT_UP_TO = "spark.databricks.delta.autoCompact.maxFileSize"
-AUTO_COMPACT_MIN_FILES = "spark.databricks.delta.autoCompact.minNumFiles"
 # On: rows are shuffled into files of 512 MiB before they are written. The session's setting takes
 # precedence over the table's property.
 # Source: Delta Lake 4.4.0, TransactionalWrite.scala, shouldOptimizeWrite

@@ -12,8 +12,6 @@ import pytest
 from lakehouse.cli.commands.backtest import Subject, backtests_of
 from lakehouse.cli.commands.backtest_text import print_backtests
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import OptimizedWrite
-from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.lake import open_lake
 from lakehouse_tests.cli.conftest import Terminal, type_of_story
@@ -30,14 +28,14 @@ def full(terminal: Terminal, story: type_of_story) -> Terminal:
     return terminal
 
 
-def optimized(full: Terminal) -> Subject:
-    """That table with a strategy that no log can tell about."""
+def declared(full: Terminal) -> Subject:
+    """That table with a policy of its own."""
     lake = open_lake(parse_settings(full.environ, base=full.home))
     return Subject(
         lake=lake,
         key="bronze/orders",
         layer="bronze",
-        declared=Compaction(strategy=OptimizedWrite(), min_small_files=4),
+        declared=Compaction(min_small_files=4),
     )
 
 
@@ -106,7 +104,6 @@ def test_a_person_sees_the_sums_the_runs_and_the_lines(full: Terminal) -> None:
 
 def test_strategies_are_compared_by_their_sums(full: Terminal) -> None:
     asked = ("backtest", "bronze/orders", "--policy", "mode=off", "--strategies")
-    asked += ("--reads-per-day", "300000")
     found = by_name(full.json(*asked))
     counts = [
         ("given", 0),
@@ -129,7 +126,7 @@ def test_strategies_are_compared_by_their_sums(full: Terminal) -> None:
     assert [line for line in lines if line.startswith("bronze/orders")] == ["bronze/orders:"]
 
 
-def test_strategies_stand_beside_what_happened_also_where_the_one_in_force_cannot_be_replayed(
+def test_strategies_stand_beside_what_happened(
     full: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = full.json("backtest", "bronze/orders", "--compare", "--strategies")
@@ -156,10 +153,10 @@ def test_strategies_stand_beside_what_happened_also_where_the_one_in_force_canno
         "bronze/orders, in force:",
         "bronze/orders, really:",
     ]
-    found = backtests_of(optimized(full), strategies=True)
-    assert [*found] == ["by_sensor", "after_write", "each_night", "none"]
+    found = backtests_of(declared(full), strategies=True)
+    assert [*found] == ["in_force", "after_write", "each_night", "none"]
     print_backtests(found, verbose=True)
-    assert "* by sensor   o after write   + each night   x none" in capsys.readouterr().out
+    assert "* in force   o after write   + each night   x none" in capsys.readouterr().out
 
 
 def test_the_plot_is_a_picture_of_the_kind_that_its_name_says(
@@ -250,21 +247,7 @@ def test_what_is_no_table_is_refused(
     assert said in result and "secret" not in result
 
 
-def test_a_policy_in_force_that_cannot_be_replayed_is_left_out_of_a_comparison(
-    full: Terminal, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = backtests_of(optimized(full), ["strategy=by_sensor"], compare=True)
-    assert (list(found), len(found["given"].runs)) == (["given", "really"], 2)
-    assert "in force is left out: strategy optimized_write" in capsys.readouterr().err
-    with pytest.raises(Refused, match="optimized_write"):
-        backtests_of(optimized(full))
-
-
-def test_a_strategy_to_be_chosen_is_replayed_as_the_chosen_one_and_an_unknown_knob_is_refused_with_the_nearest(
-    full: Terminal,
-) -> None:
-    found = full.json("backtest", "bronze/orders", "--policy", "strategy=chosen:1000000")
-    assert found["replays"][0]["run_count"] == 2
+def test_an_unknown_knob_is_refused_with_the_nearest(full: Terminal) -> None:
     assert "Did you mean min_small_files" in full.refused(
         "backtest", "bronze/orders", "--policy", "min_smal_files=3"
     )

@@ -201,19 +201,6 @@ def test_a_paused_table_says_so_in_the_ranking(told: Terminal) -> None:
     assert "an audit" in found["fleet"]["sentence"]
 
 
-def test_what_a_table_s_past_has_chosen_is_named_where_it_is_not_the_sensor(
-    terminal: Terminal, story: type_of_story
-) -> None:
-    log = story("bronze/orders").create()
-    for number in range(12):
-        log.append([(f"{number}-{part}", 5_000_000, 1_000) for part in range(8)])
-    [found] = terminal.json("plan", LAKEHOUSE_TABLES="lakehouse_tests.cli.open_to_choice")
-    assert (
-        found["fleet"]["sentence"]
-        == "its strategy is OptimizedWrite, which Chosen has chosen, so the sensor requests no compaction"
-    )
-
-
 @pytest.mark.parametrize(
     ("operation", "written", "reason"),
     [

@@ -38,7 +38,6 @@ FULL = maintained_table(
             min_small_files=7,
             windows=(Window(start="22:00", end="04:00", days=("sat", "sun")),),
             data_layout=ZOrder(columns=("id", "day")),
-            reads_per_day=2.5,
         ),
         vacuum=Vacuum(keep_versions=(3, 4), readers=("bi",)),
         archive=Archive(older_than_days=62, storage_class="GLACIER_IR"),

@@ -9,10 +9,9 @@ from lakehouse.core.backtest.simulate import simulate_history
 from lakehouse.core.costs.compaction_speed import DEFAULT_RATES
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.declaration.strategies import AfterWrite, Chosen, Scheduled
+from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
 from lakehouse.core.declaration.windows_and_cron import Window
 from lakehouse.core.delta.file_history import FileCommit, FileHistory
-from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.units import HOUR_MS
 from lakehouse_tests.core.example_snapshots import POLICY, data_file, snapshot
@@ -97,31 +96,3 @@ def test_who_keeps_hands_off_says_why() -> None:
     ):
         found = replayed(policy, 1, 2, 3)
         assert (found.runs, found.steps[0].reason) == ((), reason)
-
-
-def test_what_is_not_chosen_yet_is_refused() -> None:
-    with pytest.raises(Refused, match="chosen"):
-        replayed(replace(POLICY, strategy=Chosen(latency_seconds=60)), 1)
-
-
-@pytest.mark.parametrize(
-    ("reads_per_day", "hours"),
-    [
-        (None, [1.5]),
-        (0, []),
-        # Three files make two openings too many: of 630 reads an hour they cost 1.3 s an hour, and a compaction takes 0.6 s.
-        (15_120, [1.5, 1.83, 2.83]),
-        # A read an hour loses 2 ms, then 5 ms, then 8 ms.
-        (24, [81.21]),
-    ],
-)
-def test_readers_that_are_declared_decide_between_two_commits(
-    reads_per_day: float | None, hours: list[float]
-) -> None:
-    read = replace(SOON, min_small_files=6, reads_per_day=reads_per_day, verify="content")
-    assert hours_of(replayed(read, 1, 1.5, 2.5, files=3)) == hours
-    for usd in (0, 11):  # what is lost and what it takes have one price
-        assert (
-            hours_of(replayed(read, 1, 1.5, 2.5, files=3, prices=Prices(usd_per_vcpu_hour=usd)))
-            == hours
-        )

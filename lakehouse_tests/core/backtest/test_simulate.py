@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import real_result, simulate_history
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import (
-    AfterWrite,
-    AutoCompaction,
-    OptimizedWrite,
-    Scheduled,
-)
+from lakehouse.core.declaration.strategies import AfterWrite, Scheduled
 from lakehouse.core.delta.file_history import FileHistory
-from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
 from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunState
@@ -73,8 +67,7 @@ def test_the_sensors_own_threshold_decides_and_its_sentence_is_told() -> None:
         START_MS + 4 * MINUTE_MS,
     )
     assert (
-        run.sentence
-        == "4 mergeable files reach the threshold of 4 (as declared, since its reads are unknown): 4 files (3.9 KiB) merge into 1"
+        run.sentence == "4 mergeable files reach the threshold of 4: 4 files (3.9 KiB) merge into 1"
     )
     assert (found.bytes_ingested, found.bytes_rewritten, found.write_amplification) == (
         5_010,
@@ -86,23 +79,6 @@ def test_the_sensors_own_threshold_decides_and_its_sentence_is_told() -> None:
         pytest.approx(0.748, abs=0.001),
     )
     assert found.seconds > 0 and found.usd > 0
-
-
-def test_a_table_that_is_written_anew_each_time_owes_its_readers_nothing_of_the_time_before() -> (
-    None
-):
-    log, patient = (
-        LogBuilder().create(),
-        replace(POLICY, min_small_files=1_000, reads_per_day=20_000),
-    )
-    for write in range(30):
-        log.overwrite([(f"{write}/{number}", 1_000) for number in range(8)])
-    found = replayed(log, patient)
-    assert (found.runs, {step.file_count for step in found.steps}) == ((), {8})
-    kept = LogBuilder().create().append([(f"{number}", 1_000) for number in range(8)])
-    for write in range(30):
-        kept.append([(f"large {write}", 10_000_000)])
-    assert len(replayed(kept, patient).runs) == 1
 
 
 def test_on_s3_real_and_simulated_compactions_cost_their_requests() -> None:
@@ -155,14 +131,6 @@ def test_a_schedule_runs_between_two_commits_or_not_at_all() -> None:
     assert [len(moment.runs) for moment in found.steps] == [0, 0, 1, 0, 0, 0]
     assert found.steps[2].reason is Reason.MERGEABLE_FILES
     assert found.steps[3].reason is Reason.OTHER_STRATEGY
-
-
-@pytest.mark.parametrize("strategy", [OptimizedWrite(), AutoCompaction()])
-def test_a_strategy_that_no_log_tells_about_is_refused(
-    strategy: OptimizedWrite | AutoCompaction,
-) -> None:
-    with pytest.raises(Refused, match="Use another strategy"):
-        replayed(appended(1), replace(POLICY, strategy=strategy))
 
 
 def test_a_merge_into_a_compacted_file_takes_all_that_its_rows_lie_in() -> None:

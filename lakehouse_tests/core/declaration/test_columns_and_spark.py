@@ -85,7 +85,7 @@ def test_a_table_in_columns_is_planned_like_one_of_objects(
     for facts in (objects, columns):
         plan = plan_table(table, facts.snapshot, facts.history, now_ms=1_785_000_000_000)
         assert plan.bins
-        state = state_of(facts.snapshot, plan, history=facts.history)
+        state = state_of(facts.snapshot, plan)
         found.append((plan, assess_health(facts.snapshot, plan), state))
     assert found[0] == found[1]
 

@@ -13,7 +13,7 @@ from lakehouse.core.declaration.compaction_policy import (
     ZOrder,
     policy_for,
 )
-from lakehouse.core.declaration.strategies import BySensor, Chosen, Scheduled
+from lakehouse.core.declaration.strategies import BySensor, Scheduled
 from lakehouse.core.errors import Refused
 
 
@@ -57,7 +57,6 @@ def test_a_declared_knob_beats_the_default_and_leaves_the_others(knob: str, valu
         ("scan_cores", 0),
         ("max_bytes_per_run", 1.5),
         ("cold_hours", float("nan")),
-        ("reads_per_day", None.__class__),
         *(("target_file_bytes", value) for value in (4095, 128e6, "128m")),
         *(("min_small_files", value) for value in (1, True)),
         *(("purge_deleted_rows_share", value) for value in (1.01, float("nan"), "5%")),
@@ -79,7 +78,6 @@ def test_candidates_are_below_three_quarters_of_the_target(target: int, candidat
     ("make", "named"),
     [
         (lambda: Scheduled(cron="every day"), "Scheduled.cron is 'every day'"),
-        (lambda: Chosen(latency_seconds=0), "Chosen.latency_seconds is 0"),
         (lambda: ZOrder(columns=()), r"ZOrder.columns is \(\)"),
         (lambda: LiquidClustering(columns="a"), "LiquidClustering.columns is 'a'"),  # type: ignore[arg-type]
     ],

@@ -12,8 +12,6 @@ from lakehouse.core.declaration.policy_text import parse_policy
 from lakehouse.core.declaration.strategies import (
     AfterWrite,
     BySensor,
-    Chosen,
-    OptimizedWrite,
     Scheduled,
 )
 from lakehouse.core.declaration.windows_and_cron import Window
@@ -29,12 +27,9 @@ WORDS = {
     "cooldown_minutes=0": Compaction(cooldown_minutes=0),
     "strategy = by_sensor": Compaction(strategy=BySensor()),
     "strategy=after_write": Compaction(strategy=AfterWrite()),
-    "strategy=optimized_write": Compaction(strategy=OptimizedWrite()),
     "strategy=scheduled:0 3 * * *": Compaction(strategy=Scheduled(cron="0 3 * * *")),
-    "strategy=chosen:60": Compaction(strategy=Chosen(latency_seconds=60)),
     "mode=off": Compaction(mode="off"),
     "engine=spark": Compaction(engine="spark"),
-    "reads_per_day=none": Compaction(reads_per_day=None),
     "windows=22:00-04:00": Compaction(windows=(NIGHT,)),
     "windows=sat, sun 00:00-23:59; 22:00-04:00": Compaction(
         windows=(Window(start="00:00", end="23:59", days=("sat", "sun")), NIGHT)
@@ -64,9 +59,8 @@ REFUSED = {
     "min_small_files=2.5": "whole number",
     "target_file_bytes=8 miles": "like 128MiB",
     "target_file_bytes=-1": "like 128MiB",
-    "strategy=sometimes": "Use optimized_write, after_write, scheduled, auto_compaction, by_sensor or chosen",
+    "strategy=sometimes": "Use after_write, scheduled or by_sensor",
     "strategy=none": "Use mode=off",
-    "strategy=chosen:soon": "a number",
     "strategy=scheduled:daily": "five fields",
     "windows=10-12": "HH:MM",
     "mode=maybe": 'Use "automatic"',

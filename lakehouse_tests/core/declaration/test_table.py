@@ -12,7 +12,6 @@ from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.change_sources import Debezium, Dms
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering, ZOrder
 from lakehouse.core.declaration.landing import Csv
-from lakehouse.core.declaration.strategies import AutoCompaction
 from lakehouse.core.declaration.table import Landing, Table, table
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
 from lakehouse.core.errors import Refused
@@ -20,8 +19,6 @@ from lakehouse.engine.declared_tables import module_tables
 
 LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING, day DATE")
 BY_DAY, BY_ID_AND_DAY = Append(partition_by=("day",)), Merge(keys=("id",), order_by=("day",))
-AUTO = Compaction(strategy=AutoCompaction())
-AUTO_COMPACT = "delta.autoOptimize.autoCompact"
 CHANGES = replace(LANDING, changes=Debezium())
 ORDERS = Table(key="bronze/orders", source=LANDING, write=Append())
 SHOPS = Table(key="bronze/shops", source=LANDING, write=Overwrite())
@@ -111,12 +108,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         """Use "now" or "newest_row".""",
     ),
     "the lake's own property": (
-        lambda: landed(properties={"lakehouse.strategy": "x"}),
-        "properties holds 'lakehouse.strategy'",
-    ),
-    "a property against the strategy": (
-        lambda: landed(properties={AUTO_COMPACT: "false"}, compaction=AUTO),
-        "AutoCompaction to 'true'",
+        lambda: landed(properties={"lakehouse.clustering": "x"}),
+        "properties holds 'lakehouse.clustering'",
     ),
     "a key without a layer": (
         lambda: landed(key="orders"),
@@ -426,9 +419,6 @@ def test_a_declaration_that_cannot_be_meant_is_refused(
 
 
 ACCEPTED: dict[str, Callable[[], object]] = {
-    "a property that the strategy sets, too": lambda: landed(
-        properties={AUTO_COMPACT: "true"}, compaction=AUTO
-    ),
     "optimized write beside the sensor": lambda: landed(
         properties={"delta.autoOptimize.optimizeWrite": "true"}
     ),

@@ -110,8 +110,8 @@ def test_the_advice_is_about_the_part_that_can_be_made_smaller(
     assert money(stored("live", "1"), charge).dearest[0].command == command
 
 
-def test_the_advised_threshold_is_twice_the_declared_one_even_if_reads_are_declared() -> None:
-    declared = replace(ORDERS, compaction=Compaction(min_small_files=10, reads_per_day=24))
+def test_the_advised_threshold_is_twice_the_declared_one() -> None:
+    declared = replace(ORDERS, compaction=Compaction(min_small_files=10))
     charges = [stored("live", "1"), ran("compaction", "9", 9)]
     found = money_of(charges, BOOK, {declared.key: declared}, today=TODAY, is_on_s3=True)
     assert "Compaction(min_small_files=20)" in found.dearest[0].advice

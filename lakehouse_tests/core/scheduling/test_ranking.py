@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import Chosen, OptimizedWrite
+from lakehouse.core.declaration.strategies import AfterWrite
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.fleet import describe
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, choose_compactions
@@ -23,7 +23,6 @@ from lakehouse.core.scheduling.table_state import TableState
 from lakehouse_tests.core.example_snapshots import POLICY
 
 NOW = 1_700_000_000_000
-UNKNOWN = " (as declared, since its reads are unknown)"
 
 
 def state(table: str, mergeable: int | None, version: int | None = 7) -> TableState:
@@ -130,9 +129,9 @@ def test_the_text_has_one_line_per_table_with_numbers() -> None:
     assert describe(
         choose([state("a", 3), state("b", 5), state("c", 4)], slots=1)
     ).splitlines() == [
-        f"b: 5 mergeable files reach the threshold of 4{UNKNOWN};",
-        f"c: 4 mergeable files reach the threshold of 4{UNKNOWN}, but at most 1 compaction may run at once;",
-        f"a: 3 mergeable files, 4 needed{UNKNOWN}",
+        "b: 5 mergeable files reach the threshold of 4;",
+        "c: 4 mergeable files reach the threshold of 4, but at most 1 compaction may run at once;",
+        "a: 3 mergeable files, 4 needed",
     ]
 
 
@@ -220,7 +219,7 @@ def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_
         bounds=replace(bounds, spent_usd=1.0),
         now_ms=NOW,
     )[0]
-    why = f"5 mergeable files reach the threshold of 4{UNKNOWN}"
+    why = "5 mergeable files reach the threshold of 4"
     assert refused.sentence == f"{why}, but it costs 5 USD, and only 0 of the hourly 1 USD are left"
     assert (refused.reason, refused.due_since_ms) == (Reason.OVER_BUDGET, dear.due_since_ms)
 
@@ -234,13 +233,13 @@ def test_openings_cost_requests_where_the_table_lies_on_s3() -> None:
 def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
     policies = {
         "a": POLICY,
-        "b": replace(POLICY, strategy=OptimizedWrite()),
-        "c": replace(POLICY, strategy=Chosen(latency_seconds=60)),
+        "b": replace(POLICY, strategy=AfterWrite()),
+        "c": POLICY,
     }
     found = choose_compactions(
         [
             CompactionCandidate(
-                state=worthy(table, sensor_driven=True),
+                state=worthy(table),
                 policy=policy,
                 hold=Reason.OPTED_OUT.explain(said="mode off") if table == "a" else None,
             )
@@ -256,8 +255,8 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
             "its declaration says mode off, so nothing runs without --anyway",
             False,
         ),
-        ("b", "its strategy is OptimizedWrite, so the sensor requests no compaction", False),
-        ("c", f"5 mergeable files reach the threshold of 4{UNKNOWN}", True),
+        ("b", "its strategy is AfterWrite, so the sensor requests no compaction", False),
+        ("c", "5 mergeable files reach the threshold of 4", True),
     ]
 
 
@@ -265,7 +264,7 @@ def test_of_a_fleet_each_request_has_a_line_and_each_reason_that_many_tables_sha
     fleet = choose([state(f"t{number:03}", number % 2 * 9) for number in range(100)], slots=2)
     lines = describe(fleet).splitlines()
     assert [line.partition(":")[0] for line in lines[:2]] == ["t001", "t003"]
-    why = f"9 mergeable files reach the threshold of 4{UNKNOWN}, but at most 2 compactions may run at once"
+    why = "9 mergeable files reach the threshold of 4, but at most 2 compactions may run at once"
     assert lines[2:] == [
         f"t005, t007, t009 and 45 more: {why};",
         "t000, t002, t004 and 47 more: 0 mergeable files, 4 needed",
@@ -282,9 +281,7 @@ def test_a_reason_that_few_tables_share_is_told_of_each_and_of_many_for_the_firs
         [state(f"t{count}", count) for count in range(1, 5)],
         policy=replace(POLICY, min_small_files=9),
     )
-    assert describe(many) == (
-        f"t4: 4 mergeable files, 9 needed{UNKNOWN}; BELOW_THRESHOLD, too: t3, t2, t1"
-    )
+    assert describe(many) == ("t4: 4 mergeable files, 9 needed; BELOW_THRESHOLD, too: t3, t2, t1")
 
 
 COSTS = [0.001, 0.4, 1.0, 7.0]

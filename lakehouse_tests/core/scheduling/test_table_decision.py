@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.declaration.strategies import Chosen
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.table_decision import RunInFlight, RunState, Try
 from lakehouse.core.scheduling.table_state import TableState
@@ -200,22 +199,6 @@ def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> Non
     for later, reason in ((0, Reason.COOLING_DOWN), (1_000, Reason.DUE)):
         [found] = choose([state], policy=policy, now_ms=NOW + later)
         assert (found.reason, found.due_since_ms) == (reason, NOW - 1)
-
-
-@pytest.mark.parametrize(
-    ("sensor_driven", "requested"), [(True, True), (False, False), (None, False)]
-)
-def test_a_strategy_chosen_by_the_past_is_the_sensor_s_only_where_it_is_known_to_be(
-    sensor_driven: bool | None, requested: bool
-) -> None:
-    policy = replace(POLICY, strategy=Chosen(latency_seconds=60))
-    state = worthy("a", sensor_driven=sensor_driven)
-    assert choose([state], policy=policy)[0].request is requested
-    other = (
-        "its strategy is AfterWrite, which Chosen has chosen, so the sensor requests no compaction"
-    )
-    [found] = choose([replace(state, chosen="AfterWrite")], policy=policy)
-    assert found.sentence.startswith("5 mergeable files reach" if requested else other)
 
 
 def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_not() -> None:

@@ -79,18 +79,13 @@ def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
     assert {name: metadata[name] for name in NUMBERS} == NUMBERS
     assert all(isinstance(metadata[name], int) for name in NUMBERS)
     assert isinstance(metadata["lakehouse/health_score"], float)
-    assert metadata["lakehouse/strategy_in_force"] == "BySensor"
     dg.AssetMaterialization("t", metadata=metadata)  # the page can show all of it
 
 
 def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
     metadata = table_metadata(orders, assess(LAKE, orders, facts))
-    health, in_force = health_of(LAKE, orders, facts), {"sensor_driven": True, "chosen": "BySensor"}
-    told = replace(
-        state_of(facts.snapshot, health.plan, history=facts.history),
-        health_score=health.score,
-        **in_force,
-    )
+    health = health_of(LAKE, orders, facts)
+    told = replace(state_of(facts.snapshot, health.plan), health_score=health.score)
     assert sensed(metadata) == told
     assert None not in (
         told.oldest_small_ms,
@@ -111,10 +106,7 @@ def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(
     assert state.once_cold.at_ms == facts.snapshot.files[0].modified_ms + int(1e6) * 3_600_000
     told = state.at(state.once_cold.at_ms)
     unbound = state_of(facts.snapshot, health_of(LAKE, orders, facts).plan)
-    assert told.openings[-2:] == ((facts.snapshot.committed_ms, 0), (state.once_cold.at_ms, 1))
-    assert (
-        replace(told, sensor_driven=None, chosen=None, health_score=None, openings=None) == unbound
-    )
+    assert replace(told, health_score=None) == unbound
 
 
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:

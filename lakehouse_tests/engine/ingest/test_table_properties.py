@@ -9,9 +9,9 @@ import pytest
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.core.declaration.vacuum_policy import LOG_RETENTION
 from lakehouse.core.errors import Refused
-from lakehouse.engine.ingest import table_strategy
+from lakehouse.engine.ingest import table_properties
 from lakehouse.engine.ingest.commit_rows import declared_properties
-from lakehouse.engine.ingest.table_strategy import apply_strategy
+from lakehouse.engine.ingest.table_properties import apply_properties
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import copies, events
@@ -25,7 +25,7 @@ def test_a_table_that_has_what_it_needs_gets_no_commit(tmp_path: Path) -> None:
         LogBuilder(lake.store, copies.key).create(properties=declared_properties(copies)).facts()
     )
     nobody_is_asked: Any = None
-    assert apply_strategy(lake, nobody_is_asked, copies, facts) is facts
+    assert apply_properties(lake, nobody_is_asked, copies, facts) is facts
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_table_whose_loaded_files_are_deleted_keeps_its_log_for_longer(
         name: value for name, value in declared_properties(table).items() if name != LOG_RETENTION
     }
     facts = LogBuilder(lake.store, table.key).create(properties={**others, **there}).facts()
-    sent = [*table_strategy._statements(table, facts)]
+    sent = [*table_properties._statements(table, facts)]
     assert [f"'{LOG_RETENTION}' = '{wanted}'" in each for each in sent] == (
         [] if wanted is None else [True]
     )
@@ -71,9 +71,9 @@ def test_change_data_is_merged_by_the_keys_that_the_table_was_made_with(tmp_path
         .facts()
     )
     nobody_is_asked: Any = None
-    assert apply_strategy(lake, nobody_is_asked, turned, facts) is facts
+    assert apply_properties(lake, nobody_is_asked, turned, facts) is facts
     with pytest.raises(
         Refused,
         match=r'to be merged by \["id"\], and were merged by \["id", "part"\].*restore the declaration',
     ):
-        apply_strategy(lake, nobody_is_asked, by_one, facts)
+        apply_properties(lake, nobody_is_asked, by_one, facts)
