@@ -35,6 +35,7 @@ from lakehouse.defs.keys import (
     inventory_key,
     report_key,
     table_key,
+    tiers_key,
     ttl_key,
     vacuum_key,
 )
@@ -42,6 +43,7 @@ from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.defs.report import report_asset
 from lakehouse.defs.resources import lake_of, lake_resources, tables_of
 from lakehouse.defs.table_assets import automation_sensor, table_asset
+from lakehouse.defs.tiers import tiers_asset
 from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.retain.asset import archive_asset, ttl_asset
 
@@ -61,6 +63,7 @@ def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.D
     written_here = [table for table in tables if not isinstance(table.write, Adopted)]
     with_archive = [table for table in tables if table.archive is not None]
     with_ttl = [table for table in tables if table.ttl is not None]
+    tiered = [table for table in tables if table.vacuum.tiers and lake.on_s3(table.key)]
     assets: list[Any] = [
         *landing_assets(tables, lake),
         *(table_asset(table, lake, tables) for table in written_here),
@@ -69,6 +72,7 @@ def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.D
         *(archive_asset(table, lake, tables) for table in with_archive),
         *(ttl_asset(table, lake) for table in with_ttl),
         *(vacuum_asset(table, lake, lambda: (lake, tables)) for table in tables),
+        *(tiers_asset(table, lambda: (lake, tables)) for table in tiered),
     ]
     sensors: list[dg.SensorDefinition] = [*replay_sensors(settings)]
     schedules = [*compaction_schedules(tables, lake)]
@@ -83,6 +87,7 @@ def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.D
         daily = [inventory, *map(vacuum_key, vacuumed)]
         automated = [inventory, *map(table_key, written_here), *map(vacuum_key, tables)]
         automated += [report_key(), *map(archive_key, with_archive), *map(ttl_key, with_ttl)]
+        automated += map(tiers_key, tiered)
         automated += map(costs_key, ("operations", "chargeback"))
         sensors += [
             automation_sensor(automated),

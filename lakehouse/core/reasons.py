@@ -167,13 +167,12 @@ class Reason(Enum):
     )
 
     # Reasons of a plan for storage classes.
-    TIER_PAYS = (
-        "until the vacuum in {days} days, storing {files:removed file} ({bytes:size}) costs {stay} "
-        "USD; in {storage_class} it would cost {move} USD with all fees, which saves {saved} USD"
+    TIER_DUE = (
+        "to tag: {files:removed file} ({bytes:size}) that will stay for more than a month; to "
+        "untag: {untag:needed file}"
     )
-    TIER_COSTS_MORE = (
-        "0 of {files:removed file} ({bytes:size}) would be cheaper in {storage_class}: the vacuum "
-        "deletes each within {days} days, and even one of {largest:size} {pays}"
+    NOTHING_TO_TIER = (
+        "{tagged:file} may carry the tag, and no other removed file stays for more than a month"
     )
 
     def explain(self, **numbers: Any) -> "Explanation":

@@ -22,7 +22,6 @@ from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import health_result
-from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.current_skip_reasons import breaker_of
 from lakehouse.engine.delta_log.missing_data_files import UnreadableFiles, unreadable_files
 from lakehouse.engine.evolution.compare import compare_without_spark
@@ -115,9 +114,9 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     declaration = (_declaration(table, lake, assessed.facts),) if has_declaration else ()
     lifecycle = ()
     if lake.on_s3(table.key):
-        from lakehouse.engine.tiers.lifecycle_check import check_lifecycle
+        from lakehouse.engine.tiers.run import check_lifecycle
 
-        lifecycle = (check_lifecycle(lake, table, assessed.facts.snapshot, now_ms=now_ms()),)
+        lifecycle = (check_lifecycle(lake, assessed.facts.snapshot),)
     health = assessed.health
     has_few_files, files_sentence = small_files_ok(health)
     has_short_log, log_sentence = log_debt_ok(health)

@@ -25,6 +25,11 @@ def vacuum_key(table: Table) -> dg.AssetKey:
     return dg.AssetKey(["vacuum", *table.key.split("/")])
 
 
+def tiers_key(table: Table) -> dg.AssetKey:
+    """The asset key of the tags of a table's removed files: tiers, layer, name."""
+    return dg.AssetKey(["tiers", *table.key.split("/")])
+
+
 def archive_key(table: Table) -> dg.AssetKey:
     """The asset key of a table's archive: archive, layer, name."""
     return dg.AssetKey(["archive", *table.key.split("/")])

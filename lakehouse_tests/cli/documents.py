@@ -1,6 +1,6 @@
 """One JSON document of each command, from an example lake, without Spark."""
 
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,13 @@ from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.inventory.table_files import TableFiles
 from lakehouse.core.journal_records import VacuumRecord
-from lakehouse.core.tiers.lifecycle_rules import tier_rule
-from lakehouse.core.tiers.plan import DeadFile, plan_tiers
+from lakehouse.core.tiers.plan import plan_tiers
 from lakehouse.core.units import DAY_MS
 from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.journal.planned_batches import PlannedBatches
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.tiers.apply import TierOutcome
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import plan
 from lakehouse.replay.play import Played
@@ -48,7 +46,6 @@ from lakehouse.retain.command import list_document
 from lakehouse_tests.cli.conftest import Terminal, write_example_tables
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.core.example_snapshots import plan_of
-from lakehouse_tests.core.tiers.test_storage_class_costs import PRICES
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.retain.example_documents import (
     DAYS,
@@ -124,7 +121,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "quarantine_review": _quarantine_review(),
         "compact": _compaction(terminal),
         "vacuum": [_vacuum(folder / "vacuum")],
-        **_tiers(),
+        "tiers": _tiers(),
         "materialize": [run_document("bronze/orders", AssetRun(key=""), sentence="")],
         "rebuild": _rebuild(terminal),
         "evolve_plan": [_proposal(terminal).as_json()],
@@ -212,24 +209,17 @@ def _vacuum(home: Path) -> dict[str, Any]:
 
 
 def _tiers() -> dict[str, Any]:
-    lines = LogBuilder(key="bronze/t").create().facts()
     files = TableFiles(
         table="bronze/t",
         version=0,
         retention_ms=100 * DAY_MS,
         live={},
         vectors={},
-        tombstones={},
+        tombstones={"a": 0},
         removed_vectors={},
     )
-    dead = [DeadFile(name="a", size_bytes=1024**3, modified_ms=0, days=100, age_days=0)]
-    facts = VacuumFacts(table_files=files, log=lines)
-    planned = plan_tiers(facts, dead, PRICES, classes=("GLACIER_IR",), untag=["b"])
-    planned = replace(planned, rule_classes=("GLACIER_IR",))
-    outcome = TierOutcome(plan=planned, tagged={"a": 1}, requests={"PutObjectTagging": 1})
-    rule = tier_rule("", "GLACIER_IR")
-    done = {"tables": [outcome.as_json()], "rules": [rule], "installed": False}
-    return {"tiers_plan": {"tables": [planned.as_json()]}, "tiers_apply": done}
+    facts = VacuumFacts(table_files=files, log=LogBuilder(key="bronze/t").create().facts())
+    return {"tables": [plan_tiers(facts, {"b"}, now_ms=0).as_json()]}
 
 
 def _played() -> Played:

@@ -136,16 +136,9 @@ DOCUMENTS = {
             "could not be deleted. A dry run has no `actual_…`, `spared…`, `failed…` and `list_…`."
         ),
     ),
-    "tiers_plan": (
-        "lakehouse tiers plan [TABLE]...",
-        (
-            "`files` would be tagged, of `dead_files` that are removed and wait for the vacuum in "
-            "STANDARD. `days` is null if a move never pays. `untag` are live files with the tag."
-        ),
-    ),
-    "tiers_apply": (
-        "lakehouse tiers apply [TABLE]...",
-        "`rules` are S3's documents; `installed`: they are rules of the bucket now.",
+    "tiers": (
+        "lakehouse tiers TABLE...",
+        "`tag` and `untag` are files. `rule` is the lifecycle rule to add to the bucket.",
     ),
     "costs": (
         "lakehouse costs [TABLE]",

@@ -81,6 +81,12 @@ class Vacuum:
     readers: tuple[str, ...] = knob(
         (), _READERS, "readers that may pin a version with `lakehouse pin`, for a limited time"
     )
+    tiers: bool = knob(
+        False,
+        YES_OR_NO,
+        "each night, removed files that stay for more than a month get a tag, by which a lifecycle"
+        " rule of the bucket moves them to cheaper classes ([tiers](tiers.md))",
+    )
 
     def __post_init__(self) -> None:
         check_knobs(self)

@@ -38,12 +38,14 @@ from lakehouse.defs.keys import (
     compaction_key,
     report_key,
     table_key,
+    tiers_key,
     ttl_key,
     vacuum_key,
 )
 from lakehouse.defs.report import report_asset
 from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
 from lakehouse.defs.table_assets import automation_sensor
+from lakehouse.defs.tiers import tiers_asset
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.engine.declared_tables import checked, other_adopted
@@ -152,7 +154,13 @@ def _definitions(
     vacuums = [vacuum_key(table) for table in tables]
     archived = [table for table in tables if table.archive is not None]
     expiring = [table for table in tables if table.ttl is not None]
-    daily = [*vacuums, *map(archive_key, archived), *map(ttl_key, expiring)]
+    tiered = [table for table in tables if table.vacuum.tiers and lake.on_s3(table.key)]
+    daily = [
+        *vacuums,
+        *map(archive_key, archived),
+        *map(ttl_key, expiring),
+        *map(tiers_key, tiered),
+    ]
     assets = [
         *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
         *(
@@ -161,6 +169,7 @@ def _definitions(
         ),
         *(archive_asset(table, lake, tables, resource=_SPARK) for table in archived),
         *(ttl_asset(table, lake, resource=_SPARK) for table in expiring),
+        *(tiers_asset(table, load_lake) for table in tiered),
         report_asset(load_lake, name=name),
     ]
     return dg.Definitions(

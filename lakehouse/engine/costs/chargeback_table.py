@@ -44,9 +44,9 @@ from lakehouse.core.costs.storage_charges import (
 )
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
+from lakehouse.core.inventory.objects import OpenUpload
 from lakehouse.core.inventory.reconcile import Reconciliation
 from lakehouse.core.inventory.report_manifest import Report
-from lakehouse.core.tiers.lifecycle_check import OpenUpload
 from lakehouse.engine.costs.operations_table import (
     DAYS_BACK,
     CostsSession,

@@ -6,7 +6,6 @@ Each function sends its requests through the store's client, which counts and re
 - A missing permission raises `Refused`, which names the action to grant. A function never returns
   an empty result instead. One exception: if the parts of an upload cannot be listed, its size is
   `None`.
-- `put_lifecycle` also writes the given minimum size of transitions, which S3 would otherwise reset.
 - `put_storage_class` copies an object onto itself in one request, only if the object has not
   changed since it was listed. S3 replaces an object completely or not at all.
 """
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.tiers.lifecycle_check import OpenUpload
-from lakehouse.core.tiers.lifecycle_rules import Lifecycle, parse_lifecycle
+from lakehouse.core.inventory.objects import OpenUpload
+from lakehouse.core.tiers.lifecycle import LifecycleRule, parse_rules
 from lakehouse.engine.store.interface import MAX_COPY_BYTES, Store, StoredFile
 from lakehouse.engine.store.mounts import MountedStore
 from lakehouse.engine.store.s3 import S3Store
@@ -37,7 +36,6 @@ _FAILURES = {
     "read": "cannot read the content",
     "write": "cannot write the content",
     "lifecycle": "cannot read the lifecycle rules",
-    "put lifecycle": "cannot write the lifecycle rules",
     "tags": "cannot read the tags",
     "put tags": "cannot write the tags",
     "uploads": "cannot list the unfinished uploads",
@@ -80,8 +78,8 @@ def upload(path: Path, store: S3Store, name: str) -> None:
             raise error.__context__ or error from None
 
 
-def read_lifecycle(store: S3Store) -> Lifecycle:
-    """The lifecycle configuration of the store's bucket; without rules if none is set.
+def read_lifecycle(store: S3Store) -> tuple[LifecycleRule, ...]:
+    """The enabled lifecycle rules of the store's bucket.
 
     Raises:
         Refused: the permission is missing, or the server does not support lifecycle rules.
@@ -95,19 +93,7 @@ def read_lifecycle(store: S3Store) -> Lifecycle:
             if answer_of(error).code != "NoSuchLifecycleConfiguration":
                 raise
             answer = {}
-    return parse_lifecycle(answer)
-
-
-def put_lifecycle(store: S3Store, lifecycle: Lifecycle) -> None:
-    """Replaces the whole lifecycle configuration of the store's bucket."""
-    minimum = lifecycle.minimum_size
-    options = {"TransitionDefaultMinimumObjectSize": minimum} if minimum else {}
-    with _translated(store, "put lifecycle"):
-        store.client.put_bucket_lifecycle_configuration(
-            Bucket=store.bucket,
-            LifecycleConfiguration={"Rules": [*lifecycle.documents]},
-            **options,
-        )
+    return parse_rules(answer)
 
 
 def tags_of(store: S3Store, name: str) -> dict[str, str]:

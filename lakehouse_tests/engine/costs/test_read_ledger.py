@@ -11,7 +11,7 @@ from lakehouse import Append, Landing, Table
 from lakehouse.core.costs.charges import Charge
 from lakehouse.core.costs.exact_amounts import day_of, gb_months
 from lakehouse.core.errors import Refused
-from lakehouse.core.tiers.lifecycle_check import OpenUpload
+from lakehouse.core.inventory.objects import OpenUpload
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.costs import chargeback_table
 from lakehouse.engine.costs.read_ledger import read_ledger

@@ -14,8 +14,8 @@ from lakehouse import Append, Landing, Table
 from lakehouse.core.costs.chargeback_columns import COLUMNS, LakeAccount, estimated_row
 from lakehouse.core.costs.charges import Charge
 from lakehouse.core.errors import Refused
+from lakehouse.core.inventory.objects import OpenUpload
 from lakehouse.core.metrics.families import BYTES, OPERATIONS, SOURCE_READABLE
-from lakehouse.core.tiers.lifecycle_check import OpenUpload
 from lakehouse.core.units import DAY_MS, HOUR_MS
 from lakehouse.engine.costs.chargeback_table import CHARGEBACK
 from lakehouse.engine.costs.operations_table import arrow_schema
