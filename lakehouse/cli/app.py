@@ -39,7 +39,6 @@ _COMMANDS = [
     "inventory",
     "vacuum",
     "tiers",
-    "pin",
     "archive",
     "restore",
     "ttl",

@@ -36,7 +36,6 @@ orders = Table(
     inputs=[orders],
     write=Merge(keys=("id",), order_by=("amount",)),
     compaction=Compaction(min_small_files=2),
-    vacuum=Vacuum(readers=("powerbi",)),
 )
 def latest_orders(orders: Any) -> Any:
     """One row per order."""

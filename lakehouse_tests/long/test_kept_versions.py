@@ -1,4 +1,4 @@
-"""Versions that are named or pinned are read to the row after a vacuum, by Spark and by another reader; then they go."""
+"""Versions that are named are read to the row after a vacuum, by Spark and by another reader; then they go."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
-from lakehouse.engine.vacuum.kept_versions import remove_pin, set_pin
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.run import vacuum
 from lakehouse_tests.engine.vacuums import append, create, data_files, table_of
@@ -43,10 +42,9 @@ def test_a_kept_version_reads_as_it_was_written(
     spark.sql(f"OPTIMIZE delta.`{uri}`")
     spark.sql(statements.delete_rows(uri, ["part = 1"]))
     newest = DeltaTable(uri).version() if not vectors else _newest(lake)
-    named, pinned = newest - 4, newest - 3
-    before = {version: rows_at(spark, uri, version) for version in (named, pinned, newest)}
-    table = table_of(KEY, keep_versions=(named,), readers=("powerbi",))
-    set_pin(lake, table, version=pinned, reader="powerbi", until_ms=now_ms() + 3_600_000)
+    named, another = newest - 4, newest - 3
+    before = {version: rows_at(spark, uri, version) for version in (named, another, newest)}
+    table = table_of(KEY, keep_versions=(named, another))
     if mode == "INVENTORY":
         scan(lake.store, now_ms=now_ms())
     files = data_files(lake)
@@ -56,7 +54,6 @@ def test_a_kept_version_reads_as_it_was_written(
     if not vectors:
         old = DeltaTable(uri, version=named).to_pyarrow_table().column("id").to_pylist()
         assert sorted(old) == before[named]
-    assert remove_pin(lake.store, KEY, version=pinned, reader="powerbi")
     free = table_of(KEY)
     again = "LITE" if mode == "LITE" else "FULL"
     vacuum(LakeFacts(lake, [free]), lambda: spark, free, mode=again)

@@ -91,7 +91,7 @@ def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
 
 
 def until_ms_of(text: str, now: int) -> int:
-    """The end of a pause or pin, in ms since 1970.
+    """The end of a pause, in ms since 1970.
 
     `text` is a duration from `now`, or an ISO 8601 time, which is in UTC if it has no time zone.
     """

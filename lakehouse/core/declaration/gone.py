@@ -38,6 +38,7 @@ GONE: dict[str, str] = {
     "Compaction.cold_storage_class": (
         "Use Archive(storage_class=...) to store old partitions in a colder class."
     ),
+    "Vacuum.readers": "Name the versions to keep in Vacuum(keep_versions=…).",
 }
 
 

@@ -1,6 +1,5 @@
 """The declaration of a table's vacuum."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -30,14 +29,9 @@ SHORT_RETENTION_RISK = "readers and writers that take longer than the retention 
 _EMPTY_OR_RISK = Accepts(
     repr(SHORT_RETENTION_RISK), lambda value: value in ("", SHORT_RETENTION_RISK)
 )
-_READER = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 _VERSIONS = Accepts(
     "a tuple of whole numbers, 0 or more",
     lambda value: tuple_of(int).test(value) and all(whole(0).test(each) for each in value),
-)
-_READERS = Accepts(
-    "a tuple of names of a-z, 0-9, _, . and -",
-    lambda value: tuple_of(str).test(value) and all(map(_READER.fullmatch, value)),
 )
 LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
@@ -77,9 +71,6 @@ class Vacuum:
     )
     keep_versions: tuple[int, ...] = knob(
         (), _VERSIONS, "versions whose files a vacuum keeps, whatever their age"
-    )
-    readers: tuple[str, ...] = knob(
-        (), _READERS, "readers that may pin a version with `lakehouse pin`, for a limited time"
     )
     tiers: bool = knob(
         False,

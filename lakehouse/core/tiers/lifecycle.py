@@ -171,8 +171,10 @@ def _harms(rule: LifecycleRule, live: LiveObjects) -> list[str]:
     """A sentence for each action of a rule that harms the table."""
     if rule.tags and rule.tags != TIER_TAG:
         return []
-    sizes = {} if rule.tags else live.sizes
-    names = sorted(name for name in sizes if rule.fits(live.folder + name, sizes[name]))
+    names = list[str]()
+    if not rule.tags:
+        sizes = live.sizes
+        names = sorted(name for name in sizes if rule.fits(live.folder + name, sizes[name]))
     harms = list[str]()
     for action in rule.actions:
         deletes = not action.storage_class
@@ -180,7 +182,7 @@ def _harms(rule: LifecycleRule, live: LiveObjects) -> list[str]:
         if action.is_harmful and rule.tags and rule.reaches(live.folder):
             parts.append(f"tagged files of {live.table}, which a RESTORE or a clone may need")
         if action.is_harmful and names:
-            of_live = count_of(len(sizes), "live file")
+            of_live = count_of(len(live.sizes), "live file")
             example = printable(names[0])
             parts.append(f"{len(names)} of {of_live} of {live.table} (for example {example})")
         if action.is_harmful and not rule.tags and rule.reaches(live.folder + _LOG):

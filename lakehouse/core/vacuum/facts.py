@@ -30,16 +30,14 @@ _WRITTEN_ONCE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptVersion:
-    """A version that a vacuum keeps, and the table's files that a read of this version needs.
+    """A version that `Vacuum.keep_versions` names, and the files that a read of it needs.
 
-    - `why`: for example `pinned by powerbi until 2026-12-01 00:00 UTC`.
     - `files`: data files and deletion vectors, relative to the table.
-    - `log_until_ms`: the time after which Delta may delete log files that the version needs.
-      `None` if Delta keeps these log files for as long as the version is kept.
+    - `log_until_ms`: the time after which Delta may delete log files that the version needs; `None`
+      if never.
     """
 
     version: int
-    why: str
     files: frozenset[str]
     log_until_ms: int | None = None
 
@@ -50,45 +48,14 @@ class KeptVersion:
         """
         sizes = [size for name, size in kept_bytes.items() if name in self.files]
         kept = f"{count_of(len(sizes), 'unneeded file')} ({size_text(sum(sizes))})"
-        sentence = f"{kept} will stay for version {self.version}, {self.why}"
+        sentence = f"{kept} will stay for version {self.version}, named in Vacuum.keep_versions"
         if self.log_until_ms is None:
             return sentence
-        return f"{sentence}. {self.log_sentence}"
-
-    @property
-    def log_sentence(self) -> str:
-        """When Delta may delete the version's log files; empty if Delta keeps them."""
-        if self.log_until_ms is None:
-            return ""
         return (
-            f"Delta may delete the log files that describe version {self.version} after "
-            f"{utc_text(self.log_until_ms)}. To keep the version longer, raise {LOG_RETENTION}"
+            f"{sentence}. Delta may delete the log files that describe version {self.version} "
+            f"after {utc_text(self.log_until_ms)}. To keep the version longer, raise "
+            f"{LOG_RETENTION}"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pin:
-    """A reader's pin of a table's version, as the journal stores it.
-
-    If the table was created again after it was pinned, the pin has no effect: the new table's
-    version with the same number has other files.
-    """
-
-    table: str
-    table_id: str
-    version: int
-    reader: str
-    since_ms: int
-    until_ms: int
-
-    def holds(self, now_ms: int, *, table_id: str, readers: Iterable[str]) -> bool:
-        """Whether the pin is in force for the table with this id. Only `readers` may pin."""
-        return now_ms < self.until_ms and self.table_id == table_id and self.reader in readers
-
-    @property
-    def why(self) -> str:
-        """For example `pinned by powerbi until 2026-12-01 00:00 UTC`."""
-        return f"pinned by {self.reader} until {utc_text(self.until_ms)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +81,7 @@ class VacuumFacts:
     - `adopted`: other programs write the table, which may be outside the lake.
     - `log_only`: only files that the log names may be deleted, because others may belong to other
       programs.
-    - `kept_versions`: versions that the declaration names or a reader has pinned.
+    - `kept_versions`: versions that the declaration names.
     """
 
     table_files: TableFiles

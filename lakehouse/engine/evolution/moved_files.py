@@ -30,7 +30,6 @@ _FOLDERS = {
     "vacuums": "records of upkeep",
     "tries": "records of upkeep",
     "probes": "records of upkeep",
-    "pins": "records of upkeep",
     # Only the records. Archived files stay in place, because the records hold their full addresses.
     "archives": "records of upkeep",
 }

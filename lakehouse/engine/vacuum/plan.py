@@ -27,7 +27,7 @@ from lakehouse.engine.inventory.stored_reports import SETTLED_MS, ReportRows, se
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.path_resolver import PathResolver
-from lakehouse.engine.vacuum.kept_versions import KeptVersions
+from lakehouse.engine.vacuum.kept_versions import kept_versions
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits, has_newer_version
 
@@ -38,11 +38,10 @@ _LONGEST_TRANSACTION_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumInputs:
-    """The facts about one table, the rows of its inventory report, and its kept versions."""
+    """The facts about one table, and the rows of its inventory report."""
 
     facts: VacuumFacts
     rows: ReportRows | None
-    kept: KeptVersions
 
 
 def plan(
@@ -80,7 +79,7 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
     Raises:
         Refused: another table of the lake cannot be read and may read files of this table, or a
             version to keep cannot be read.
-        Broken: the table's log was replaced by an older copy, or the record of a pin is damaged.
+        Broken: the table's log was replaced by an older copy.
     """
     if lake_facts.log(table.key) is None:
         return None
@@ -97,7 +96,6 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
     properties = log.facts.snapshot.properties
     properties = {**properties, **table.vacuum.retention_properties(properties)}
     needed_since_ms, needed_because = _needed_by_readers(lake_facts, table, log)
-    kept = KeptVersions(lake_facts.lake, table)
     is_adopted = isinstance(table.write, Adopted)
     facts = VacuumFacts(
         table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
@@ -118,9 +116,9 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumInputs | None:
         versioned=lake_facts.versioned_of(table.key),
         adopted=is_adopted,
         log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
-        kept_versions=kept.now(log.facts.snapshot),
+        kept_versions=kept_versions(lake_facts.lake, table, log.facts.snapshot),
     )
-    return VacuumInputs(facts=facts, rows=rows, kept=kept)
+    return VacuumInputs(facts=facts, rows=rows)
 
 
 def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:

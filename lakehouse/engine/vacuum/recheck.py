@@ -5,8 +5,6 @@
   (`test_meanwhile.py`).
 - A file that was written again after it was listed is kept. On S3, this check omits files whose
   names no writer uses twice (`test_meanwhile.py`).
-- If a reader pins a version after the vacuum was planned, the version's remaining files are kept
-  (`test_kept_versions.py`).
 - First the logs of other tables are read, which may take minutes. Then storage is checked. The
   table's own log is read last, so a file that was written again and committed during the checks is
   kept (`test_meanwhile.py`).
@@ -43,7 +41,6 @@ class Recheck:
         self._planned = planned
         self._spared = spared
         self._facts = inputs.facts
-        self._kept = inputs.kept
         self._check: LastCheck | None = None
 
     def still_deletable(self, batch: Sequence[Candidate]) -> list[Candidate]:
@@ -52,9 +49,8 @@ class Recheck:
         Files that are found to be gone are omitted (`_unchanged`).
 
         Raises:
-            Broken: the table's log is gone, or was reset to an older state; or the record of a pin
-                is damaged.
-            Refused: the log of another table, or a version to keep, cannot be read.
+            Broken: the table's log is gone, or was reset to an older state.
+            Refused: the log of another table cannot be read.
         """
         table = self._planned.table
         self._ask_the_lake()
@@ -67,7 +63,6 @@ class Recheck:
             why = "its folder is a link out of the table's folder"
             candidates = self._without(candidates, linked, why)
         candidates = self._unchanged(candidates)
-        self._ask_for_pins()
         self._ask_the_log()
         return self._allowed(candidates)
 
@@ -154,18 +149,8 @@ class Recheck:
             why = f"version {table_files.version} needs it again"
             if table_files.name_in_lake(each.name) in self._facts.borrowed:
                 why = "another table reads it"
-            for kept in self._facts.kept_versions:
-                if (each.goes_with or each.name) in kept.files:
-                    why = f"version {kept.version} needs it, {kept.why}"
             self._spared[each.name] = why
         return allowed
-
-    def _ask_for_pins(self) -> None:
-        """Reads which versions are kept now, including new pins."""
-        kept_versions = self._kept.now(self._facts.log.snapshot)
-        if kept_versions != self._facts.kept_versions:
-            self._facts = replace(self._facts, kept_versions=kept_versions)
-            self._check = None
 
     def _ask_the_lake(self) -> None:
         """Reads which files other tables read now."""

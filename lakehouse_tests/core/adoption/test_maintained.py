@@ -39,7 +39,7 @@ FULL = maintained_table(
             windows=(Window(start="22:00", end="04:00", days=("sat", "sun")),),
             data_layout=ZOrder(columns=("id", "day")),
         ),
-        vacuum=Vacuum(keep_versions=(3, 4), readers=("bi",)),
+        vacuum=Vacuum(keep_versions=(3, 4)),
         archive=Archive(older_than_days=62, storage_class="GLACIER_IR"),
     ),
 )

@@ -89,7 +89,7 @@ def test_a_small_file_stays(story: LogBuilder) -> None:
 
 def test_a_file_that_a_kept_version_reads_stays(story: LogBuilder) -> None:
     """Its reader may be reading it now, and no vacuum deletes it when the retention has passed."""
-    kept = KeptVersion(version=1, why="named", files=frozenset({"a", "b", "old"}))
+    kept = KeptVersion(version=1, files=frozenset({"a", "b", "old"}))
     assert planned(story, kept_versions=(kept,)).tag == ()
 
 

@@ -96,17 +96,6 @@ def test_pauses_quarantine_and_undeclared_tables_have_the_command_that_helps(sto
     assert [table.table for table in found.waiting["PAUSED"]] == ["bronze/a"]
 
 
-def test_pins_that_cannot_be_read_are_named_with_the_command_that_shows_them(
-    store, tmp_path
-) -> None:
-    LogBuilder(store, "bronze/a").create().append([("f", 1)])
-    store.put("_lakehouse/pins/bronze/a/torn.json", b"{")
-    [table] = declare("a").values()
-    pinned = replace(table, vacuum=Vacuum(readers=("powerbi",)))
-    found = read_page(example_lake(tmp_path, store), {table.key: pinned})
-    assert of(found, Concern.UNREADABLE) == [("bronze/a", "lakehouse pin bronze/a")]
-
-
 def test_a_vacuum_is_late_only_for_files_that_none_has_considered(store, page) -> None:
     builder = LogBuilder(store, "bronze/a").create().append([("a", 100, 1), ("b", 200, 1)])
     builder.optimize(["a", "b"], into=("c", 280, 2))
