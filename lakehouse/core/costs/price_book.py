@@ -7,7 +7,7 @@ from typing import Any, cast
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
-from lakehouse.core.tiers.storage_class_costs import ClassPrices, TierPrices
+from lakehouse.core.tiers.storage_class_costs import ClassPrices
 
 # The storage class of files on a disk, and of objects whose report names no class.
 DEFAULT_CLASS = "STANDARD"
@@ -56,17 +56,6 @@ class PriceBook:
             usd_per_1000_gets=self.usd_per_1000_gets,
             region=self.region,
             as_of=self.as_of,
-        )
-
-    @property
-    def tiers(self) -> TierPrices:
-        """The prices on which a move to another storage class depends."""
-        return TierPrices(
-            standard_usd_per_gb_month=self.classes[DEFAULT_CLASS].usd_per_gb_month,
-            usd_per_1000_gets=self.usd_per_1000_gets,
-            usd_per_1000_puts=self.usd_per_1000_puts,
-            usd_per_1000_tag_months=self.usd_per_1000_tag_months,
-            classes={name: each for name, each in self.classes.items() if name != DEFAULT_CLASS},
         )
 
     @property

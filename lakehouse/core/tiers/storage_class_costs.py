@@ -4,7 +4,6 @@ Source: Amazon S3 pricing, notes on storage classes; Amazon S3 user guide, "Unde
 managing Amazon S3 storage classes".
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -24,14 +23,3 @@ class ClassPrices:
     minimum_bytes: int = 0
     overhead_bytes: int = 0
     index_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierPrices:
-    """The prices that a move depends on. `classes` are the classes into which objects may move."""
-
-    standard_usd_per_gb_month: float
-    usd_per_1000_gets: float
-    usd_per_1000_puts: float
-    usd_per_1000_tag_months: float
-    classes: Mapping[str, ClassPrices]

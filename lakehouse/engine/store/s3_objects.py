@@ -6,25 +6,22 @@ Each function sends its requests through the store's client, which counts and re
 - A missing permission raises `Refused`, which names the action to grant. A function never returns
   an empty result instead. One exception: if the parts of an upload cannot be listed, its size is
   `None`.
-- `put_storage_class` copies an object onto itself in one request, only if the object has not
-  changed since it was listed. S3 replaces an object completely or not at all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import OpenUpload
 from lakehouse.core.tiers.lifecycle import LifecycleRule, parse_rules
-from lakehouse.engine.store.interface import MAX_COPY_BYTES, Store, StoredFile
+from lakehouse.engine.store.interface import Store
 from lakehouse.engine.store.mounts import MountedStore
 from lakehouse.engine.store.s3 import S3Store
-from lakehouse.engine.store.s3_client import READERS, answer_of, copy_unchanged, translated_s3
+from lakehouse.engine.store.s3_client import READERS, answer_of, translated_s3
 
 _PIECE_BYTES = 1024 * 1024
 # The size of the parts of an upload. S3 accepts at most 10,000 parts.
@@ -39,7 +36,6 @@ _FAILURES = {
     "tags": "cannot read the tags",
     "put tags": "cannot write the tags",
     "uploads": "cannot list the unfinished uploads",
-    "copy": "cannot change the storage class",
 }
 
 
@@ -147,29 +143,6 @@ def open_uploads(store: S3Store, folder: str = "") -> list[OpenUpload]:
         )
         for upload, size in zip(uploads, [*sizes, *unknown], strict=True)
     ]
-
-
-def put_storage_class(store: S3Store, source: StoredFile, storage_class: str) -> StoredFile:
-    """Moves an object to another storage class; returns its new metadata.
-
-    `source` is the object as it was listed. It keeps its name, content, metadata and tags.
-
-    Raises:
-        Refused: the object is too large for one copy.
-        Transient: the object was written again since it was listed.
-        FileNotFoundError: the object does not exist.
-    """
-    where = f"store: s3://{store.bucket}/{store.prefix}{source.name}"
-    if source.size_bytes > MAX_COPY_BYTES:
-        raise Refused(f"{where} has {source.size_bytes} bytes; S3 copies at most {MAX_COPY_BYTES}")
-    key = store.prefix + source.name
-    original = replace(source, name=key, storage_class=storage_class)
-    with _translated(store, "copy", source.name):
-        copy_unchanged(store.client, store.bucket, original, key)
-    moved = store.stat(source.name)
-    if moved is None or moved.size_bytes != source.size_bytes:
-        raise Transient(f"{where} was written again while its storage class changed; try again")
-    return moved
 
 
 def _size_of_parts(store: S3Store, upload: Mapping[str, Any]) -> int | None:

@@ -33,7 +33,7 @@ from lakehouse.engine.delta_log.missing_data_files import live_sizes
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 from lakehouse.engine.store.s3_objects import read_lifecycle, s3_place, set_tag
-from lakehouse.engine.table_lock import hold_without_session
+from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import gather
 
@@ -54,7 +54,7 @@ def run(lake_facts: LakeFacts, table: Table, *, dry_run: bool = False) -> TierPl
     if dry_run:
         planned = _planned(lake_facts, table)
         return None if planned is None else planned[1]
-    with hold_without_session(lake, table.key, owner=f"tiers of {table.key}"):
+    with hold(lake, None, table.key, owner=f"tiers of {table.key}"):
         planned = _planned(lake_facts, table)
         if planned is None:
             return None

@@ -30,7 +30,6 @@ def test_a_class_that_the_book_lacks_has_no_price() -> None:
     book = parse_price_book(PACKAGED)
     assert book.usd_per_gb_month("STANDARD_IA") == 0.0125
     assert book.usd_per_gb_month("EXPRESS_ONEZONE") is None
-    assert "STANDARD" not in book.tiers.classes
 
 
 def test_own_prices_replace_single_entries_and_keep_the_others() -> None:

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.errors import Refused
 from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store
 from lakehouse.engine.store.s3_objects import (
     open_uploads,
-    put_storage_class,
     read_lifecycle,
     s3_place,
     set_tag,
@@ -64,24 +63,6 @@ def test_one_tag_is_set_and_removed_and_the_others_stay(bucket: str) -> None:
     assert tags_of(store, "a") == {"team": "x"}
     with pytest.raises(FileNotFoundError):
         set_tag(store, "b", "lakehouse-tier", "GLACIER_IR")
-
-
-def test_an_object_changes_its_class_in_place_unless_it_was_written_again(bucket: str) -> None:
-    store = S3Store(bucket, "lake")
-    client = store.client
-    client.put_object(
-        Bucket=bucket, Key="lake/a", Body=b"12345", Metadata={"writer": "w"}, Tagging="team=x"
-    )
-    listed = store.stat("a")
-    assert listed is not None
-    now = put_storage_class(store, listed, "STANDARD_IA")
-    assert (now.storage_class, now.size_bytes, now.etag) == ("STANDARD_IA", 5, listed.etag)
-    head = client.head_object(Bucket=bucket, Key="lake/a")
-    assert (head["Metadata"], store.read("a")) == ({"writer": "w"}, b"12345")
-    assert tags_of(store, "a") == {"team": "x"}
-    answering(client, "CopyObject", (412, error_xml("PreconditionFailed")))
-    with pytest.raises(Transient, match="was written again"):
-        put_storage_class(store, listed, "STANDARD_IA")
 
 
 def test_uploads_that_have_not_ended_are_listed_with_their_bytes(bucket: str) -> None:
