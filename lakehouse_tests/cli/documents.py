@@ -100,17 +100,9 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "adopt": terminal.json("adopt", _warehouse_table(folder), "--dry-run"),
         "backtest": terminal.json("backtest", "bronze/orders", "--policy", "min_small_files=2"),
         "pause": terminal.json("pause", "bronze/orders"),
-<<<<<<< HEAD
-        "pin": _pin(terminal),
         "archive": example_move().as_json(),
         "archive_list": list_document(DAYS, example_facts(), 1),
         "restore": {**example_restore().as_json(), "version_after": 9, "seconds": 1.5},
-=======
-        "archive_run": example_move().as_json(),
-        "archive_list": list_document(DAYS, 8, CONTENTS),
-        "archive_restore": example_restore().as_json(),
-        "archive_expire": example_expire().as_json(),
->>>>>>> 37f3079a (A version is kept because its declaration names it, not because a reader pinned it)
         "ttl": example_outcome().as_json(),
         "tables": terminal.json("tables"),
         "inventory_scan": terminal.json("inventory", "scan"),

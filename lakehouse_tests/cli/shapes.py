@@ -52,17 +52,8 @@ DOCUMENTS = {
         "lakehouse pause TABLE, lakehouse resume TABLE",
         "The new pause, or the pause that was removed.",
     ),
-<<<<<<< HEAD
-    "pin": (
-        "lakehouse pin [TABLE]",
-        "The recorded pins, after the change. `why_not` says why a pin does not hold.",
-    ),
     "archive": (
         "lakehouse archive TABLE",
-=======
-    "archive_run": (
-        "lakehouse archive run TABLE",
->>>>>>> 37f3079a (A version is kept because its declaration names it, not because a reader pinned it)
         (
             "The plan, and the outcome. With `--dry-run` there is no `number`, `version_after`, "
             "`deleted_files` and `figures`. `partitions` leave the table, `expiring` the archive."

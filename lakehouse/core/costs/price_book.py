@@ -7,7 +7,6 @@ from typing import Any, cast
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
-from lakehouse.core.tiers.storage_class_costs import ClassPrices
 
 # The storage class of files on a disk, and of objects whose report names no class.
 DEFAULT_CLASS = "STANDARD"
@@ -18,13 +17,33 @@ _REQUESTS = (
     "usd_per_million_listed",
     "usd_per_1000_tag_months",
 )
-_CLASS_PRICES = tuple(each.name for each in fields(ClassPrices) if each.name != "name")
 # Section -> the names of its prices, which are all required.
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "compute": ("usd_per_vcpu_hour",),
     "requests": _REQUESTS,
 }
 _WHOLE_NUMBERS = ("minimum_days", "minimum_bytes", "overhead_bytes", "index_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassPrices:
+    """The prices and the minimums of a storage class.
+
+    For each object in an archive class, S3 also bills `overhead_bytes` in the class, and
+    `index_bytes` in STANDARD.
+    """
+
+    name: str
+    usd_per_gb_month: float
+    usd_per_1000_transitions: float = 0.0
+    usd_per_gb_retrieved: float = 0.0
+    minimum_days: int = 0
+    minimum_bytes: int = 0
+    overhead_bytes: int = 0
+    index_bytes: int = 0
+
+
+_CLASS_PRICES = tuple(each.name for each in fields(ClassPrices) if each.name != "name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@
 - A plan never contains a file below a prefix that a declared table loads from, or in a folder that
   looks like another table.
 - A plan never contains a file that a kept version needs.
-- The last check keeps a file that a newer version, a longer retention, a new pin or another table
+- The last check keeps a file that a newer version, a longer retention or another table
   needs. It never moves the horizon to a later time.
 """
 

@@ -115,12 +115,7 @@ def read_page(
     ]
     unread = {each.table.key: str(each.error) for each in fleet.tables if each.error}
     stored, of_inventory = inventory.reconcile(tables, unread)
-<<<<<<< HEAD
     attention = [*of_inventory, *_undeclared(lake, tables, fleet.tables)]
-=======
-    retained, of_archives = archives.retained(tables)
-    attention = [*of_inventory, *of_archives, *_undeclared(lake, tables, fleet.tables)]
->>>>>>> 37f3079a (A version is kept because its declaration names it, not because a reader pinned it)
     attention += attention_to_checks(_failed_checks(records), tables)
     for table, found in zip(reported, fleet.tables, strict=True):
         pause = found.value.known.pause if found.value else None
