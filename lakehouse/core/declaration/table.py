@@ -123,7 +123,7 @@ class Table:
         if self.ttl is not None and self.archive is not None:
             raise self._refused(
                 "archive and ttl are both set. The archive deletes rows after keep_days, and a TTL"
-                " could delete rows that the archive has not taken yet. Remove ttl"
+                " could delete rows that the archive has not taken yet. Use archive alone"
             )
         if self.ttl is not None:
             # Without a schema, only the derived columns are declared.
