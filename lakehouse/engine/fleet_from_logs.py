@@ -154,8 +154,8 @@ def _reading(lake: Lake, table: Table, facts: TableFacts, now: int) -> TableRead
     snapshot = facts.snapshot
     history = facts.history
 
-    def plan_of(snapshot: Snapshot) -> CompactionPlan:
-        return plan_table(table, snapshot, history, now_ms=now)
+    def plan_of(snapshot: Snapshot, factor: float | None) -> CompactionPlan:
+        return plan_table(table, snapshot, history, now_ms=now, lake_factor=factor)
 
     plan = plan_with_notes(lake, facts, plan_of)
     health = assess_health(snapshot, plan)

@@ -36,8 +36,8 @@ class Assessment:
 def health_of(lake: Lake, table: Table, facts: TableFacts) -> Health:
     """The table's health under its current policy, based on the plan of a compaction now."""
 
-    def plan(snapshot: Snapshot) -> CompactionPlan:
-        return plan_or_refusal(table, snapshot, facts.history, now_ms=now_ms())
+    def plan(snapshot: Snapshot, factor: float | None) -> CompactionPlan:
+        return plan_or_refusal(table, snapshot, facts.history, now_ms=now_ms(), lake_factor=factor)
 
     return assess_health(facts.snapshot, plan_with_notes(lake, facts, plan))
 

@@ -136,15 +136,24 @@ class CompactionPlan(Explained):
 
 
 def plan_table(
-    table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int, cold_start: bool = False
+    table: Table,
+    snapshot: Snapshot,
+    history: Commits,
+    *,
+    now_ms: int,
+    cold_start: bool = False,
+    lake_factor: float | None = None,
 ) -> CompactionPlan:
     """The compaction of a declared table, priced by its history; it may be `Refused`.
 
     `cold_start`: the lake's Spark server has not compacted yet, so this compaction takes longer.
+    `lake_factor` is the speed of the lake's newest compactions (see `fit_rates`).
     """
     choice = choose_engine(table, snapshot)
     policy = replace(policy_for(table.layer, table.compaction), engine=choice.engine)
-    rates = fit_rates(history, snapshot, prices=table.prices, engine=choice.engine)
+    rates = fit_rates(
+        history, snapshot, prices=table.prices, engine=choice.engine, lake_factor=lake_factor
+    )
     if cold_start and choice.engine == "spark":
         rates = replace(rates, cold_start_seconds=COLD_START_SECONDS)
     plan = plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
@@ -154,11 +163,16 @@ def plan_table(
 
 
 def plan_or_refusal(
-    table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int
+    table: Table,
+    snapshot: Snapshot,
+    history: Commits,
+    *,
+    now_ms: int,
+    lake_factor: float | None = None,
 ) -> CompactionPlan:
     """The result of `plan_table`; if that is refused, a plan without bins and with the reason."""
     try:
-        return plan_table(table, snapshot, history, now_ms=now_ms)
+        return plan_table(table, snapshot, history, now_ms=now_ms, lake_factor=lake_factor)
     except Refused as refusal:
         policy = policy_for(table.layer, table.compaction)
         facts = _planning_facts(snapshot, policy, DEFAULT_RATES, now_ms=now_ms, history=history)

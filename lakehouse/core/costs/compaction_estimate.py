@@ -28,7 +28,6 @@ _DIGITS = {
     "seconds": 3,
     "vcpu_hours": 9,
     "usd": 9,
-    "spread_share": 4,
     "comparison_seconds": 3,
     "comparison_usd": 9,
 }
@@ -46,8 +45,7 @@ class Estimate:
     seconds: float
     vcpu_hours: float
     usd: float
-    spread_share: float | None
-    source: Literal["defaults", "history"]
+    source: Literal["defaults", "lake", "history"]
     bytes_read: int = 0
     bytes_written: int = 0
     get_requests: int = 0
@@ -59,10 +57,9 @@ class Estimate:
     @property
     def basis(self) -> str:
         """The data on which the prediction is based."""
-        if self.source == "defaults":
-            return "defaults"
-        spread = "" if self.spread_share is None else f", spread {self.spread_share:.0%}"
-        return f"the history of {count_of(self.run_count, 'run')}{spread}"
+        if self.source == "history":
+            return f"the table's newest {count_of(self.run_count, 'run')}"
+        return "the lake's newest runs" if self.source == "lake" else "defaults"
 
     @property
     def sentence(self) -> str:
@@ -73,8 +70,7 @@ class Estimate:
         """The documented JSON shape, for `lakehouse plan --json` and a commit's `userMetadata`."""
         document = asdict(self)
         for name, digits in _DIGITS.items():
-            if document[name] is not None:
-                document[name] = round(document[name], digits)
+            document[name] = round(document[name], digits)
         return document
 
 
@@ -104,7 +100,6 @@ def estimate(
         seconds=seconds,
         vcpu_hours=seconds * prices.vcpus / 3600,
         usd=run_price(prices, seconds=seconds, get_requests=gets, put_requests=puts),
-        spread_share=rates.spread_share,
         source=rates.source,
         bytes_read=work.bytes_removed,
         bytes_written=bytes_written,

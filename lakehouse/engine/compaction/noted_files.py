@@ -1,10 +1,12 @@
-"""Plans compactions with the lake's notes about live files, which no Delta log has.
+"""Plans compactions with the lake's notes, which no table's log has.
 
 - `_lakehouse/cold_files/<layer>/<name>.json`: files in a storage class that is slow or paid to
   read. For a lake on S3, each loaded inventory replaces these notes. Such files are not compacted.
 - `_lakehouse/unreadable/<layer>/<name>.json`: files that deltalake cannot rewrite as Spark reads
   them, for example with a string that is not UTF-8. The schema does not show this, so a compaction
   fails and makes the note. While the file is live, Spark compacts the table.
+- `_lakehouse/speed/<engine>.json`: how long the lake's newest ten compactions took, as factors of
+  the default rates. They price the first compaction of a table (`core.costs.compaction_speed`).
 
 A note that is missing, damaged or cannot be read counts as empty.
 """
@@ -14,9 +16,11 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.costs.compaction_speed import RUNS_COUNTED
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts, file_paths
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.engine.journal.records import encoded
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
 _COLD = "_lakehouse/cold_files"
 _UNREADABLE = "_lakehouse/unreadable"
+_SPEED = "_lakehouse/speed"
 
 
 class UnreadableFileError(Refused):
@@ -39,14 +44,14 @@ class UnreadableFileError(Refused):
 
 
 def plan_with_notes(
-    lake: Lake, facts: TableFacts, plan: Callable[[Snapshot], CompactionPlan]
+    lake: Lake, facts: TableFacts, plan: Callable[[Snapshot, float | None], CompactionPlan]
 ) -> CompactionPlan:
-    """The compaction plan for a snapshot with the notes about its files.
+    """The compaction plan for a snapshot with the notes about its files and the lake's speed.
 
-    Notes are read only if they can matter: if there is something to merge, cold files on S3, and
-    unreadable ones if deltalake would merge.
+    Notes are read only if they can matter: if there is something to merge, cold files on S3,
+    unreadable ones if deltalake would merge, and the speed if the table has no compaction.
     """
-    planned = plan(facts.snapshot)
+    planned = plan(facts.snapshot, None)
     if not planned.bins:
         return planned
     snapshot = facts.snapshot
@@ -55,7 +60,12 @@ def plan_with_notes(
     if lake.on_s3(planned.table):
         cold = frozenset(_noted(lake, f"{_COLD}/{planned.table}.json"))
         snapshot = replace(snapshot, cold_files=cold)
-    return plan(snapshot) if snapshot.unreadable_files or snapshot.cold_files else planned
+    factor = None
+    if planned.estimate.source == "defaults":
+        factor = _lake_factor(lake, planned.engine.engine)
+    if snapshot.unreadable_files or snapshot.cold_files or factor is not None:
+        return plan(snapshot, factor)
+    return planned
 
 
 def with_unreadable_files(lake: Lake, snapshot: Snapshot) -> Snapshot:
@@ -109,6 +119,25 @@ def note_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
             kept_names.add(name)
     names = [file.name for file in lake.store.list(_COLD)]
     lake.store.delete([name for name in names if name not in kept_names])
+
+
+def note_speed(lake: Lake, engine: str, factor: float) -> None:
+    """Notes the speed of a compaction. A storage error is ignored: the compaction has succeeded."""
+    with contextlib.suppress(LakehouseError):
+        factors = [*_noted_factors(lake, engine), round(factor, 4)][-RUNS_COUNTED:]
+        lake.store.put(f"{_SPEED}/{engine}.json", encoded({"factors": factors}))
+
+
+def _lake_factor(lake: Lake, engine: str) -> float | None:
+    factors = _noted_factors(lake, engine)
+    return median(factors) if factors else None
+
+
+def _noted_factors(lake: Lake, engine: str) -> list[float]:
+    errors = (FileNotFoundError, LakehouseError, ValueError, TypeError, KeyError)
+    with contextlib.suppress(*errors):
+        return [*map(float, json.loads(lake.store.read(f"{_SPEED}/{engine}.json"))["factors"])]
+    return []
 
 
 def _noted(lake: Lake, name: str) -> dict[str, str]:

@@ -37,7 +37,7 @@ from lakehouse.core.compaction.replan_after_conflict import (
     partitions_removed_from,
     without_partitions,
 )
-from lakehouse.core.costs.compaction_speed import fit_rates
+from lakehouse.core.costs.compaction_speed import fit_rates, speed_factors
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import TypedPartition
@@ -47,6 +47,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.failed_attempts import Attempt, failure_recorded, record_try
 from lakehouse.engine.compaction.noted_files import (
     UnreadableFileError,
+    note_speed,
     note_unreadable_file,
     plan_with_notes,
     with_unreadable_files,
@@ -169,6 +170,9 @@ def _compact(work: _Work) -> CompactionOutcome:
 
         after = with_due_checkpoint(lake, after)
     seconds_verify = time.monotonic() - optimized.ended
+    factors = speed_factors(after.history.compactions(), planned.engine.engine)
+    if commits and factors:
+        note_speed(lake, planned.engine.engine, factors[-1])
     return replace(
         _outcome(planned, commits, work.losses, after),
         compared=compared,
@@ -277,8 +281,15 @@ def _plan(
 def _whole_plan(
     lake: Lake, table: Table, facts: TableFacts, *, cold_start: bool = False
 ) -> CompactionPlan:
-    def plan_of(snapshot: Snapshot) -> CompactionPlan:
-        return plan_table(table, snapshot, facts.history, now_ms=now_ms(), cold_start=cold_start)
+    def plan_of(snapshot: Snapshot, factor: float | None) -> CompactionPlan:
+        return plan_table(
+            table,
+            snapshot,
+            facts.history,
+            now_ms=now_ms(),
+            cold_start=cold_start,
+            lake_factor=factor,
+        )
 
     return plan_with_notes(lake, facts, plan_of)
 

@@ -72,55 +72,11 @@ def test_without_a_measured_compaction_the_defaults_are_taken_and_named(
     found = estimate(
         fit_rates(past(commits), EMPTY), MergeWork(files_removed=100, bytes_removed=30 * MB)
     )
-    assert (found.source, found.basis, found.spread_share) == ("defaults", "defaults", None)
+    assert (found.source, found.basis) == ("defaults", "defaults")
     assert found.seconds == pytest.approx(0.4 + 0.08 + 100 * 0.001 + 30 / 100)
 
 
-# Rows, columns, MB and seconds of compactions of ten files or thirty into one, as they were measured on two cores in November 2026.
-MEASURED = {
-    "numbers": (1_000_000, 31, 244, 3.7),
-    "a mix": (3_000_000, 8, 69, 2.65),
-    "long texts": (200_000, 9, 207, 2.25),
-    "categories": (1_000_000, 11, 4, 2.5),
-}
-
-
-@pytest.mark.parametrize(("rows", "columns", "size_mb", "seconds"), MEASURED.values(), ids=MEASURED)
-def test_the_defaults_know_that_each_value_takes_its_time(
-    rows: int, columns: int, size_mb: int, seconds: float
-) -> None:
-    files = [
-        data_file(size_mb * MB // 10, f"part-{place}", partition=(("day", "1"),), rows=rows // 10)
-        for place in range(10)
-    ]
-    half = ",".join(f"field{place}:decimal(10,2)" for place in range(columns // 2))
-    named = [Column(name=f"column{place}", type="int") for place in range(columns - columns // 2)]
-    of_table = snapshot(
-        files,
-        columns=[
-            *named,
-            Column(name="fields", type=f"struct<{half}>"),
-            Column(name="day", type="int"),
-        ],
-    )
-    found = estimate(
-        fit_rates(past([]), of_table), MergeWork(files_removed=10, bytes_removed=size_mb * MB)
-    ).seconds
-    assert seconds / 2 < found < seconds * 1.2
-    with_compacted = replace(
-        of_table, files=(*of_table.files, data_file(900 * MB, "big", compacted=True, rows=7))
-    )
-    assert fit_rates(past([]), with_compacted) == fit_rates(past([]), of_table)
-    uncounted = snapshot([replace(file, row_count=None) for file in files], columns=named)
-    by_bytes = fit_rates(past([]), EMPTY).seconds_per_byte
-    assert fit_rates(past([]), uncounted).seconds_per_byte == by_bytes
-
-
-TRUTHS = {
-    "slow files": (0.45, 0.05, 0.02, 1 / 200e6),
-    "slow bytes": (0.2, 0.05, 0.001, 1 / 10e6),
-    "slow start": (3.0, 0.05, 0.002, 1 / 60e6),
-}
+TRUTHS = {"slow": (1.2, 0.24, 0.003, 3 / 100e6), "fast": (0.2, 0.04, 0.0005, 1 / 200e6)}
 
 
 @pytest.mark.parametrize("truth", TRUTHS.values(), ids=TRUTHS)
@@ -134,50 +90,40 @@ def test_after_ten_runs_the_mean_error_is_under_ten_percent(truth: type_of_truth
     assert mean(errors) < 0.1
 
 
+def test_a_table_without_a_compaction_is_priced_by_the_lake_s_newest_ones() -> None:
+    work = MergeWork(files_removed=10, bytes_removed=MB)
+    found = estimate(fit_rates(past([]), EMPTY, lake_factor=3.0), work)
+    assert found.seconds == pytest.approx(3 * estimate(DEFAULT_RATES, work).seconds)
+    assert (found.source, found.basis) == ("lake", "the lake's newest runs")
+    own = fit_rates(past(ran(TRUTHS["fast"], 2)), EMPTY, lake_factor=3.0)
+    assert own.source == "history" and own.factor < 1
+
+
 @pytest.mark.parametrize(
     "spoilt",
     [lambda run: 6.0 if run == 1 else 1.0, lambda run: 4.0 if run in (5, 11) else 1.0],
     ids=["a cold start", "a busy machine"],
 )
 def test_a_run_far_off_does_not_spoil_the_rates(spoilt: Callable[[int], float]) -> None:
-    truth = (0.45, 0.05, 0.01, 1 / 50e6)
+    truth = TRUTHS["slow"]
     assert predicted(ran(truth, 12, spoilt=spoilt), 40, 10 * MB) == pytest.approx(
         seconds_of(truth, 40, 10 * MB), rel=0.1
     )
 
 
 def test_a_machine_that_became_slower_is_believed() -> None:
-    truth = (0.45, 0.05, 0.01, 1 / 50e6)
+    truth = TRUTHS["slow"]
     commits = ran(truth, 40, spoilt=lambda run: 2.0 if run > 20 else 1.0)
     assert predicted(commits, 40, 10 * MB) == pytest.approx(
         2 * seconds_of(truth, 40, 10 * MB), rel=0.15
     )
 
 
-def test_one_run_moves_the_prediction_towards_it_and_no_rate_is_below_zero() -> None:
-    default = estimate(DEFAULT_RATES, MergeWork(files_removed=10, bytes_removed=MB)).seconds
-    slow = [compaction(1, 10, MB, seconds=3 * default)]
-    assert 1.3 * default < predicted(slow, 10, MB) < 2 * default
-    odd = [compaction(1, 10, MB, seconds=5.0), compaction(2, 50, 50 * MB, seconds=1.0)]
-    rates = fit_rates(past(odd), EMPTY)
-    assert (
-        min(
-            rates.seconds_fixed,
-            rates.seconds_per_file_added,
-            rates.seconds_per_file,
-            rates.seconds_per_byte,
-        )
-        >= 0
-    )
-
-
-def test_a_fit_says_how_many_runs_it_rests_on_and_how_far_they_spread() -> None:
-    few, many = (fit_rates(past(ran(TRUTHS["slow files"], count)), EMPTY) for count in (2, 30))
-    assert (few.run_count, many.run_count, many.source) == (2, 30, "history")
-    assert many.spread_share is not None and 0 < many.spread_share < 0.1
-    assert estimate(many, MergeWork(files_removed=1, bytes_removed=1)).basis.startswith(
-        "the history of 30 runs, spread "
-    )
+def test_a_prediction_says_how_many_runs_it_rests_on() -> None:
+    few, many = (fit_rates(past(ran(TRUTHS["slow"], count)), EMPTY) for count in (2, 30))
+    assert (few.run_count, many.run_count, many.source) == (2, 10, "history")
+    work = MergeWork(files_removed=1, bytes_removed=1)
+    assert estimate(many, work).basis == "the table's newest 10 runs"
 
 
 def test_the_bytes_written_follow_what_was_written_before() -> None:

@@ -75,6 +75,21 @@ def test_a_partition_with_a_file_that_an_inventory_shows_as_cold_is_not_compacte
     assert lake.store.list("_lakehouse/cold_files") == []
 
 
+def test_the_first_plan_of_a_table_is_priced_by_the_compactions_of_others(tmp_path: Path) -> None:
+    uris = [str(tmp_path / name) for name in ("first", "second")]
+    for uri in uris:
+        for first in range(4):
+            write_deltalake(uri, pa.table({"id": [first]}), mode="append")
+    first, second = adopted(uris[0]), adopted(uris[1])
+    lake = lake_with(first, tmp_path / "home")
+    before = plan(lake, first)
+    assert before is not None and before.estimate.source == "defaults"
+    compact(lake, no_spark, first)
+    of_second = plan(lake_with(second, tmp_path / "home"), second)
+    assert of_second is not None
+    assert (of_second.estimate.source, of_second.files_removed) == ("lake", 4)
+
+
 def unreadable(folder: Path, kind: str) -> tuple[str, str, str]:
     """A table whose first file deltalake cannot read. Its address, the file and the column."""
     uri = str(folder / kind)
