@@ -32,7 +32,7 @@ from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.read_each_table import for_each_table
 from lakehouse.engine.store import LOCAL, DiskStore
-from lakehouse.engine.store.s3_walk import THREADS, walk_keys
+from lakehouse.engine.store.s3 import THREADS, walk_keys
 from lakehouse.engine.table_health import health_of
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import plan

@@ -28,9 +28,9 @@ from lakehouse.defs.sql_records import one_connection
 # At most this many runs are read: a day of a small lake, or some hours of a busy lake, enough to
 # estimate a rate. SQLite reads them in 0.035 s if it has 25,000 runs with eight tags each.
 _RUNS_LOOKED_AT = 500
-# The newest observation of an adopted table is nearly always ours. If it is not, the newest 20 are
-# read. If other programs reported all 20, the observation sensor repeats ours (`observed.py`).
-_OBSERVATIONS_LOOKED_AT = (1, 20)
+# The newest observation of an adopted table is nearly always ours. If it is not, the newest 100 are
+# read.
+_OBSERVATIONS_LOOKED_AT = (1, 100)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
 _EVERYTHING_JOB = "__ASSET_JOB"
 _READ_NOTHING = "read_nothing"

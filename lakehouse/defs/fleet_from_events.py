@@ -14,7 +14,6 @@ from typing import Literal
 import dagster as dg
 from dagster import RunRecord
 
-from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.journal_records import CompactionTry
@@ -128,7 +127,14 @@ def weigh_fleet(
         budget_usd=lake.settings.compaction_budget_usd,
         spent_usd=_predicted_usd(recent.records, since_ms=now - CYCLE_MS),
     )
-    return decide_fleet(fleet_tables, readers, runs, bounds=bounds, now_ms=now)
+    fleet = decide_fleet(fleet_tables, readers, runs, bounds=bounds, now_ms=now)
+    # Storage is tested only for tables that are about to be compacted.
+    requested = {each.table for each in fleet.decisions if each.request}
+    faults = {key: fault for key in requested if (fault := _storage_fault(lake, key))}
+    if not faults:
+        return fleet
+    held = [replace(each, hold=faults.get(each.table.key, each.hold)) for each in fleet_tables]
+    return decide_fleet(held, readers, runs, bounds=bounds, now_ms=now)
 
 
 def maintenance_plan() -> dg.AssetSpec:
@@ -205,20 +211,15 @@ def _fleet_tables(
             state=state,
             rewrites=rewrites,
             pause=pauses.get(key),
-            hold=_storage_fault(lake, table) or without_spark(key, state.engine),
+            hold=without_spark(key, state.engine),
             shared_a_run=run_key(state, 1) in cursor.shared,
         )
 
 
-def _storage_fault(lake: Lake, table: Table) -> Explanation | None:
-    """Why no commit to the table is safe. Storage is tested only for tables that may be compacted.
-
-    If the test itself fails, the run that follows reports why.
-    """
-    if policy_for(table.layer, table.compaction).mode != "automatic":
-        return None
+def _storage_fault(lake: Lake, table_key: str) -> Explanation | None:
+    """Why no commit to the table is safe. If the test itself fails, the run reports why."""
     with suppress(LakehouseError):
-        return storage_fault(lake, table.key)
+        return storage_fault(lake, table_key)
     return None
 
 

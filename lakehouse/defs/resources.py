@@ -8,11 +8,10 @@ import dagster as dg
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.settings import Settings
-from lakehouse.defs.run_ownership import machine_tag, process_tag
+from lakehouse.defs.run_ownership import process_tag
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.open_session import connect, prepare
-from lakehouse.engine.spark.prepare_session import session_id
 from lakehouse.engine.store.s3_client import ClientOptions, client_options, s3_client
 from lakehouse.runtime.dagster_dev import wait_for_server
 from lakehouse.runtime.extras import is_installed, require
@@ -100,8 +99,7 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
 
 
 def open_session(context: dg.AssetExecutionContext, spark: LazyPySparkResource) -> Any:
-    """Opens the Spark session of a run, and records its process and session in the run's tags."""
+    """Opens the Spark session of a run, and records the run's process in its tags."""
     session = spark.spark_session
-    tags = {**process_tag(context.run.run_id), machine_tag("session"): session_id(session)}
-    context.instance.add_run_tags(context.run.run_id, tags)
+    context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
     return session

@@ -13,8 +13,7 @@
 - A process is identified by its pid and start time. Another process that gets the same pid later
   does not keep the server alive, and is not ended.
 - Besides the server, only descendants of a recorded `dagster dev` are ended, and only after
-  `dagster dev` itself has ended. Descendants end before the server, so the statements of runs are
-  interrupted and recorded.
+  `dagster dev` itself has ended. Descendants end before the server.
 - If the companion is killed, the server also ends (`bound_process.py`).
 """
 

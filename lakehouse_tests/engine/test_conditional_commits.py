@@ -4,11 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 import pytest
 
 from lakehouse.cli.commands.up import check_storage
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.errors import Refused
+from lakehouse.defs.compaction_sensor import compaction_sensor
 from lakehouse.engine import conditional_commits
 from lakehouse.engine.conditional_commits import refuse_unsafe_commits, storage_fault
 from lakehouse.engine.lake import Lake, open_lake
@@ -17,6 +19,8 @@ from lakehouse.engine.store import S3Store, store_at
 from lakehouse.engine.store.s3_client import client_from_environ
 from lakehouse.engine.table_lock import hold
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.defs.dagster_events import materialized, skip_text, tick_of
+from lakehouse_tests.defs.example import orders
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +83,23 @@ def test_the_bucket_of_an_adopted_table_is_tested_and_left_as_it_was(
     fault = storage_fault(deaf, table.key)
     assert fault is not None and bucket in fault.sentence
     assert [*store_at(f"s3://{bucket}").walk("")] == []
+
+
+@pytest.mark.parametrize("operation", ["GetObject", "PutObject"])
+def test_the_sensor_requests_no_compaction_of_a_bucket_that_ignores_conditions(
+    tmp_path: Path, bucket: str, operation: str
+) -> None:
+    """The other operation has no condition that could be ignored."""
+    settings = own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}")
+    lake = open_lake(settings, lambda **_: deaf_client(operation))
+    with dg.instance_for_test() as instance:
+        materialized(instance, orders, version=7, mergeable_file_count=4)
+        result = tick_of(compaction_sensor([orders], lake), instance)
+    if operation == "GetObject":
+        assert len(result.run_requests or []) == 1
+    else:
+        assert not result.run_requests
+        assert f"bronze/orders: the bucket {bucket} ignores If-None-Match" in skip_text(result)
 
 
 def test_a_spark_server_with_delta_s_own_log_store_is_refused_unless_its_platform_is_trusted(

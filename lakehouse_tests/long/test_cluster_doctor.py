@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.engine.doctor import run_checks
+from lakehouse.engine.doctor import machine_checks
 from lakehouse.engine.spark import open_session
 from lakehouse.runtime.log_store import JAR
 from lakehouse_tests.cluster import Cluster, ConnectServer, deployed_conf, standalone
@@ -98,7 +98,7 @@ def test_a_fault_of_the_connect_server_is_named(
     plant, name, words = PLANTED[fault]
     monkeypatch.setattr(open_session, "_sessions", {})
     if fault == "executors larger than any worker":
-        monkeypatch.setattr(run_checks, "_MOST_SECONDS", 60.0)
+        monkeypatch.setattr(machine_checks, "_MOST_SECONDS", 60.0)
     server = ConnectServer(cluster=cluster, conf=plant(deployed_conf(told)))
     with server.running():
         place = {"LAKEHOUSE_ROOT": f"s3://{BUCKET}/lake", **told, **server.environment}
@@ -108,7 +108,7 @@ def test_a_fault_of_the_connect_server_is_named(
     assert first == name and words in failed[name], checks
 
 
-def test_a_default_log_store_is_a_warning(
+def test_a_default_log_store_is_refused(
     cluster: Cluster, told: Conf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_session, "_sessions", {})
@@ -117,5 +117,5 @@ def test_a_default_log_store_is_a_warning(
         place = {"LAKEHOUSE_ROOT": f"s3://{BUCKET}/lake", **told, **server.environment}
         checks = examine(free_terminal(tmp_path, **place))
     wrong = {each: found for each, found in checks.items() if found[0] in ("failed", "warning")}
-    assert wrong.keys() == {"log store"} and "Let only this Spark server" in wrong["log store"][1]
+    assert wrong.keys() == {"log store"} and "LAKEHOUSE_LOG_STORE=platform" in wrong["log store"][1]
     assert checks["executors"][1].startswith("2 tasks can run at the same time with Delta 4.4")

@@ -15,8 +15,7 @@ from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import count_of
 from lakehouse.engine.declared_tables import declared_tables
-from lakehouse.engine.doctor.machine_checks import check_machine
-from lakehouse.engine.doctor.run_checks import Examination
+from lakehouse.engine.doctor.machine_checks import Examination, check_machine
 from lakehouse.engine.doctor.storage_checks import check_storage, scratch
 from lakehouse.engine.lake import Lake, open_lake
 

@@ -6,14 +6,15 @@ The project's own code still writes its assets, and is not changed. State is kep
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.adoption.maintained import Upkeep, with_project_defaults
-from lakehouse.core.declaration.adopted import Orphans
+from lakehouse.core.adoption.maintained import Upkeep, maintained_table, with_project_defaults
+from lakehouse.core.declaration.adopted import Adopted, Orphans, key_of, parse_address
 from lakehouse.core.declaration.archive import Archive, Ttl
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.gone import refuses_gone
@@ -23,12 +24,6 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.metrics.families import Sample
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor
-from lakehouse.defs.adoption.project_tables import (
-    URI_KEYS,
-    adopted_table,
-    maintained_by_key,
-    written_tables,
-)
 from lakehouse.defs.alerts import alert_sensors
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
@@ -52,6 +47,9 @@ from lakehouse.engine.declared_tables import checked, other_adopted
 from lakehouse.engine.lake import Lake
 from lakehouse.retain.asset import archive_asset, ttl_asset
 
+_URI_KEYS = ("dagster/uri", "uri")
+# How addresses of Delta tables begin. Source: Delta Lake 4.4.0, docs, "Storage configuration"
+_STORAGE_PREFIXES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
 # Not `spark`, because the project's own resource may have that name.
 _SPARK = "lakehouse_spark"
 # All calls share one resource: the assets of one job may not have two resources with the same name.
@@ -92,10 +90,10 @@ def maintain(
     """
     folder = Path(base or Path.cwd()).resolve()
     settings = parse_settings(with_project_defaults(os.environ), base=folder)
-    written = [*written_tables(tables)]
+    written = [*_written_tables(tables)]
     if not written:
         raise Refused(
-            f"maintain: no asset has {' or '.join(URI_KEYS)} in its metadata. Either use assets "
+            f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata. Either use assets "
             f"that have an address there, or use {{asset key: address}}"
         )
     upkeep = Upkeep(
@@ -104,8 +102,8 @@ def maintain(
         archive=archive,
         ttl=ttl,
     )
-    adopted = [adopted_table(each, orphans=orphans, base=str(folder)) for each in written]
-    maintained = maintained_by_key(adopted, upkeep, layer=layer)
+    adopted = [_adopted_table(each, orphans=orphans, base=str(folder)) for each in written]
+    maintained = _maintained_by_key(adopted, upkeep, layer=layer)
     lake_tables = _TABLES.setdefault(settings.root, {})
     lake_tables.update(checked({**lake_tables, **maintained}, settings))
     return _definitions(
@@ -191,3 +189,105 @@ def _definitions(
         ],
         schedules=compaction_schedules(tables, lake),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WrittenTable:
+    """A table of the project, and the asset that writes the table.
+
+    `pool` is the pool of the asset, so that the asset and its upkeep run one at a time. It is empty
+    if the asset has none, or if only its key is known.
+    """
+
+    asset_key: dg.AssetKey
+    uri: str
+    pool: str = ""
+
+
+def _written_tables(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[_WrittenTable]:
+    """The tables of a mapping, or of the assets that have an address in their metadata.
+
+    Raises:
+        Refused: an item is not an asset.
+    """
+    if isinstance(tables, Mapping):
+        for key, uri in tables.items():
+            yield _WrittenTable(asset_key=dg.AssetKey.from_user_string(key), uri=uri)
+        return
+    for asset in tables:
+        specs = [asset]
+        pool = ""
+        if isinstance(asset, dg.AssetsDefinition):
+            specs = asset.specs
+            if asset.is_executable:
+                pool = getattr(asset.node_def, "pool", None) or ""
+        elif not isinstance(asset, dg.AssetSpec | dg.SourceAsset):
+            raise Refused(
+                f"maintain: {asset!r} is not an asset. Use assets, or a mapping of asset keys to "
+                "addresses"
+            )
+        for spec in specs:
+            uri = _uri_in(spec.metadata)
+            if uri is not None:
+                yield _WrittenTable(asset_key=spec.key, uri=uri, pool=pool)
+
+
+def _adopted_table(table: _WrittenTable, *, orphans: Orphans, base: str) -> Adopted:
+    """The declaration of a table's address.
+
+    A relative address is resolved against the folder `base`.
+    """
+    try:
+        address = parse_address(table.uri, base=base)
+    except Refused as refused:
+        raise Refused(
+            f"maintain: asset {table.asset_key.to_user_string()}: {refused}. If its table is "
+            "stored elsewhere, leave this asset out of the call"
+        ) from None
+    return Adopted(
+        uri=address,
+        orphans=orphans,
+        asset_key=tuple(table.asset_key.path),
+        pool=table.pool,
+    )
+
+
+def _maintained_by_key(
+    adopted: Sequence[Adopted], upkeep: Upkeep, *, layer: str
+) -> dict[str, Table]:
+    """The tables' declarations by key, which is the layer and the asset's key (`_` for `/`).
+
+    Raises:
+        Refused: two assets have the same key.
+    """
+    tables = dict[str, Table]()
+    assets = dict[str, str]()
+    for each in adopted:
+        asset = "/".join(each.asset_key)
+        key = key_of(f"/{layer}/{'_'.join(each.asset_key)}", ())
+        if key in tables:
+            raise Refused(
+                f"maintain: assets {assets[key]} and {asset} would both be the table {key}. Pass "
+                "one of them to a separate call, with another layer"
+            )
+        tables[key] = maintained_table(key, each, upkeep)
+        assets[key] = asset
+    return tables
+
+
+def _uri_in(metadata: Mapping[str, Any]) -> str | None:
+    """The address of a Delta table in an asset's metadata, or `None`.
+
+    Addresses of warehouses and web pages are ignored. An address in a storage that Delta supports
+    and this program does not is returned, so that the caller refuses it.
+    """
+    for name in _URI_KEYS:
+        value = metadata.get(name)
+        if isinstance(value, dg.MetadataValue):
+            value = value.value
+        if not isinstance(value, str | Path):
+            continue
+        address = str(value)
+        if "://" not in address or address.startswith(_STORAGE_PREFIXES):
+            return address
+    return None

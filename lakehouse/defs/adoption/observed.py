@@ -2,13 +2,12 @@
 
 For each table, two small requests show whether the last known commit is unchanged and still the
 newest. If not, the sensor reads the log and reports an observation of the table, without a run and
-without Spark. The sensor also repeats an observation that newer events have pushed out of the range
-that the compaction sensor reads.
+without Spark.
 """
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,7 +20,6 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import LogFile
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.text import count_of
-from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.failures import errors_for_dagster
 from lakehouse.defs.health import evaluation_of, judge
 from lakehouse.defs.keys import table_key
@@ -140,8 +138,7 @@ def observation_sensor(
         budget.begin()
         entries = _read_cursor(context.cursor)
         sentences = [] if record is None else _confirm(record)
-        out_of_range = _out_of_range(context.instance, tables, entries)
-        changed, unreachable = _changed(tables, bounded, entries, budget, out_of_range=out_of_range)
+        changed, unreachable = _changed(tables, bounded, entries, budget)
         events, results = _observe_in_turn(changed, bounded, entries, budget)
         sentences += results
         for key, error in unreachable.items():
@@ -161,18 +158,6 @@ def _confirm(record: MaintainedRecord) -> list[str]:
     except Transient as error:
         return [f"the record of the maintained tables could not be confirmed: {error}"]
     return []
-
-
-def _out_of_range(
-    instance: dg.DagsterInstance, tables: Sequence[Table], entries: Mapping[str, _CursorEntry]
-) -> set[str]:
-    """The keys of the tables whose last observation the compaction sensor does not find."""
-    readable = list[Table]()
-    for table in tables:
-        previous = entries.get(table.key)
-        if previous is not None and previous.newest is not None:
-            readable.append(table)
-    return {table.key for table in readable} - newest_facts(instance, readable).keys()
 
 
 def _observe_in_turn(
@@ -211,19 +196,17 @@ def _changed(
     lake: Lake,
     entries: Mapping[str, _CursorEntry],
     budget: TimeBudget,
-    *,
-    out_of_range: Set[str],
 ) -> tuple[list[Table], dict[str, Transient]]:
     """The tables to read now, longest unread first, and errors of unreachable storage by table key.
 
-    A table is read if it is `out_of_range` or was never read, if its newest commit has changed, if
-    it did not exist and now does, or if reading it failed, or found no table, an hour ago or more.
+    A table is read if it was never read, if its newest commit has changed, if it did not exist and
+    now does, or if reading it failed, or found no table, an hour ago or more.
     """
     unreachable: dict[str, Transient] = {}
 
     def is_changed(table: Table) -> bool:
         previous = entries.get(table.key)
-        if previous is None or table.key in out_of_range:
+        if previous is None:
             return True
         if previous.newest is None and not previous.has_fresh_checks:
             return True

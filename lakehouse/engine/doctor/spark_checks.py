@@ -14,8 +14,7 @@ from lakehouse.core.doctor_verdicts import (
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.core.text import count_of
-from lakehouse.engine.doctor.machine_checks import client_versions
-from lakehouse.engine.doctor.run_checks import Examination
+from lakehouse.engine.doctor.machine_checks import Examination, client_versions
 from lakehouse.engine.doctor.storage_checks import WRITTEN
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import causes_of, first_line, innermost_cause, translated

@@ -17,8 +17,7 @@ from lakehouse.core.s3_address import s3_region
 from lakehouse.core.text import count_of
 from lakehouse.core.units import HOUR_MS
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.doctor.machine_checks import nearest_folder
-from lakehouse.engine.doctor.run_checks import Examination
+from lakehouse.engine.doctor.machine_checks import Examination, nearest_folder
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, S3Store
 from lakehouse.engine.store.s3_client import PERMISSIONS, completes_conditionally, translated_s3

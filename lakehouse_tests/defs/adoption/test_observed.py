@@ -274,22 +274,6 @@ def test_what_its_writer_records_of_it_does_not_hide_what_we_know(
     assert newest_facts(instance, [table])[table.key].values["lakehouse/version"] == 1
 
 
-def test_a_table_is_observed_again_when_others_have_told_too_much_of_it_since(
-    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance
-) -> None:
-    table = of_asset(table, "sales", "orders")
-    ticks = Ticks(lake, [table], instance)
-    assert ticks.observed() == [1]
-    for number in range(20):
-        assert (number, ticks.observed()) == (number, [])
-        instance.report_runless_asset_event(
-            dg.AssetObservation(["sales", "orders"], metadata={"rows": 16})
-        )
-    assert newest_facts(instance, [table]).get(table.key) is None
-    assert [ticks.observed(), ticks.observed()] == [[1], []]
-    assert newest_facts(instance, [table])[table.key].values["lakehouse/version"] == 1
-
-
 def test_a_person_observes_it_by_hand(
     lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance
 ) -> None:

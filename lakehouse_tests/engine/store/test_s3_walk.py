@@ -11,7 +11,7 @@ from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT
 from moto.s3.models import s3_backends
 
 from lakehouse.core.errors import Refused
-from lakehouse.engine.store.s3_walk import find_keys, walk_keys
+from lakehouse.engine.store.s3 import find_keys, walk_keys
 
 SHAPES = {
     "nothing": [],
