@@ -72,7 +72,7 @@ CSV_LINES: dict[str, tuple[bytes, tuple[object, ...] | None]] = {
     "a required one missing": (b",1,x", None),
     "a column more": (b"A,1,x,y", None),
     "a column less": (b"A,1", None),
-    "a blank before a number": (b"A, 1,x", None),
+    "a blank before a number": (b"A, 1,x", ("A", 1, "x")),
     "a fraction": (b"A,1.0,x", None),
     "a number too large": (b"A,2147483648,x", None),
     "NUL": (b"A,1,a\0b", ("A", 1, "a\0b")),

@@ -30,8 +30,9 @@ _PLAIN = (
 _TEXTS = (*_PLAIN, 'say "hi"', "a,b", "a\nb", "a\r\nb", "\t")
 _BREAKS = (b"\n", b"\r\n", b"\r")
 
-# At the start of a file that one is no bad line.
-_JSON_LINES = [line for name, line in JSON_LINES.items() if name != "a mark in the middle"]
+# At the start of a file these are no bad lines.
+_NOT_FIRST = ("a mark in the middle", "no object")
+_JSON_LINES = [line for name, line in JSON_LINES.items() if name not in _NOT_FIRST]
 
 type_of_record = tuple[bytes, tuple[object, ...] | None]
 

@@ -73,9 +73,17 @@ class Csv:
     header: bool = knob(
         True, YES_OR_NO, "whether the first record names the columns of the schema, in their order"
     )
+    decimal: Literal[".", ","] = knob(
+        ".", one_of(".", ","), "the decimal point of numbers; the other one may group their digits"
+    )
 
     def __post_init__(self) -> None:
         check_knobs(self)
+        if self.delimiter == self.decimal:
+            raise Refused(
+                f"Csv.delimiter and Csv.decimal are both {self.decimal!r}. Use Csv(delimiter=';'),"
+                " or the delimiter that the files have."
+            )
         if self.delimiter == self.quote:
             raise Refused(
                 f"Csv.delimiter and Csv.quote are both {self.quote!r}. Use different ones."

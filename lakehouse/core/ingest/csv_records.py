@@ -2,8 +2,9 @@
 
 A CSV file begins with a header that names the fields of the schema in order, unless the landing
 declares `Csv(header=False)`. The header may have additional names (unless `new_columns` is
-"refuse"), or lack some names that are not required, but not both. A file of AWS DMS may have no
-header. It may also lack the first column, the operation; the operation is then empty.
+"refuse"), or lack some names that are not required, but not both. A column without a name, as
+pandas and R write for the index, is called `_c` with its position, as in Spark. A file of AWS DMS
+may have no header. It may also lack the first column, the operation; the operation is then empty.
 
 **Safety properties** (tests in `core/ingest/test_file_text.py`)
 - A quoted field is never split at the line breaks inside it.
@@ -83,12 +84,15 @@ def records_with_header(chunks: Iterator[bytes], landing: Landing) -> Iterator[R
 
 
 def csv_names(header: bytes, landing: Landing) -> list[str]:
-    """The unquoted, stripped names in a header. Renamed columns get their present names."""
+    """The unquoted, stripped names in a header. Renamed columns get their present names.
+
+    A column without a name is called by its position: `_c0`.
+    """
     quote = landing.csv.quote
     present = earlier_names(landing)
     texts = [field.decode("utf-8", "replace") for field in _fields(header, landing)]
     names = [text.strip(f" \t{quote}").replace(quote * 2, quote) for text in texts]
-    return [present.get(name, name) for name in names]
+    return [present.get(name, name) or f"_c{place}" for place, name in enumerate(names)]
 
 
 def others_in_header(
@@ -102,7 +106,7 @@ def others_in_header(
     declared = [name for name in names if name in fields]
     if others and are_refused:
         return None
-    is_valid = declared == [*fields] and len({*names}) == len(names) and "" not in names
+    is_valid = declared == [*fields] and len({*names}) == len(names)
     return others if is_valid else None
 
 
@@ -191,6 +195,13 @@ def _only_lacks_columns(
 
 def _header_advice(names: Sequence[str], columns: Sequence[str], landing: Landing) -> str:
     """What to do about a header that is not accepted; empty if unknown."""
+    for delimiter in "\t;|,":
+        parts = [part.strip(f" {landing.csv.quote}") for part in names[0].split(delimiter)]
+        if len(names) == 1 and len({*parts} & {*columns}) > 1:
+            return (
+                f"; its fields are separated by {delimiter!r}, so declare"
+                f" csv=Csv(delimiter={delimiter!r})"
+            )
     absent = [name for name in columns if name not in names]
     unknown = [name for name in names if name not in columns]
     is_known_in_part = len(unknown) < len(names)

@@ -1,11 +1,13 @@
 """Parses lines of JSON into records. A line must be exactly one valid JSON object.
 
-Any other line also becomes a record, with the problem that it has. Blank lines are skipped.
+Any other line also becomes a record, with the problem that it has. Blank lines are skipped. A text
+that begins with `[` is one array instead. Each of its elements must be an object.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, cast
 
 from lakehouse.core.changes.json_members import with_present_names
@@ -21,6 +23,7 @@ from lakehouse.core.ingest.records import (
     TOO_DEEP,
     UNFIT,
     Record,
+    Unreadable,
     earlier_names,
 )
 from lakehouse.core.ingest.undeclared import others_in_object, with_texts
@@ -33,12 +36,67 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(name)  # NaN and the infinities are not JSON
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+_decode = _decoder.decode
+# What stands before an element of an array: a bracket or a comma. JSON knows no other blanks.
+_BEFORE_ELEMENT = re.compile(r"[ \t\r\n]*[\[,][ \t\r\n]*")
+_END_OF_ARRAY = re.compile(r"[ \t\r\n]*\][ \t\r\n]*\Z")
+_EMPTY_ARRAY = re.compile(r"[ \t\r\n]*\[[ \t\r\n]*\][ \t\r\n]*\Z")
 
 
 def json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
-    """The records of a text with JSON lines. Blank lines are skipped."""
+    """The records of a text with JSON lines, or with one array. Blank lines are skipped.
+
+    Raises:
+        Unreadable: the text begins with `[`, and is not an array. Raised before the first record.
+    """
     fields = dict(field_types(landing.schema))
+    first = b""
+    for chunk in chunks:
+        first += chunk
+        if first.strip():
+            break
+    chunks = chain([first], chunks)
+    if first.lstrip().startswith(b"["):
+        return _array_records(b"".join(chunks), landing, fields)
+    return _line_records(chunks, landing, fields)
+
+
+def _array_records(content: bytes, landing: Landing, fields: Mapping[str, str]) -> Iterator[Record]:
+    """The elements of an array, each as if it were a line, with the number of its first line."""
+    try:
+        text = content.decode()
+        spans = [] if _EMPTY_ARRAY.match(text) else [*_element_spans(text)]
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(
+            f"it begins with [ and is no JSON array of objects ({error}); land it again as one"
+            " array, or with one object per line"
+        ) from error
+    line = 1
+    counted = 0
+    for start, end in spans:
+        line += text.count("\n", counted, start)
+        counted = start
+        # Strings in JSON have no line breaks, so these are blanks.
+        element = text[start:end].replace("\r", " ").replace("\n", " ")
+        yield json_record(line, element.encode(), landing, fields)
+
+
+def _element_spans(text: str) -> Iterator[tuple[int, int]]:
+    """The start and the end of each element of a JSON array. Raises `ValueError` if it is none."""
+    end = 0
+    while _END_OF_ARRAY.match(text, end) is None or not end:
+        before = _BEFORE_ELEMENT.match(text, end)
+        if before is None or ("[" in before[0]) != (end == 0):
+            raise ValueError(f"after character {end}")
+        start = before.end()
+        _, end = _decoder.raw_decode(text, start)
+        yield start, end
+
+
+def _line_records(
+    chunks: Iterator[bytes], landing: Landing, fields: Mapping[str, str]
+) -> Iterator[Record]:
     number = 1
     rest = b""
     is_skipping = False

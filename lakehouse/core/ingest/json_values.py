@@ -6,12 +6,14 @@ some of them as other values. A record with one of these values is refused befor
 - `DECIMAL`: Spark drops commas, since English groups digits with commas. A number with a huge
   exponent takes hours to parse.
 - `TIMESTAMP`: a time of day becomes a time of today, and a text of digits alone becomes a year. A
-  number of milliseconds becomes a date in the far future.
+  number of milliseconds becomes a date in the far future. The letters of a zone stand for several
+  zones (`IST`), of which Java chooses one.
 - `DATE`: any text before or after the day is dropped.
 - `TINYINT`: 128 to 255 become negative.
 - `DOUBLE` and `FLOAT`: a number that is too large becomes infinite.
 
-Values of a nested type are checked only if the type contains a DECIMAL: for huge exponents.
+Values of a nested type are checked only for huge exponents, if the type contains a DECIMAL, and for
+the letters of a zone, if it contains a TIMESTAMP.
 
 Source: Spark's JacksonParser and SparkDateTimeUtils; Jackson's getByteValue; Java's
 BigDecimal.setScale
@@ -42,12 +44,18 @@ _MAY_BE_HUGE = re.compile(r"[eE][-+]?\d{4,}|\\u")
 _GROUPED = re.compile(r"\s*[-+]?\d{1,3}(,\d{3})+\.\d+\s*")
 # The texts that Spark loads as a different timestamp: times of day, and digits alone.
 _NO_TIMESTAMP = re.compile(r"\s*(?:T\d|\d{1,2}:|[-+]?\d+\s*\Z)")
+# The zones that a time may have: an offset, UTC, or the name of a region.
+ZONE = r"(?:Z|(?:UTC|GMT)?(?:[-+][0-9:]+)?|[A-Za-z_]+/[A-Za-z0-9_+/-]+)"
+_OTHER_ZONE = re.compile(
+    rf"\s*[-+]?\d{{4,7}}-\d{{1,2}}-\d{{1,2}}[T ][\d:.\s]*(?!{ZONE}\s*\Z)[^\d:.\s]"
+)
 # A date, perhaps followed by midnight in UTC.
 _DAY = re.compile(
     r"\s*[-+]?\d{4,7}-\d{1,2}-\d{1,2}"
     r"(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*"
 )
 _DECIMAL_WORDS = re.compile(r"\b(?:dec|decimal|numeric)\b", re.IGNORECASE)
+_TIME_WORDS = re.compile(r"\btimestamp", re.IGNORECASE)
 
 
 _ChecksByName = Mapping[str, Callable[[Any], bool]]
@@ -117,6 +125,8 @@ def _checks(schema: str | None) -> _Checks:
             decimals[name] = _is_exact_decimal
         elif kind in ("STRUCT", "ARRAY", "MAP") and _DECIMAL_WORDS.search(type_):
             decimals[name] = _has_no_huge_number
+        if kind in ("STRUCT", "ARRAY", "MAP") and _TIME_WORDS.search(type_):
+            others[name] = _has_no_other_zone
         elif kind in _CHECK_OF:
             others[name] = _CHECK_OF[kind]
     return _Checks(others=others, decimals=decimals)
@@ -124,7 +134,7 @@ def _checks(schema: str | None) -> _Checks:
 
 def _is_exact_timestamp(value: Any) -> bool:
     if isinstance(value, str):
-        return _NO_TIMESTAMP.match(value) is None
+        return not (_NO_TIMESTAMP.match(value) or _OTHER_ZONE.match(value))
     return not isinstance(value, int) or _FIRST_SECOND <= value <= _LAST_SECOND
 
 
@@ -148,6 +158,18 @@ def _has_no_huge_number(value: Any) -> bool:
             return all(map(_has_no_huge_number, cast("list[Any]", value)))
         case dict():
             return all(map(_has_no_huge_number, cast("dict[str, Any]", value).values()))
+        case _:
+            return True
+
+
+def _has_no_other_zone(value: Any) -> bool:
+    match value:
+        case str():
+            return _OTHER_ZONE.match(value) is None
+        case list():
+            return all(map(_has_no_other_zone, cast("list[Any]", value)))
+        case dict():
+            return all(map(_has_no_other_zone, cast("dict[str, Any]", value).values()))
         case _:
             return True
 

@@ -2,13 +2,14 @@
 
 Spark's CSV reader and casts misread some texts: a time of day becomes a time of today, digits alone
 become a year, `1,5` becomes 15, and `1.5` becomes the integer 1. Therefore, a text is cast only if
-it has the form of the declared type.
+it has the form of the declared type. Blanks around it do not count, except in a STRING.
 """
 
 from math import inf
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest.json_values import ZONE
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 
@@ -27,6 +28,8 @@ _DECIMAL = rf"^{_NUMBER}(?:[eE][-+]?[0-9]{{1,3}})?$"
 # Digits grouped as in English. `1,234` without a point may be a fraction.
 _GROUPED = r"^[-+]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+$"
 _CLOCK = r"[0-9]{1,2}(?::[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]*)?)?)?"
+# Swaps the decimal point and the commas between groups of digits.
+_SWAPPED = (",.", ".,")
 # The form of a text, by Spark's name of the type. For other types, only Spark's cast decides.
 _FORMS = {
     "byte": _WHOLE,
@@ -39,8 +42,9 @@ _FORMS = {
     "boolean": "^(?i:true|false)$",
     # A day, optionally with midnight in UTC.
     "date": rf"^\s*{_DAY}(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*$",
-    # A month or a day. After a day, a time and a zone may follow, which only the cast checks.
-    "timestamp": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}(?:-[0-9]{1,2}(?:[T ].*)?)?\s*$",
+    # A month or a day. After a day, a time and a zone may follow.
+    "timestamp": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"
+    rf"(?:-[0-9]{{1,2}}(?:[T ]\s*(?:{_CLOCK}\s*)?{ZONE})?)?\s*$",
     # The cast would drop a zone.
     "timestamp_ntz": r"^\s*[-+]?[0-9]{4,7}-[0-9]{1,2}"
     rf"(?:-[0-9]{{1,2}}(?:[T ]\s*{_CLOCK})?)?\s*$",
@@ -77,9 +81,15 @@ def csv_value(text: "Column", field: "StructField", landing: Landing) -> "tuple[
     is_string = kind == "string"
     if is_string and landing.keeps_empty_texts:
         text = F.coalesce(text, F.lit(""))
+    if not is_string:
+        value = F.btrim(text, F.lit(" \t"))
+        is_blank = (value == "") & (text != "")
+        text = F.when(~is_blank, value)
     text = F.nullif(text, F.lit(landing.null_value or ""))
     if is_string:
         return text, F.lit(False)
+    if kind in ("decimal", "float", "double") and landing.csv.decimal == ",":
+        text = F.translate(text, *_SWAPPED)
     castable = text
     if kind == "decimal":
         without_commas = F.replace(text, F.lit(","))

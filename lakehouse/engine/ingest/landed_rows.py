@@ -38,7 +38,12 @@ from lakehouse.core.ingest.records import (
 from lakehouse.core.ingest.undeclared import others_in_row
 from lakehouse.engine.ingest.avro_rows import avro_dates, avro_rows, avro_types
 from lakehouse.engine.ingest.dates_to_iso import BeyondPython, DateTexts
-from lakehouse.engine.ingest.parquet_rows import parquet_batches, parquet_dates, parquet_types
+from lakehouse.engine.ingest.parquet_rows import (
+    decoded_rows,
+    parquet_batches,
+    parquet_dates,
+    parquet_types,
+)
 
 _SHOWN_CHARACTERS = 1_000
 _NO_FIELDS = (
@@ -58,11 +63,12 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
     dates = _decode_fully(data, landing.format, max_content_bytes)
     if landing.format == "parquet":
         batches = parquet_batches(data, max_content_bytes)
-        rows = chain.from_iterable(batch.to_pylist(maps_as_pydicts="strict") for batch in batches)
+        rows = chain.from_iterable(map(decoded_rows, batches))
     else:
-        rows = avro_rows(data, max_content_bytes)
-    for number, row in enumerate(rows, start=1):
-        yield _record(number, row, dates, fields, landing)
+        rows = ((row, None) for row in avro_rows(data, max_content_bytes))
+    for number, (row, problem) in enumerate(rows, start=1):
+        record = _record(number, row, dates, fields, landing)
+        yield record if problem is None else record._replace(problem=problem)
 
 
 def file_types(data: bytes, format: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.core.ingest.records import Unreadable, too_large
+from lakehouse.core.ingest.records import NOT_UTF_8, Unreadable, too_large
 from lakehouse.core.text import count_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.ingest.dates_to_iso import DateTexts, TextOf, file_calendars
@@ -47,6 +47,14 @@ def parquet_batches(data: bytes, limit: int) -> Iterator[pa.RecordBatch]:
             if decoded_bytes > limit:
                 raise too_large(limit)
             yield plain
+
+
+def decoded_rows(batch: pa.RecordBatch) -> list[tuple[dict[str, Any], str | None]]:
+    """The rows of a batch, each with a problem if it lacks a value that cannot be decoded."""
+    try:
+        return [(row, None) for row in batch.to_pylist(maps_as_pydicts="strict")]
+    except Exception:  # the values decide what is raised
+        return [_decoded_row(batch.slice(index, 1)) for index in range(batch.num_rows)]
 
 
 def parquet_dates(data: bytes) -> DateTexts:
@@ -90,6 +98,20 @@ def _open_file(data: bytes) -> pq.ParquetFile:
         page_checksum_verification=True,
         coerce_int96_timestamp_unit="us",
     )
+
+
+def _decoded_row(batch: pa.RecordBatch) -> tuple[dict[str, Any], str | None]:
+    row = dict[str, Any]()
+    problem = None
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            row[name] = column[0].as_py(maps_as_pydicts="strict")
+        except UnicodeDecodeError:
+            problem = problem or f"{name} is {NOT_UTF_8}"
+        except Exception as error:  # the values decide what is raised
+            why = str(error).strip("'\"")
+            problem = problem or f"{name} cannot be read ({type(error).__name__}: {why})"
+    return row, problem
 
 
 def _check_footer(metadata: pq.FileMetaData, limit: int) -> None:

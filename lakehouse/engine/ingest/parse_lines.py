@@ -52,6 +52,7 @@ _PARSED = "_parsed"
 # The beginnings of reasons, by which `depends_on_declaration` recognises them.
 _MISSING = "required field "
 _EMPTY = "partition field "
+_FIELD_COUNT = "it has more or fewer fields than the "
 LATE = "its partition is in the table's archive"
 # Hive's word for null in the name of a partition's folder.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -170,6 +171,7 @@ def depends_on_declaration(reason: "Column") -> "Column":
         reason.isin(NOT_JSON, UNFIT)
         | reason.startswith(_MISSING)
         | reason.startswith(_EMPTY)
+        | reason.startswith(_FIELD_COUNT)
         | reason.startswith(LATE)
         | reason.startswith(UNKNOWN)
         | reason.startswith(TWO_NAMES)
@@ -261,7 +263,10 @@ def _reason(
 ) -> "Column":
     """The reason from staging, or the first problem with the parsed values; null without any."""
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-    why = why.when(F.col(_PARSED).isNull() | _member(CORRUPT).isNotNull(), UNFIT)
+    is_corrupt = F.col(_PARSED).isNull() | _member(CORRUPT).isNotNull()
+    # A field of CSV is parsed as a text, which always fits. So only the number of fields is wrong.
+    is_csv = landing.records_are_csv
+    why = why.when(is_corrupt, f"{_FIELD_COUNT}{len(values)} declared" if is_csv else UNFIT)
     for each in values.values():
         if each.is_unfit is not None:
             why = why.when(each.is_unfit, UNFIT)

@@ -231,6 +231,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: landing(format="csv", csv=Csv(delimiter="1")),
         "Csv.delimiter is '1'",
     ),
+    "a comma for both": (
+        lambda: landing(format="csv", csv=Csv(decimal=",")),
+        "Csv.delimiter and Csv.decimal are both ','. Use Csv(delimiter=';')",
+    ),
     "one character for both": (
         lambda: landing(format="csv", csv=Csv(delimiter="'", quote="'")),
         "Csv.delimiter and Csv.quote are both",
