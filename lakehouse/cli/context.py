@@ -151,6 +151,7 @@ def open_tables(names: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     tables = with_maintained(declared_tables(settings), maintained, settings)
     declared = {*tables}
     keys_of_addresses = keys_by_address(tables, settings)
+    keys_by_name = {table.asset_key: key for key, table in tables.items()}
     keys = list[str]()
     for name in names:
         if is_address(name):
@@ -161,6 +162,8 @@ def open_tables(names: Sequence[str]) -> tuple[LakeContext, list[Table]]:
             keys.append(key)
         elif name in tables:
             keys.append(name)
+        elif name in keys_by_name:
+            keys.append(keys_by_name[name])
         else:
             raise _unknown_table(name, tables)
     context = LakeContext(

@@ -12,7 +12,7 @@ def table_key(table: Table) -> dg.AssetKey:
     """The asset key of a table: layer and name, or the key of the asset that writes it."""
     if isinstance(table.write, Adopted) and table.write.asset_key:
         return dg.AssetKey(list(table.write.asset_key))
-    return dg.AssetKey(table.key.split("/"))
+    return dg.AssetKey(table.asset_key.split("/"))
 
 
 def compaction_key(table: Table) -> dg.AssetKey:

@@ -124,7 +124,7 @@ def example_documents(folder: Path) -> dict[str, Any]:
         "materialize": [run_document("bronze/orders", AssetRun(key=""), sentence="")],
         "rebuild": _rebuild(terminal),
         "evolve_plan": [_proposal(terminal).as_json()],
-        "evolve_apply": _evolution(terminal),
+        "evolve_apply": [_evolution(terminal)],
         "replay": replay_document(_played()),
     }
 

@@ -158,11 +158,11 @@ DOCUMENTS = {
         "lakehouse evolve plan [TABLE]...",
         (
             "`blocks`: the table is not written before the change. `rebuild` is the plan of "
-            "`lakehouse rebuild`, null if none is needed; `move` that of a table with `formerly=`."
+            "`lakehouse rebuild`, null if none is needed."
         ),
     ),
     "evolve_apply": (
-        "lakehouse evolve apply TABLE",
+        "lakehouse evolve apply [TABLE]...",
         "`left` compares the declaration with the table afterwards. `rebuild` is as above, with `actual`.",
     ),
     "rebuild": (

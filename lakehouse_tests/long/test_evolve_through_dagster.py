@@ -37,11 +37,11 @@ def test_a_changed_declaration_is_planned_and_applied(
         ("TYPE_WIDENED", True),
     ]
     assert (planned["rebuild"]["source"], planned["rebuild"]["rows"]) == ("rows", "same")
-    applied = run(settings, "evolve", "apply", ORDERS)
+    [applied] = run(settings, "evolve", "apply", ORDERS)
     assert applied["rebuild"]["actual"]["rows_written"] == 1
     assert applied["left"]["changes"] == []
     [done] = run(settings, "materialize", ORDERS)
     assert (done["rows_written"], done["version"]) == (1, 2)
-    assert run(settings, "evolve", "apply", ORDERS)["sentences"] == [
+    assert run(settings, "evolve", "apply", ORDERS)[0]["sentences"] == [
         "nothing to apply: the declaration and the table agree"
     ]

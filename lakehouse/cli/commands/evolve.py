@@ -9,14 +9,14 @@ from lakehouse.cli.context import (
     LakeContext,
     complete_table,
     open_declared,
-    open_table,
     print_errors,
 )
 from lakehouse.cli.output import json_option, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import LakehouseError
+from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.evolution.proposal import EvolutionOutcome
 from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
 from lakehouse.engine.evolution.propose import Proposal, propose
 from lakehouse.engine.lake import TableSession
@@ -55,10 +55,9 @@ def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
 
 @evolve_command.command(
     "apply",
-    epilog="Examples: lakehouse evolve apply bronze/orders; "
-    "lakehouse evolve apply bronze/orders --in-place",
+    epilog="Examples: lakehouse evolve apply; lakehouse evolve apply bronze/orders --in-place",
 )
-@click.argument("table", shell_complete=complete_table)
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @click.option(
     "--in-place",
     is_flag=True,
@@ -68,39 +67,49 @@ def plan_command(tables: tuple[str, ...], as_json: bool) -> int:
     "--drop",
     multiple=True,
     metavar="COLUMN",
-    help="Also drop this column, which must not be declared. May be given several times.",
-)
-@click.option(
-    "--keep-old",
-    is_flag=True,
-    help="If TABLE declares formerly=…, keep the folder of the earlier key after the move.",
+    help="Also drop this column of TABLE, which must not be declared. May be given several times.",
 )
 @json_option
 def apply_command(
-    table: str, in_place: bool, drop: tuple[str, ...], keep_old: bool, as_json: bool
-) -> None:
-    """Apply the changes of TABLE that `lakehouse evolve plan` shows.
+    tables: tuple[str, ...], in_place: bool, drop: tuple[str, ...], as_json: bool
+) -> int:
+    """Apply the changes of each TABLE that `lakehouse evolve plan` shows.
 
-    Columns that are no longer declared are dropped only with --drop, by a rebuild from inputs, or
-    by a rebuild of an Overwrite. A rebuild is one commit. Each change that needs only metadata is a
-    commit of its own. If the command is killed, run it again: it continues where it stopped.
+    Without TABLE: of all tables, inputs first. A table whose change is refused waits, and the
+    others follow. Columns that are no longer declared are dropped only with --drop, by a rebuild
+    from inputs, or by a rebuild of an Overwrite. A rebuild is one commit. Each change that needs
+    only metadata is a commit of its own. If the command is killed, run it again: it continues where
+    it stopped.
     """
-    context, declared_table = open_table(table)
-    table = declared_table.key
-    request = ApplyRequest(
-        in_place=in_place, drop=drop, keep_old=keep_old, tables=tuple(context.tables.values())
-    )
-    settings = context.lake.settings
-    with driver_for_command(settings):
-        session = TableSession(lake=context.lake, spark=connect(settings), table=declared_table)
-        outcome = apply_changes(session, request, tell)
-        if outcome.rebuild is not None:
-            report_to_dagster(context, declared_table, outcome.rebuild)
+    context = open_declared()
+    chosen = context.choose(tables)
+    if drop and len(chosen) != 1:
+        raise Refused("evolve apply --drop: name one table")
+    if not tables:
+        chosen = [each for each in chosen if not _is_adopted(each) and context.lake.facts(each.key)]
+    request = ApplyRequest(in_place=in_place, drop=drop, tables=tuple(context.tables.values()))
+    with driver_for_command(context.lake.settings):
+        readings = [_apply(context, table, request) for table in chosen]
+    outcomes = [each.value for each in readings if each.value is not None]
     if as_json:
-        write_json(outcome.as_json())
-        return
-    for sentence in outcome.sentences:
-        show(f"{table}: {sentence}")
+        write_json([outcome.as_json() for outcome in outcomes])
+    else:
+        for outcome in outcomes:
+            for sentence in outcome.sentences:
+                show(f"{outcome.table}: {sentence}")
+    return print_errors(readings)
+
+
+def _apply(context: LakeContext, table: Table, request: ApplyRequest) -> Found[EvolutionOutcome]:
+    """The outcome for one table, or the error, so that the other tables still follow."""
+    session = TableSession(lake=context.lake, spark=connect(context.lake.settings), table=table)
+    try:
+        outcome = apply_changes(session, request, tell)
+    except LakehouseError as error:
+        return Found(table=table, error=error)
+    if outcome.rebuild is not None:
+        report_to_dagster(context, table, outcome.rebuild)
+    return Found(table=table, value=outcome)
 
 
 def _is_adopted(table: Table) -> bool:

@@ -55,16 +55,16 @@ def materialize_command(selections: tuple[str, ...], full_refresh: bool, as_json
         if full_refresh:
             return _rebuild(context, tables if selections else [], as_json=as_json)
         with driver_for_command(context.lake.settings):
-            runs = {run.key: run for run in recorder.materialize([table.key for table in tables])}
+            results = recorder.materialize([table.asset_key for table in tables])
+            runs = {table.key: run for table, run in zip(tables, results, strict=True)}
     documents = [_document(table, runs, context) for table in tables]
     if as_json:
         write_json(documents)
     else:
         _print(documents)
-    results = [
-        Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables
-    ]
-    return print_errors(results)
+    return print_errors(
+        [Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables]
+    )
 
 
 def _rebuild(context: LakeContext, tables: Sequence[Table], *, as_json: bool) -> int:
@@ -115,7 +115,7 @@ def _select_one(
             f"compact {selection} or lakehouse vacuum {selection}"
         )
     keys = {selection} if named or selection in LAYERS else recorder.select(selection)
-    chosen = [table for table in written_here if table.key in keys or table.layer in keys]
+    chosen = [table for table in written_here if keys & {table.key, table.asset_key, table.layer}]
     if not chosen:
         near = nearest(selection, context.tables)
         raise Refused(

@@ -132,7 +132,7 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
         # Even if nothing was retried: an earlier retry may have been killed before its load.
         if not dry_run:
             with open_recorder(context.lake.settings) as recorder:
-                [run] = recorder.materialize([declared_table.key])
+                [run] = recorder.materialize([declared_table.asset_key])
             if run.error:
                 raise run.error
     _print_review(outcome, as_json=as_json)

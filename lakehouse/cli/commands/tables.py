@@ -17,7 +17,6 @@ from lakehouse.cli.output import (
     count_text,
     json_option,
     print_grid,
-    show,
     time_text,
     write_json,
 )
@@ -28,7 +27,6 @@ from lakehouse.core.declaration.write_modes import Append, History, Merge, Overw
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.compaction.current_skip_reasons import hold_now
-from lakehouse.engine.journal.moves import why_unmoved
 from lakehouse.engine.read_each_table import Found, for_each_table
 
 # A table's snapshot (`None` if the table does not exist yet), and the reason why the compaction
@@ -69,11 +67,6 @@ def tables_command(as_json: bool) -> int:
         rows += [_row(each, "not declared") for each in undeclared_readings]
         print_grid(heads, rows, numbers=heads[3:7])
         show_once(_skip_sentences(readings))
-        for each in readings:
-            if each.error:
-                continue
-            if why := why_unmoved(context.lake.store, each.table):
-                show(f"{each.table.key}: {why}", style="yellow")
         show_undeclared(undeclared)
     return print_errors([*readings, *undeclared_readings])
 

@@ -113,6 +113,11 @@ def check_renamed(
                 f"{what} maps {old!r} to {new!r}, and another name to {old!r}. Use only the present"
                 " name as the target of each earlier name."
             )
+        if old.lower() == new.lower():
+            raise Refused(
+                f"{what} maps {old!r} to {new!r}, but names that differ only in upper and lower"
+                " case are one column. Leave it out."
+            )
         if columns is not None and old.lower() in [name.lower() for name in columns]:
             raise Refused(
                 f"{what} maps {old!r} to {new!r}, but {old!r} is still declared. Either remove"

@@ -39,6 +39,7 @@ GONE: dict[str, str] = {
         "Use Archive(storage_class=...) to store old partitions in a colder class."
     ),
     "Vacuum.readers": "Name the versions to keep in Vacuum(keep_versions=…).",
+    "Table.formerly": "Use location=, the folder of the earlier key: the rows stay there.",
 }
 
 
@@ -60,5 +61,5 @@ def refuses_gone(target: Target) -> Target:
 
     if not is_class:
         return cast("Target", checked)
-    target.__init__ = checked
-    return target
+    target.__init__ = checked  # type: ignore[method-assign]
+    return cast("Target", target)

@@ -49,8 +49,9 @@ class Table:
 
     `evolution` decides which changes of the declaration the next write applies to the table: safe
     changes (`"ask"`), also renamed columns and wider types (`"automatic"`), or no changes
-    (`"refuse"`). `renamed` maps earlier column names to present names. `formerly` is the earlier
-    key of a table that moved to another key.
+    (`"refuse"`). `renamed` maps earlier column names to present names. `location` is the
+    folder (`layer/name`) of a table that had another key before. The rows, the journal and the
+    quarantine stay there, and `key` becomes that folder; leave `declared_key` out.
 
     `fresh_within_hours` becomes a Dagster freshness policy. `owner` pays for the table.
     """
@@ -71,14 +72,17 @@ class Table:
     column_descriptions: dict[str, str] = field(default_factory=dict[str, str])
     evolution: Literal["automatic", "ask", "refuse"] = "ask"
     renamed: dict[str, str] = field(default_factory=dict[str, str])
-    formerly: str | None = None
+    location: str = ""
+    declared_key: str = ""
     owner: str = ""
     budget_usd_per_month: float | None = None
 
     def __post_init__(self) -> None:
         check_key("Table.key", self.key)
-        if self.formerly is not None:
-            check_key("Table.formerly", self.formerly)
+        if self.location and self.location != self.key:
+            check_key("Table.location", self.location)
+            object.__setattr__(self, "declared_key", self.key)
+            object.__setattr__(self, "key", self.location)
         if isinstance(self.write, Adopted):
             self._check_adopted()
         elif (self.source is None) == (self.transform is None):
@@ -104,8 +108,6 @@ class Table:
         words = ("automatic", "ask", "refuse")
         if self.evolution not in words:
             raise self._refused(f"evolution is {self.evolution!r}. Use one of {words}.")
-        if self.formerly == self.key:
-            raise self._refused("formerly is its key. Use the earlier key, or leave it out.")
         columns = None if self.source is None else self.source.known_columns
         check_renamed(f"Table {self.key}: renamed", self.renamed, columns)
 
@@ -152,7 +154,7 @@ class Table:
                 )
 
     def _check_adopted(self) -> None:
-        names = ("source", "inputs", "transform", "properties", "renamed", "formerly")
+        names = ("source", "inputs", "transform", "properties", "renamed", "location")
         options: dict[str, object] = {name: getattr(self, name) for name in names}
         options["Vacuum.retention_hours"] = self.vacuum.retention_hours
         not_empty = [name for name, value in options.items() if value]
@@ -268,14 +270,19 @@ class Table:
         return self.inputs if isinstance(self.write, Overwrite) else self.inputs[1:]
 
     @property
+    def asset_key(self) -> str:
+        """The key as it was declared, also with `location=`: the table's name for people."""
+        return self.declared_key or self.key
+
+    @property
     def layer(self) -> str:
         """bronze, silver or gold."""
-        return self.key.split("/")[0]
+        return self.asset_key.split("/")[0]
 
     @property
     def name(self) -> str:
         """The table's name within its layer."""
-        return self.key.split("/")[1]
+        return self.asset_key.split("/")[1]
 
 
 def check_key(what: str, key: str) -> None:

@@ -10,8 +10,8 @@ _NAMED = 10
 
 
 def undeclared_among(keys: Iterable[str], declared: Iterable[Table]) -> tuple[str, ...]:
-    """The keys `layer/name` that are neither the `key` nor the `formerly` of a table, sorted."""
-    known = {key for table in declared for key in (table.key, table.formerly)}
+    """The keys `layer/name` at which no declared table is, sorted."""
+    known = {table.key for table in declared}
     unknown = {key for key in keys if key not in known}
     return tuple(sorted(key for key in unknown if _is_in_layer(key)))
 
@@ -23,11 +23,11 @@ def undeclared_sentence(keys: Sequence[str]) -> str:
     if len(keys) == 1:
         return (
             f"{first_names(keys)} is in the lake but not declared, so nothing maintains it. "
-            "Declare it again, or set formerly= on the table that replaces it"
+            "Declare it again, or set location= on the table that replaces it"
         )
     return (
         f"{len(keys)} tables are in the lake but not declared, so nothing maintains them: "
-        f"{first_names(keys, most=_NAMED)}. Declare them again, or set formerly= on the tables "
+        f"{first_names(keys, most=_NAMED)}. Declare them again, or set location= on the tables "
         "that replace them"
     )
 

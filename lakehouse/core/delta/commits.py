@@ -18,8 +18,6 @@ _OWN_TRANSACTIONS = "lakehouse/"
 INPUTS = "inputs"
 # The prefix of transaction ids that record which version of an input a commit consumed.
 CONSUME = "lakehouse/consume/"
-# In the userMetadata of a move's commit: the table's earlier key.
-MOVED_FROM = "moved_from"
 # In a rebuild's userMetadata: the version `from` which it started, and whether its `rows` are the
 # "same" or "new".
 REBUILD = "rebuild"
@@ -245,12 +243,6 @@ def written_in(commit: Commit) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", written) if isinstance(written, dict) else {}
-
-
-def moved_from(commit: Commit) -> str | None:
-    """The table's earlier key, if the commit records that the table was moved."""
-    key = written_in(commit).get(MOVED_FROM)
-    return key if isinstance(key, str) else None
 
 
 def prediction_in(commit: Commit) -> Prediction | None:

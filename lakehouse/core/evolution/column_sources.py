@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.write_modes import History
+from lakehouse.core.declaration.write_modes import History, Overwrite
 from lakehouse.core.delta.snapshot import Column, Snapshot
+from lakehouse.core.evolution.column_types import is_nested, parts, type_change
 from lakehouse.core.evolution.declaration_changes import compare
 
 # Spark's simple string for each type name in DDL; decimals are handled separately.
@@ -41,11 +42,13 @@ _DECIMALS = ("decimal", "dec", "numeric")
 class ColumnSource:
     """A column of the rebuilt table, and the existing column that supplies its values.
 
-    `source` is `None` for a new column, which is null in all rows.
+    `source` is `None` for a new column. A derived column has an `expression` over the rebuilt
+    columns, for the rows without a value. Other new columns are null in all rows.
     """
 
     column: Column
     source: str | None
+    expression: str = ""
 
 
 def declared_sources(
@@ -58,6 +61,7 @@ def declared_sources(
     declared description is empty, the existing one is kept.
     """
     existing = {column.name: column for column in snapshot.columns}
+    derived = {} if table.source is None else table.source.derived
     spellings = {name.lower(): name for name in existing}
     source_names = dict[str, str]()
     for change in compare(table, columns, snapshot).changes:
@@ -67,15 +71,18 @@ def declared_sources(
             source_names[change.column.name] = change.before
     sources = list[ColumnSource]()
     for declared in columns:
+        expression = derived.get(declared.name, "")
         name = source_names.get(declared.name) or spellings.get(declared.name.lower())
         if name is None:
-            sources.append(ColumnSource(column=declared, source=None))
+            sources.append(ColumnSource(column=declared, source=None, expression=expression))
             continue
         present = existing[name]
         type_ = declared.type or present.type
+        if not isinstance(table.write, Overwrite):  # an Overwrite keeps only what is declared
+            type_ = type_change(present.type, type_).merged
         comment = declared.comment or present.comment
         column = replace(declared, type=type_, comment=comment)
-        sources.append(ColumnSource(column=column, source=name))
+        sources.append(ColumnSource(column=column, source=name, expression=expression))
     used_names = {each.source for each in sources}
     unused = [each for each in present_columns(snapshot) if each.source not in used_names]
     return (*sources, *unused)
@@ -86,7 +93,7 @@ def columns_without_spark(
 ) -> tuple[Column, ...] | None:
     """The declared columns of a landed table; `None` for a table whose schema is not declared.
 
-    The type of a derived or nested column is empty, since it is unknown without Spark. Columns that
+    The type of a derived column is empty, since it is unknown without Spark. Columns that
     the lake adds (names that begin with `_`, and those of `History`) and columns `added` for
     undeclared fields are taken unchanged from the table.
     """
@@ -106,8 +113,10 @@ def columns_without_spark(
 
 
 def simple_type(ddl: str) -> str:
-    """Spark's simple string of a type in DDL; empty if the type is nested or unknown."""
+    """Spark's simple string of a type in DDL; empty if the type is unknown."""
     text = ddl.strip()
+    if is_nested(text):
+        return _simple_nested(text)
     match = _TYPE.match(text)
     if match is None or text.startswith("<", match.end()):
         return ""
@@ -116,6 +125,17 @@ def simple_type(ddl: str) -> str:
         return f"decimal({match[2] or 10},{match[3] or 0})"
     # Of the types that are known here, only decimals have parameters.
     return "" if match[2] else _SIMPLE.get(word, "")
+
+
+def _simple_nested(ddl: str) -> str:
+    """`simple_type` of a struct, an array or a map."""
+    word = ddl.partition("<")[0].strip().lower()
+    types = {name: simple_type(text) for name, text in parts(ddl).items()}
+    if not types or not all(types.values()):
+        return ""
+    if word == "struct":
+        return f"struct<{','.join(f'{name}:{type_}' for name, type_ in types.items())}>"
+    return f"{word}<{','.join(types.values())}>"
 
 
 def present_columns(snapshot: Snapshot) -> tuple[ColumnSource, ...]:
@@ -147,12 +167,17 @@ def change_texts(columns: Sequence[ColumnSource], snapshot: Snapshot) -> list[st
         name = each.column.name
         type_ = each.column.type
         if each.source is None:
-            changes.append(f"{name} ({type_}) is added, with null in all rows")
+            values = "with null in all rows"
+            if each.expression:
+                values = f"computed as {each.expression}"
+            changes.append(f"{name} ({type_}) is added, {values}")
             continue
         if each.source != name:
             changes.append(f"{each.source} is renamed to {name}")
         if types[each.source] != type_:
             changes.append(f"the type of {name} changes from {types[each.source]} to {type_}")
+        if each.expression:
+            changes.append(f"{name} is computed as {each.expression} where it is null")
     kept = {each.source for each in columns}
     changes += [f"{name} is dropped" for name in types if name not in kept]
     return changes

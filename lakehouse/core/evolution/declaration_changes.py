@@ -15,8 +15,8 @@ from lakehouse.core.declaration.change_sources import HISTORY_COLUMNS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append, History, Merge, Overwrite
 from lakehouse.core.delta.snapshot import Column, Snapshot
+from lakehouse.core.evolution.column_types import type_change
 from lakehouse.core.evolution.plan import Change, EvolutionPlan, Kind, NewColumn, WrittenRows
-from lakehouse.core.evolution.type_widening import is_wider
 from lakehouse.core.text import count_of
 
 _UNKNOWN = WrittenRows()
@@ -183,15 +183,38 @@ def _changes_of(column: Column, present: Column) -> list[Change]:
             Change(kind=Kind.COLUMN_RENAMED, sentence=sentence, column=column, before=before)
         )
     if column.type and column.type != present.type:
-        kind = Kind.TYPE_WIDENED if is_wider(present.type, column.type) else Kind.TYPE_CHANGED
-        sentence = f"{column.name} is declared as {column.type}, but is {present.type} in the table"
-        changes.append(Change(kind=kind, sentence=sentence, column=column, before=before))
+        changes += _type_changes(column, present)
     # If the declaration has no description, the table's description stays.
     if column.comment and column.comment != present.comment:
         sentence = f"the description of {column.name} has changed"
         changes.append(
             Change(kind=Kind.COMMENT_CHANGED, sentence=sentence, column=column, before=before)
         )
+    return changes
+
+
+def _type_changes(column: Column, present: Column) -> list[Change]:
+    """The change of a column's type, or else of the members of its structs."""
+    change = type_change(present.type, column.type)
+    if change.casts:
+        kind = Kind.TYPE_WIDENED if change.is_widening else Kind.TYPE_CHANGED
+        sentence = f"{column.name} is declared as {column.type}, but is {present.type} in the table"
+        return [Change(kind=kind, sentence=sentence, column=column, before=present.name)]
+    changes = list[Change]()
+    for member in change.added:
+        added = NewColumn(
+            column=Column(name=member.name, type=member.type),
+            after=member.after,
+            parent=(column.name, *member.parent),
+        )
+        sentence = f"{added.name} ({member.type}) is declared, but not in the table"
+        changes.append(
+            Change(kind=Kind.COLUMN_ADDED, sentence=sentence, column=column, added=added)
+        )
+    for member in change.left:
+        name = ".".join((column.name, *member.parent, member.name))
+        sentence = f"{name} ({member.type}) is no longer declared{_NULL_IN_NEW_ROWS}"
+        changes.append(Change(kind=Kind.COLUMN_LEFT, sentence=sentence))
     return changes
 
 

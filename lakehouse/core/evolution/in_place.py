@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.evolution.column_types import is_nested
 from lakehouse.core.evolution.plan import Change, EvolutionPlan, Kind
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
@@ -76,7 +77,14 @@ def in_place_changes(
             if change.before is not None and change.column is not None
         )
         dropped = tuple(drop)
-    widened = plan.of(Kind.TYPE_WIDENED) if has_widening or is_asked else ()
+    widened: tuple[Change, ...] = ()
+    if has_widening or is_asked:
+        # Members of structs are widened by a rebuild.
+        widened = tuple(
+            change
+            for change in plan.of(Kind.TYPE_WIDENED)
+            if change.column is not None and not is_nested(change.column.type)
+        )
     properties = list[tuple[str, str]]()
     loses = list[str]()
     if (renamed or dropped) and not has_mapping:

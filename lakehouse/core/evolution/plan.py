@@ -67,10 +67,19 @@ _STOP_NOTHING = (Kind.COLUMN_LEFT, Kind.CODE_CHANGED, Kind.REQUIRED_ADDED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewColumn:
-    """A column to add to a table after another one, or first if `after` is `None`."""
+    """A column to add to a table after another one, or first if `after` is `None`.
+
+    For a member of a struct, `parent` is the path of the struct.
+    """
 
     column: Column
     after: str | None
+    parent: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the column; for a member, with the path of its struct."""
+        return ".".join((*self.parent, self.column.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

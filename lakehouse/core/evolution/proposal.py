@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.core.evolution.in_place import InPlace
-from lakehouse.core.evolution.move import MoveOutcome, MovePlan
 from lakehouse.core.evolution.plan import EvolutionPlan, Kind
 from lakehouse.core.evolution.rebuild import RebuildOutcome, RebuildPlan
 
@@ -15,11 +14,11 @@ _NO_TABLE = "there is no table yet; the first write creates it as declared"
 class Proposal:
     """The changes of a table, and how they can be applied.
 
-    - `plan`: the changes; `None` if there is no table yet, or if it has to be moved first.
+    - `plan`: the changes; `None` if there is no table yet.
     - `rebuild`: the rebuild that the changes need; `None` if they need none, or if it is refused.
     - `why_no_rebuild`: why the rebuild that the changes need is refused.
     - `in_place`: the changes that `lakehouse evolve apply --in-place` makes by metadata alone.
-    - `move`: the move of the table from its earlier key. The changes are planned after the move.
+    - `to_fill`: columns that the next write adds with null, and that a rebuild would compute.
     """
 
     table: str
@@ -27,14 +26,14 @@ class Proposal:
     rebuild: RebuildPlan | None = None
     why_no_rebuild: str = ""
     in_place: InPlace | None = None
-    move: MovePlan | None = None
+    to_fill: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
         """The changes in one sentence."""
         if self.plan is not None:
             return self.plan.sentence
-        return _NO_TABLE if self.move is None else self.move.sentence
+        return _NO_TABLE
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -48,13 +47,15 @@ class Proposal:
         if self.in_place is not None and not self.in_place.is_empty:
             parts = ("with --in-place, columns change by metadata alone", *self.in_place.loses)
             sentences.append("; ".join(parts))
+        if self.to_fill and self.rebuild is None:
+            names = ", ".join(self.to_fill)
+            sentences.append(
+                f"existing rows have null in {names} until `lakehouse rebuild {self.table}` "
+                "computes their values"
+            )
         if self.plan is not None and self.plan.of(Kind.CODE_CHANGED):
             sentences.append(f"Use `lakehouse rebuild {self.table}` to compute its rows again.")
-        if self.plan is not None:
-            has_command = bool(self.plan.advice) and not self.why_no_rebuild
-        else:
-            has_command = self.move is not None and not self.move.refusal
-        if has_command:
+        if self.plan is not None and self.plan.advice and not self.why_no_rebuild:
             sentences.append(self.advice)
         return tuple(sentences)
 
@@ -76,7 +77,6 @@ class Proposal:
             "sentence": self.sentence,
             "changes": changes,
             "rebuild": None if self.rebuild is None else self.rebuild.as_json(),
-            "move": None if self.move is None else self.move.as_json(),
             "notes": list(self.notes),
         }
 
@@ -92,7 +92,6 @@ class EvolutionOutcome:
     sentences: tuple[str, ...]
     left: EvolutionPlan
     rebuild: RebuildOutcome | None = None
-    move: MoveOutcome | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The documented shape, for `lakehouse evolve apply --json`."""
@@ -100,6 +99,5 @@ class EvolutionOutcome:
             "table": self.table,
             "sentences": list(self.sentences),
             "rebuild": None if self.rebuild is None else self.rebuild.as_json(),
-            "move": None if self.move is None else self.move.plan.as_json(),
             "left": self.left.as_json(),
         }

@@ -3,20 +3,16 @@
 The messages name an alternative.
 """
 
-import re
-
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.write_modes import Append, History, Merge
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.column_sources import is_cast
+from lakehouse.core.evolution.column_types import type_change
 from lakehouse.core.evolution.declaration_changes import compare
 from lakehouse.core.evolution.plan import NEW_KEY, Kind
 from lakehouse.core.evolution.rebuild import RebuildRequest
 from lakehouse.core.text import first_names
-
-_NESTED = ("array", "map", "struct")
-_MEMBER = re.compile(r"([^<>,:\s]+):")
 
 
 def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
@@ -56,8 +52,8 @@ def _refuse_other_keys(request: RebuildRequest, snapshot: Snapshot) -> None:
 def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> None:
     """Refuses columns that the rebuilt table cannot have.
 
-    These are columns whose source the table lacks, casts that would mix up members of structs, and
-    partition columns that are not among the columns.
+    These are columns whose source the table lacks, values that cannot be converted, and partition
+    columns that are not among the columns.
     """
     rebuild = f"rebuild of {request.table.key}"
     types = {column.name: column.type for column in snapshot.columns}
@@ -69,13 +65,10 @@ def _refuse_unusable_columns(request: RebuildRequest, snapshot: Snapshot) -> Non
         if old_type is None:
             names = first_names([*types], most=20)
             raise Refused(f"{rebuild}: the table has no column {each.source}. Use one of {names}")
-        is_nested = old_type.startswith(_NESTED) or new_type.startswith(_NESTED)
-        has_same_members = _MEMBER.findall(old_type) == _MEMBER.findall(new_type)
-        if is_nested and old_type != new_type and not has_same_members:
+        if not type_change(old_type, new_type).is_possible:
             raise Refused(
-                f"{rebuild}: {each.source} is {old_type} and would become {new_type}, but a cast "
-                "would mix up their members. Either restore its type, or add a column of the new "
-                "type"
+                f"{rebuild}: {each.source} is {old_type} and cannot become {new_type}. Either "
+                "restore its type, or add a column of the new type"
             )
     write = request.table.write
     if not isinstance(write, Append) or not request.columns:

@@ -22,7 +22,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.delta.commits import Commit, may_repeat_rows, moved_from
+from lakehouse.core.delta.commits import Commit, may_repeat_rows
 from lakehouse.core.delta.snapshot import TableFacts
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_be_same
 from lakehouse.core.text import count_of, size_text
@@ -113,8 +113,7 @@ class Arrivals:
 def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) -> Arrivals:
     """Finds the arrivals in `commits`, which are ordered newest first.
 
-    Reads only as many commits as batch `oldest` and later batches need. A commit that records the
-    move of the table to another key is not an arrival; commits before it have the earlier key.
+    Reads only as many commits as batch `oldest` and later batches need.
     """
     app_id = ingest_app_id(facts.snapshot.table)
     newest = facts.snapshot.transactions.get(app_id, 0)
@@ -123,10 +122,6 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
     replaced_version: int | None = None
     for commit in commits:
         oldest_commit = commit
-        earlier_key = moved_from(commit)
-        if earlier_key is not None:
-            app_id = ingest_app_id(earlier_key)
-            continue
         number = commit.applications.get(app_id)
         if number is not None:
             is_append = commit.parameters.get("mode") == "Append"

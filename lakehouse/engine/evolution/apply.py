@@ -1,12 +1,11 @@
 """Changes a table so that it matches its declaration (`lakehouse evolve apply`).
 
-1. Move the table from its earlier key, if it has one (`engine.evolution.move_table`).
-2. Compare the declaration with the table.
-3. Under the table's lock, rename, widen and drop columns by metadata alone, if the table has the
+1. Compare the declaration with the table.
+2. Under the table's lock, rename, widen and drop columns by metadata alone, if the table has the
    necessary Delta feature or the command has `--in-place`.
-4. Rebuild the table for the remaining changes (`engine.evolution.rebuild`). If no rebuild is
+3. Rebuild the table for the remaining changes (`engine.evolution.rebuild`). If no rebuild is
    needed, add columns and set descriptions, as a write would.
-5. Compare again. If a difference remains that stops writes, raise `Broken`.
+4. Compare again. If a difference remains that stops writes, raise `Broken`.
 
 **Safety properties** (tests in `test_apply.py`)
 - A change that no command can apply is refused before anything is changed.
@@ -22,9 +21,7 @@ from dataclasses import dataclass
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.evolution.declaration_changes import compare
 from lakehouse.core.evolution.in_place import InPlace, in_place_changes
-from lakehouse.core.evolution.move import MoveOutcome
 from lakehouse.core.evolution.plan import Kind
 from lakehouse.core.evolution.proposal import EvolutionOutcome
 from lakehouse.engine.evolution.compare import (
@@ -32,8 +29,6 @@ from lakehouse.engine.evolution.compare import (
     compare_with_spark,
     refuse_adopted,
 )
-from lakehouse.engine.evolution.move_facts import plan_move
-from lakehouse.engine.evolution.move_table import run_move
 from lakehouse.engine.evolution.planned_rebuild import refuse_readers_behind
 from lakehouse.engine.evolution.propose import rebuild_request
 from lakehouse.engine.evolution.rebuild import run_rebuild
@@ -50,13 +45,11 @@ class ApplyRequest:
 
     - `in_place`: change columns by metadata alone where Delta can.
     - `drop`: the columns to drop.
-    - `keep_old`: after a move, keep the old folder.
     - `tables`: all declared tables; some of them may read this table.
     """
 
     in_place: bool = False
     drop: tuple[str, ...] = ()
-    keep_old: bool = False
     tables: tuple[Table, ...] = ()
 
 
@@ -68,13 +61,12 @@ def apply_changes(
     Raises:
         Refused: a change is not possible, a column to drop is declared or unknown, or a rebuild is
             refused.
-        Transient: another process holds a lock, or another writer commits during a move or rebuild.
-        Broken: a move or rebuild fails its checks, or the table still differs from its declaration
+        Transient: another process holds a lock, or another writer commits during a rebuild.
+        Broken: a rebuild fails its checks, or the table still differs from its declaration
             afterwards.
     """
     key = session.key
     refuse_adopted(session.table, asked="evolve")
-    move = _move_table(session, request, tell)
     declared = _compare(session)
     if declared is None:
         raise Refused(
@@ -83,7 +75,7 @@ def apply_changes(
     if declared.plan.impossible:
         raise Refused(f"evolve {key}: {declared.plan.sentence}. {declared.plan.advice}")
     _check_drops(declared, request.drop)
-    sentences = [] if move is None else [move.sentence]
+    sentences = list[str]()
     in_place = _change_in_place(session, declared, request, tell)
     if not in_place.is_empty:
         sentences += in_place.sentences
@@ -112,29 +104,7 @@ def apply_changes(
         sentences=tuple(sentences),
         left=declared.plan,
         rebuild=outcome,
-        move=move,
     )
-
-
-def _move_table(
-    session: TableSession, request: ApplyRequest, tell: Callable[[str], None]
-) -> MoveOutcome | None:
-    """Step 1. Returns `None` if there is nothing to move."""
-    plan = plan_move(session.lake, session.table, request.tables)
-    if plan is None:
-        return None
-    if request.drop:
-        raise Refused(
-            f"evolve {session.key}: --drop works only after the move of the table. Use `lakehouse"
-            f" evolve apply {session.key}` without --drop first"
-        )
-    old_facts = session.lake.facts(plan.old_key)
-    if old_facts is not None:
-        changes = compare(session.table, None, old_facts.snapshot)
-        if changes.impossible:
-            raise Refused(f"evolve {session.key}: {changes.sentence}. {changes.advice}")
-    checked = plan.checked(keep_old=request.keep_old)
-    return run_move(session, checked, request.tables, keep_old=request.keep_old, tell=tell)
 
 
 def _compare(session: TableSession) -> DeclaredTable | None:
@@ -197,7 +167,7 @@ def _change_safely(session: TableSession, declared: DeclaredTable) -> list[str]:
     _send(session, safe_statements(plan, declared.facts.snapshot, declared.rows))
     sentences = list[str]()
     if plan.added:
-        sentences.append(f"added {', '.join(each.column.name for each in plan.added)}")
+        sentences.append(f"added {', '.join(each.name for each in plan.added)}")
     if plan.of(Kind.COMMENT_CHANGED):
         sentences.append("set descriptions of columns")
     return sentences

@@ -16,11 +16,12 @@ from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.delta.recorded_code import code_changed_since, recorded_code
 from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
-from lakehouse.core.evolution.column_sources import columns_without_spark
+from lakehouse.core.evolution.column_sources import columns_without_spark, declared_sources
 from lakehouse.core.evolution.declaration_changes import compare
 from lakehouse.core.evolution.plan import EvolutionPlan, WrittenRows
 from lakehouse.core.evolution.required_values import needs_statistics, required_missing
 from lakehouse.core.ingest import derived_increments
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.undeclared import columns_in_force
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.delta_log.log_segment import LogChanged
@@ -69,8 +70,26 @@ def compare_without_spark(lake: Lake, table: Table, facts: TableFacts) -> Evolut
     return compare(table, columns, facts.snapshot, written_rows(lake, table, facts))
 
 
-def compare_with_spark(session: TableSession) -> DeclaredTable | None:
+def with_waiting_change(lake: Lake, table: Table, outcome: WriteOutcome) -> WriteOutcome:
+    """The outcome of a write without rows. Its sentence names the changes that stop a write."""
+    if outcome.facts is None:
+        return outcome
+    plan = compare_without_spark(lake, table, outcome.facts)
+    if not plan.blocking:
+        return outcome
+    changes = "; ".join(change.sentence for change in plan.blocking)
+    more = f"{outcome.explanation.more}; a change of its declaration waits: {changes}. "
+    more += plan.advice.removesuffix(".")
+    return replace(outcome, explanation=replace(outcome.explanation, more=more))
+
+
+def compare_with_spark(
+    session: TableSession, *, after_inputs: bool = False
+) -> DeclaredTable | None:
     """The table and all changes of its declaration; `None` if there is no table yet.
+
+    With `after_inputs`, a function is analyzed against its inputs as they will be once they follow
+    their own declarations.
 
     Raises:
         Refused: other programs write the table, an input does not exist, Spark refuses the function
@@ -82,7 +101,7 @@ def compare_with_spark(session: TableSession) -> DeclaredTable | None:
     facts = lake.facts(table.key)
     if facts is None:
         return None
-    rows, columns = _declared_columns(session, facts)
+    rows, columns = _declared_columns(session, facts, after_inputs=after_inputs)
     written = written_rows(lake, table, facts)
     written = replace(written, missing=count_missing(lake, table, facts))
     plan = compare(table, columns, facts.snapshot, written)
@@ -111,7 +130,7 @@ def written_rows(lake: Lake, table: Table, facts: TableFacts) -> WrittenRows:
 
 
 def _declared_columns(
-    session: TableSession, facts: TableFacts
+    session: TableSession, facts: TableFacts, *, after_inputs: bool
 ) -> tuple["DataFrame", tuple[Column, ...]]:
     from pyspark.errors import AnalysisException
     from pyspark.logger import PySparkLogger
@@ -122,37 +141,68 @@ def _declared_columns(
     # PySpark would also log such an error with its Java stack. The message below is enough.
     PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     try:
-        rows = declared_rows(session, facts)
+        rows = declared_rows(session, facts, after_inputs=after_inputs)
         return rows, columns_of(rows)
     except AnalysisException as error:
         reason = first_line(error).rstrip(" ;.")
         advice = "Correct the expressions of its declaration"
         if session.table.inputs:
-            inputs = " ".join(source.key for source in session.table.inputs)
-            advice = (
-                f"Use `lakehouse evolve plan {inputs}` to see whether an input waits for a change."
-                " If no input does, correct the function"
-            )
+            advice = "Correct the function"
+            if not after_inputs:
+                inputs = " ".join(source.key for source in session.table.inputs)
+                advice = (
+                    f"Use `lakehouse evolve plan {inputs}` to see whether an input waits for a "
+                    "change. If no input does, correct the function"
+                )
         raise Refused(
             f"evolve {session.key}: Spark cannot analyze its columns: {reason}. {advice}"
         ) from error
 
 
-def declared_rows(session: TableSession, facts: TableFacts) -> "DataFrame":
+def declared_rows(
+    session: TableSession, facts: TableFacts, *, after_inputs: bool = False
+) -> "DataFrame":
     """A frame with the declared columns. Only its schema is used."""
-    if session.table.source is None:
+    table = session.table
+    if table.source is None and after_inputs:
+        frames = {each.name: _as_declared(replace(session, table=each)) for each in table.inputs}
+        assert table.transform is not None
+        return table.transform(**frames)
+    if table.source is None:
         from lakehouse.engine.ingest.derive import facts_of_inputs, transformed
 
         return transformed(session, facts_of_inputs(session.lake, session.table))
     from lakehouse.core.ingest.inferred import pinned_table
     from lakehouse.engine.ingest.batch_rows import no_rows
 
-    landing = session.table.source
+    landing = session.table.landing
     # The schema may not be declared, but inferred from the first files and recorded in the ledger.
     ledger = PlannedBatches(session.lake.store, session.key, prefix=landing.prefix).ledger()
     pinned = pinned_table(session.table, ledger.columns, is_loaded=bool(ledger.last_taken))
     added = columns_in_force(ledger.columns, pinned.landing)
     return no_rows(replace(session, table=pinned), added, facts)
+
+
+def _as_declared(session: TableSession) -> "DataFrame":
+    """A frame with the columns that a table will have once it follows its declaration."""
+    from lakehouse.engine.evolution.staged_rows import rebuilt_rows
+    from lakehouse.engine.ingest.commit_rows import columns_of
+    from lakehouse.engine.spark.frames import table_at
+
+    table = session.table
+    facts = session.lake.facts(table.key)
+    if facts is None:
+        raise Refused(
+            f"its input {table.key} has no table yet. Use `lakehouse materialize {table.key}` first"
+        )
+    rows = table_at(session.spark, facts.snapshot)
+    if isinstance(table.write, Adopted):
+        return rows
+    declared = declared_rows(session, facts, after_inputs=True)
+    if isinstance(table.write, Overwrite):
+        return declared
+    sources = declared_sources(table, columns_of(declared), facts.snapshot)
+    return rebuilt_rows(rows, sources, facts.snapshot)
 
 
 def count_missing(lake: Lake, table: Table, facts: TableFacts) -> Mapping[str, int | None]:

@@ -30,7 +30,7 @@ from lakehouse.engine.ingest.work_size import confs_to_read, whole_table
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.errors import translated
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.temporary_confs import session_confs
+from lakehouse.engine.spark.temporary_confs import ANSI, session_confs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +52,13 @@ class PlannedRebuild:
     @property
     def confs(self) -> Mapping[str, str]:
         """Spark's session settings for statements that read the rows."""
+        # Derived columns are computed as in a load.
+        ansi = {} if self.sums is None else {ANSI: "false"}
         tables_read = self.inputs.values() if self.inputs else [self.facts]
         sizes = [whole_table(facts.snapshot) for facts in tables_read]
         if self.first is not None:
             sizes += self.first.archived
-        return confs_to_read(sizes)
+        return {**confs_to_read(sizes), **ansi}
 
 
 def declared_request(session: TableSession, source: RebuildSource | None) -> RebuildRequest:

@@ -7,7 +7,7 @@ from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Refused
 from lakehouse.core.evolution.column_sources import declared_sources
 from lakehouse.core.evolution.in_place import in_place_changes
-from lakehouse.core.evolution.plan import Kind, Way
+from lakehouse.core.evolution.plan import EvolutionPlan, Kind, Way
 from lakehouse.core.evolution.proposal import Proposal
 from lakehouse.core.evolution.rebuild import RebuildRequest
 from lakehouse.engine.evolution.compare import (
@@ -15,7 +15,6 @@ from lakehouse.engine.evolution.compare import (
     compare_with_spark,
     refuse_adopted,
 )
-from lakehouse.engine.evolution.move_facts import plan_move
 from lakehouse.engine.evolution.rebuild import plan_rebuild
 from lakehouse.engine.ingest.commit_rows import columns_of
 from lakehouse.engine.lake import TableSession
@@ -25,17 +24,12 @@ from lakehouse.engine.spark.errors import translated
 def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
     """The proposal for one table. `tables` are all declared tables, including its readers.
 
-    If the table must first move to another key, the proposal has only the move.
-
     Raises:
         Refused: other programs write the table, or an input does not exist.
     """
     refuse_adopted(session.table, asked="evolve")
-    move = plan_move(session.lake, session.table, tables)
-    if move is not None:
-        return Proposal(table=session.key, move=move)
     with translated():
-        declared = compare_with_spark(session)
+        declared = compare_with_spark(session, after_inputs=True)
     if declared is None:
         return Proposal(table=session.key)
     plan = declared.plan
@@ -54,7 +48,16 @@ def propose(session: TableSession, tables: Sequence[Table]) -> Proposal:
         rebuild=rebuild,
         why_no_rebuild=why_no_rebuild,
         in_place=in_place_changes(plan, snapshot, is_asked=True),
+        to_fill=_to_fill(session.table, plan),
     )
+
+
+def _to_fill(table: Table, plan: EvolutionPlan) -> tuple[str, ...]:
+    """The added columns whose values a rebuild computes for existing rows."""
+    names = [each.name for each in plan.added]
+    if table.source is None:
+        return tuple(names)
+    return tuple(name for name in names if name in table.source.derived)
 
 
 def rebuild_request(

@@ -14,6 +14,7 @@ from lakehouse.core.declaration.write_modes import Merge
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.evolution.column_sources import ColumnSource, is_cast
+from lakehouse.core.evolution.column_types import converted
 from lakehouse.core.evolution.in_place import COLUMN_MAPPING
 from lakehouse.core.text import count_of
 from lakehouse.engine.lake import Lake, TableSession
@@ -76,7 +77,10 @@ def sums_of_own_rows(
 def rebuilt_rows(
     frame: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot
 ) -> "DataFrame":
-    """The rows of a table with other names, types or descriptions of columns."""
+    """The rows of a table with other names, types or descriptions of columns.
+
+    A derived column is computed in the rows where it is null. Values that it has do not change.
+    """
     existing = {column.name: column for column in snapshot.columns}
 
     def value(each: ColumnSource) -> "Column":
@@ -87,12 +91,20 @@ def rebuilt_rows(
             return F.expr(f"CAST(NULL AS {type_})").alias(name, metadata=metadata)
         source = quote(each.source)
         if is_cast(each, snapshot):
-            return F.expr(f"try_cast({source} AS {type_})").alias(name, metadata=metadata)
+            value = converted(source, existing[each.source].type, type_)
+            return F.expr(value).alias(name, metadata=metadata)
         if each.column.comment == existing[each.source].comment:
             return F.col(source).alias(name)
         return F.col(source).alias(name, metadata=metadata)
 
-    return frame.select(*map(value, columns))
+    rows = frame.select(*map(value, columns))
+    filled = dict[str, "Column"]()
+    for each in columns:
+        if each.expression:
+            name = quote(each.column.name)
+            computed = f"coalesce({name}, CAST({each.expression} AS {each.column.type}))"
+            filled[each.column.name] = F.expr(computed)
+    return rows.withColumns(filled) if filled else rows
 
 
 def stage_rows(lake: Lake, rows: "DataFrame", table: Table, snapshot: Snapshot) -> str:
@@ -108,7 +120,10 @@ def stage_rows(lake: Lake, rows: "DataFrame", table: Table, snapshot: Snapshot) 
 def check_own_rows(
     staged: "DataFrame", columns: Sequence[ColumnSource], snapshot: Snapshot, expected: RowSums
 ) -> None:
-    """Raises `Broken` unless the staged rows, cast back, equal the table's existing rows."""
+    """Raises `Broken` unless the staged rows, cast back, equal the table's existing rows.
+
+    Derived columns are not compared, since they are computed where they are null.
+    """
     types = _types(snapshot)
     # If several columns have the same source, the first one is compared.
     by_source = {each.source: each for each in reversed(columns) if each.source is not None}
@@ -116,7 +131,8 @@ def check_own_rows(
     for name in _sources(columns):
         staged_name = quote(by_source[name].column.name)
         if is_cast(by_source[name], snapshot):
-            column = F.expr(f"try_cast({staged_name} AS {types[name]})")
+            type_ = by_source[name].column.type
+            column = F.expr(converted(staged_name, type_, types[name]))
         else:
             column = F.col(staged_name)
         original.append(column.alias(name))
@@ -172,14 +188,15 @@ def _types(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _sources(columns: Sequence[ColumnSource]) -> list[str]:
-    """The names of the existing columns that are kept, each once."""
-    return list(dict.fromkeys(each.source for each in columns if each.source is not None))
+    """The names of the existing columns whose values stay as they are, each once."""
+    unfilled = [each for each in columns if not each.expression]
+    return list(dict.fromkeys(each.source for each in unfilled if each.source is not None))
 
 
 def _is_changed(name: str, old_type: str, new_type: str) -> str:
     """The SQL condition that a cast and the cast back change the value."""
     value = quote(name)
-    cast_back = f"try_cast(try_cast({value} AS {new_type}) AS {old_type})"
+    cast_back = converted(converted(value, old_type, new_type), new_type, old_type)
     if any(each in old_type for each in _NOT_COMPARABLE):
         value = f"to_json(struct({value} AS v))"
         cast_back = f"to_json(struct({cast_back} AS v))"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakehouse.core.declaration.write_modes import Overwrite
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, ingest_app_id
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
@@ -31,6 +32,7 @@ from lakehouse.engine.ingest.undeclared_columns import without_rescued
 from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.lake import TableSession
 from lakehouse.engine.spark.delta_writes import Transaction
+from lakehouse.engine.spark.frames import with_members_of
 from lakehouse.engine.spark.statements import quote
 from lakehouse.engine.spark.temporary_confs import session_confs
 
@@ -147,12 +149,18 @@ def write_batch(
     assert parsed.frame is not None
     rows = _table_rows(session, parsed.frame)
     facts = commit_rows.follow_declaration(lake, spark, table, rows, facts)
+    frame = parsed.frame
+    if facts is not None and not isinstance(table.write, Overwrite):
+        # Members that are no longer declared are null.
+        types = {column.name: column.type for column in facts.snapshot.columns}
+        frame = with_members_of(frame, types)
+        rows = _table_rows(session, frame)
     if parsed.changes is not None:
         from lakehouse.engine.ingest.changes.apply import apply_changes
         from lakehouse.engine.ingest.changes.upserts_and_deletions import ChangeBatch
 
         load = ChangeBatch(session=session, batch=batch, facts=facts)
-        apply_changes(load, parsed.frame, parsed.changes)
+        apply_changes(load, frame, parsed.changes)
     else:
         landed_bytes = sum(file.size_bytes for file in batch.files)
         rows = commit_rows.arranged(rows, table, landed_bytes, parsed.row_count, facts)

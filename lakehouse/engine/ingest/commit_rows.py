@@ -9,7 +9,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from lakehouse.core.compaction.target_size import count_outputs, target_in_force, write_history_of
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -24,7 +24,7 @@ from lakehouse.core.evolution.declaration_changes import (
     compare,
     differences,
 )
-from lakehouse.core.evolution.plan import EvolutionPlan, Kind, checked
+from lakehouse.core.evolution.plan import EvolutionPlan, Kind, NewColumn, checked
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since
@@ -164,8 +164,7 @@ def safe_statements(plan: EvolutionPlan, snapshot: Snapshot, rows: "DataFrame") 
     if features:
         yield statements.set_properties(snapshot.uri, features)
     if plan.added:
-        names = [each.column.name for each in plan.added]
-        types = {name: _ddl(rows.schema[name].dataType) for name in names}
+        types = {each.name: _ddl(_type_at(rows.schema, each)) for each in plan.added}
         yield alter_columns.add_columns(snapshot.uri, plan.added, types)
     for change in plan.of(Kind.COMMENT_CHANGED):
         assert change.column is not None and change.before is not None
@@ -195,6 +194,21 @@ def columns_of(rows: "DataFrame") -> tuple[Column, ...]:
         )
         for field in rows.schema.fields
     )
+
+
+def _type_at(schema: "StructType", new: NewColumn) -> "DataType":
+    """The type of a new column, or of a new member of a struct."""
+    type_: Any = schema
+    for name in (*new.parent, new.column.name):
+        match type_.typeName():
+            case "struct":
+                names = {each.lower(): each for each in type_.fieldNames()}
+                type_ = type_[names[name.lower()]].dataType
+            case "array":
+                type_ = type_.elementType
+            case _:
+                type_ = type_.valueType
+    return type_
 
 
 def _ddl(type_: "DataType") -> str:

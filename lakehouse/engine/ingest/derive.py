@@ -60,7 +60,7 @@ from lakehouse.engine.ingest.derived_inputs import (
 from lakehouse.engine.ingest.transform_code import transform_code
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.spark.delta_writes import Transaction
-from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.frames import table_at, with_members_of
 from lakehouse.engine.spark.temporary_confs import USER_METADATA, session_confs
 
 if TYPE_CHECKING:
@@ -280,6 +280,9 @@ class _Derivation:
                 )
                 merge_rows.merge_rows(self.session.spark, rows, merge, are_few=are_few)
             else:
+                if target is not None:
+                    types = {column.name: column.type for column in target.snapshot.columns}
+                    rows = with_members_of(rows, types)
                 commit_rows.write_rows(lake, table, rows, transaction)
 
 

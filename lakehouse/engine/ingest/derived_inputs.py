@@ -128,22 +128,9 @@ def increments_to_overwrite(
     lake: Lake, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[list[Increment], list[str]]:
     """The increment of each input, and the keys of other inputs that the last overwrite read."""
-    last_consumed = derived_increments.consumed_by_overwrite(commits_of(lake, target))
-    consumed = _under_new_keys(last_consumed, inputs)
+    consumed = derived_increments.consumed_by_overwrite(commits_of(lake, target))
     increments = [_increment_of(lake, consumed, facts) for facts in inputs.values()]
     return increments, sorted({key for key, _ in consumed} - inputs.keys())
-
-
-def _under_new_keys(
-    consumed: Mapping[tuple[str, str], tuple[int, int | None]], inputs: Mapping[str, TableFacts]
-) -> dict[tuple[str, str], tuple[int, int | None]]:
-    """The consumed versions of an overwrite, under the new keys of inputs that have moved."""
-    new_keys = {facts.snapshot.table_id: key for key, facts in inputs.items()}
-    consumed_by_new_key = dict[tuple[str, str], tuple[int, int | None]]()
-    for (key, table_id), version_and_time in consumed.items():
-        new_key = key if key in inputs else new_keys.get(table_id, key)
-        consumed_by_new_key[new_key, table_id] = version_and_time
-    return consumed_by_new_key
 
 
 def confs_to_derive(

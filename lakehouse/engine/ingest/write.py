@@ -14,6 +14,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.derived_increments import lost_by_rebuild
 from lakehouse.core.ingest.outcome import WriteOutcome
+from lakehouse.core.reasons import Reason
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.load import LandingLoad
 from lakehouse.engine.ingest.table_properties import apply_properties, with_properties
@@ -42,9 +43,8 @@ def write_table(
     """Runs the table's write. `tell` is called with sentences about the progress of a load.
 
     Raises:
-        Refused: foreign jobs write the table; the table was not yet moved from its earlier key; an
-            input does not exist yet; the declaration needs changes to the table that are not safe;
-            or a property makes Delta forget batches.
+        Refused: foreign jobs write the table; an input does not exist yet; the declaration needs
+            changes to the table that are not safe; or a property makes Delta forget batches.
         Transient: another process holds the table's lock, the server is gone, or each attempt
             conflicted with another writer's commit.
         Broken: rows to read are gone or changed, and reading the input again would duplicate rows;
@@ -55,11 +55,6 @@ def write_table(
             f"write of {table.key}: other jobs write it, at {table.write.uri}. Use `lakehouse "
             f"compact {table.key}` or `lakehouse vacuum {table.key}`"
         )
-    if table.formerly is not None:
-        # Imported here, because few tables have moved.
-        from lakehouse.engine.journal.moves import refuse_unmoved
-
-        refuse_unmoved(lake.store, table)
     started = time.monotonic()
     session = TableSession(lake=lake, spark=spark, table=table)
     load = LandingLoad(session, tell) if table.source else None
@@ -80,6 +75,11 @@ def write_table(
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)
+    if outcome.reason in (Reason.NOTHING_LANDED, Reason.INPUTS_UNCHANGED):
+        # Imported here, because a write of rows compares the columns itself.
+        from lakehouse.engine.evolution.compare import with_waiting_change
+
+        outcome = with_waiting_change(lake, table, outcome)
     return replace(outcome, seconds=time.monotonic() - started)
 
 

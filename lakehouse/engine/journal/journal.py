@@ -4,7 +4,6 @@
 - Leases on tables: `_lakehouse/locks/` (module `engine.table_lock`).
 - Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, written once, when the vacuum ends.
 - Records of `maintain` calls: `_lakehouse/maintained/` (module `engine.adoption.maintained`).
-- Moves of tables to new keys: `_lakehouse/moves/` (module `moves`).
 - Alerts: `_lakehouse/alerts/` (module `engine.metrics.alert_delivery`).
 - Pauses: `_lakehouse/pauses/<layer>/<name>.json`, deleted when the table is resumed.
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, for compactions that failed or conflicted

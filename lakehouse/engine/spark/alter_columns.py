@@ -8,14 +8,15 @@ from lakehouse.engine.spark.statements import literal, path_table, quote
 
 def add_columns(uri: str, columns: Sequence[NewColumn], types: Mapping[str, str]) -> str:
     """Adds columns at their positions, with their comments; `types` maps names to DDL types."""
-    listed = ", ".join(_definition(each, types[each.column.name]) for each in columns)
+    listed = ", ".join(_definition(each, types[each.name]) for each in columns)
     return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({listed})"
 
 
 def _definition(new: NewColumn, type_: str) -> str:
     comment = f" COMMENT {literal(new.column.comment)}" if new.column.comment else ""
     position = "FIRST" if new.after is None else f"AFTER {quote(new.after)}"
-    return f"{quote(new.column.name)} {type_}{comment} {position}"
+    name = ".".join(map(quote, (*new.parent, new.column.name)))
+    return f"{name} {type_}{comment} {position}"
 
 
 def comment_on_column(uri: str, name: str, comment: str) -> str:

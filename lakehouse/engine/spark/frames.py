@@ -1,13 +1,14 @@
 """DataFrames of tables, temporary views of DataFrames, and paths of files that Spark reads."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.evolution.column_types import converted, is_nested
 from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 
@@ -44,10 +45,27 @@ def with_columns_of(spark: "SparkSession", snapshot: Snapshot, rows: "DataFrame"
     """
     names = {*rows.columns}
     missing = [column.name for column in snapshot.columns if column.name not in names]
+    rows = with_members_of(rows, {column.name: column.type for column in snapshot.columns})
     if not missing:
         return rows
     schema = table_at(spark, snapshot).schema
     return rows.withColumns({name: F.lit(None).cast(schema[name].dataType) for name in missing})
+
+
+def with_members_of(rows: "DataFrame", types: Mapping[str, str]) -> "DataFrame":
+    """The rows, whose structs have the members of these types, by column; members match by name.
+
+    Members that only the rows have are dropped, other new members are null.
+    """
+    if not any(map(is_nested, types.values())):
+        return rows
+    columns = dict[str, "Column"]()
+    for field in rows.schema.fields:
+        type_ = field.dataType.simpleString()
+        wanted = types.get(field.name, type_)
+        if type_ != wanted and is_nested(type_) and is_nested(wanted):
+            columns[field.name] = F.expr(converted(statements.quote(field.name), type_, wanted))
+    return rows.withColumns(columns) if columns else rows
 
 
 @contextmanager

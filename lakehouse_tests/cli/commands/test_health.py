@@ -1,7 +1,5 @@
 """`lakehouse health` and `lakehouse tables`."""
 
-from pathlib import Path
-
 import pytest
 
 from lakehouse_tests.cli.conftest import Terminal, type_of_story
@@ -119,7 +117,7 @@ def test_tables_that_are_no_longer_declared_are_named_and_whatever_is_no_table_i
     (told.root / "bronze/staging/_tmp").mkdir(parents=True)
     advice = (
         "gold/sums is in the lake but not declared, so nothing maintains it. Declare it again, or "
-        "set formerly= on the table that replaces it"
+        "set location= on the table that replaces it"
     )
     for command in ("tables", "health", "plan"):
         result = told.run(command)
@@ -141,27 +139,9 @@ def test_tables_that_are_no_longer_declared_are_named_and_whatever_is_no_table_i
         several = told.run(command, LAKEHOUSE_TABLES=NO_TABLES).stdout.splitlines()[-1]
         assert several == (
             "3 tables are in the lake but not declared, so nothing maintains them: bronze/orders, "
-            "gold/sums, silver/orders. Declare them again, or set formerly= on the tables that "
+            "gold/sums, silver/orders. Declare them again, or set location= on the tables that "
             "replace them"
         )
-
-
-def test_a_table_that_has_yet_to_move_is_shown_with_the_command_to_type(
-    terminal: Terminal, story: type_of_story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "moving.py").write_text(
-        "from lakehouse import Append, Landing, Table\n"
-        "source = Landing(prefix='landing/o/', format='json', schema='id BIGINT')\n"
-        "orders = Table(key='gold/o', formerly='gold/order', source=source, write=Append())\n"
-    )
-    assert "evolve" not in terminal.run("tables", LAKEHOUSE_TABLES="moving").stdout
-    story("gold/order").create()
-    [*_, last] = terminal.run("tables", LAKEHOUSE_TABLES="moving").stdout.splitlines()
-    assert last == (
-        "gold/o: its rows are at its earlier key gold/order and have not moved yet. Use "
-        "`lakehouse evolve apply gold/o`"
-    )
 
 
 def test_an_undeclared_table_whose_log_is_damaged_is_reported_by_tables(

@@ -386,13 +386,9 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: landed(evolution="always"),
         "Table bronze/orders: evolution is 'always'. Use one of",
     ),
-    "a former key that is no key": (
-        lambda: landed(formerly="orders"),
-        "Table.formerly is 'orders'. Use layer/name",
-    ),
-    "a former key that is the key": (
-        lambda: landed(formerly="bronze/orders"),
-        "formerly is its key",
+    "a new name that differs in case only": (
+        lambda: landed(renamed={"Day": "day"}),
+        "names that differ only in upper and lower case are one column",
     ),
     "an earlier name of a column that is still declared": (
         lambda: landed(renamed={"id": "day"}),

@@ -4,20 +4,19 @@ from lakehouse import Append, Landing, Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_among, undeclared_sentence
 
 ORDERS = Table(
-    key="bronze/orders",
+    key="bronze/sales",
     source=Landing(prefix="landing/orders/", format="json", schema="id BIGINT"),
     write=Append(),
-    formerly="bronze/order",
+    location="bronze/orders",
 )
 
 
-def test_only_tables_of_a_layer_that_no_key_and_no_formerly_names_are_undeclared() -> None:
-    found = ["silver/old", "bronze/orders", "bronze/order", "bronze/new", "quarantine/bronze/x"]
+def test_only_tables_of_a_layer_that_no_key_and_no_location_names_are_undeclared() -> None:
+    found = ["silver/old", "bronze/orders", "bronze/new", "quarantine/bronze/x"]
     found += ["inventory/bucket", "bronze", "bronze/deep/er"]
     assert undeclared_among(found, [ORDERS]) == ("bronze/new", "silver/old")
     assert undeclared_among(found, []) == (
         "bronze/new",
-        "bronze/order",
         "bronze/orders",
         "silver/old",
     )

@@ -1,5 +1,6 @@
 """What `lakehouse evolve apply` does, who may be asked, and what a killed one leaves."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from lakehouse import Append, Landing, Table
 from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.errors import Refused
+from lakehouse.defs.keys import table_key
 from lakehouse.engine.evolution import apply
 from lakehouse.engine.evolution.apply import ApplyRequest, apply_changes
 from lakehouse.engine.evolution.propose import propose
@@ -99,3 +101,18 @@ def test_a_function_that_uses_the_new_name_too_early_is_refused_in_words(
     ):
         propose(session, [FIRST, session.table])
     assert "JVM stacktrace" not in "".join(capfd.readouterr())
+
+
+def test_another_key_names_the_old_folder_and_loads_nothing_twice(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    land(lake, "1.json", [{"id": 1, "city": "Rome", "n": 5}], prefix=PREFIX)
+    write_table(lake, spark, FIRST)
+    sales = replace(FIRST, key="bronze/sales", location=FIRST.key)
+    assert (sales.key, sales.asset_key, sales.name) == (FIRST.key, "bronze/sales", "sales")
+    assert replace(sales, description="more").asset_key == "bronze/sales"
+    assert table_key(sales).path == ["bronze", "sales"]
+    land(lake, "2.json", [{"id": 2, "city": "Oslo", "n": 6}], prefix=PREFIX)
+    write_table(lake, spark, sales)
+    assert rows_of(spark, lake, FIRST.key, "id") == [(1,), (2,)]
+    assert not lake.store.list("bronze/sales")

@@ -1,13 +1,11 @@
 """Who read a table under its earlier key goes on where it was: nothing twice, nothing lost. Logs are written, no Spark."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lakehouse import Table
-from lakehouse.core.delta.commits import INPUTS
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.derived_increments import (
     FIRST_READ,
@@ -20,11 +18,11 @@ from lakehouse.engine.ingest import derived_inputs
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.plan import gather
-from lakehouse_tests.engine.example import copies, counts, events, facts_of, states
+from lakehouse_tests.engine.example import copies, events, facts_of, states
 from lakehouse_tests.log_builder import LogBuilder
 
 NEW = "bronze/happenings"
-moved = replace(events, key=NEW, formerly=events.key)
+moved = replace(events, key=NEW)
 ID = "the id of the events"
 
 
@@ -73,25 +71,6 @@ def test_another_table_at_the_new_key_is_read_whole(memory: Lake) -> None:
     own.append([("a", 1)], transaction=(consume_app_id(old), 3))
     found = increment_of(memory, copies)
     assert isinstance(found, ReadAll) and FIRST_READ in found.sentence
-
-
-def test_an_overwrite_knows_a_moved_input_and_one_that_it_no_longer_reads(memory: Lake) -> None:
-    table_at(memory, events.key, versions=3)
-    new = table_at(memory, NEW, versions=3)
-    read = {events.key: [ID, 3, None], "bronze/other": ["other id", 1, None]}
-    own = LogBuilder(memory.store, counts.key, table_id="own").create()
-    own.commit("WRITE", user_metadata=json.dumps({INPUTS: read}))
-    target = facts_of(memory, counts.key)
-
-    def news() -> tuple[list[Any], list[str]]:
-        inputs = {NEW: facts_of(memory, NEW)}
-        return derived_inputs.increments_to_overwrite(memory, inputs, target)
-
-    [unchanged], removed = news()
-    assert isinstance(unchanged, NothingNew) and removed == ["bronze/other"]
-    new.append([("late", 1)])
-    [changed], _ = news()
-    assert isinstance(changed, ReadChanges) and changed.ranges == ((4, 4),)
 
 
 def test_a_vacuum_keeps_what_a_reader_of_the_earlier_key_still_needs(memory: Lake) -> None:

@@ -1,6 +1,5 @@
 """Loaded files leave the landing area by policy, and nothing goes that is not in the table as it lies there. Logs are written, no Spark."""
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.core.delta.commits import MOVED_FROM
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.core.ingest.retirement import RetirementPlan
@@ -163,33 +161,6 @@ def test_files_are_deleted_and_a_plan_alone_deletes_none(lake: Lake, log: LogBui
     assert lying(lake) == ["a.json", "b.json", "c.json"]
     retire(lake, DELETED)
     assert lying(lake) == []
-
-
-@pytest.mark.parametrize("happens", [None, "restored"])
-def test_files_of_a_table_that_was_moved_go_by_the_commits_under_its_earlier_key(
-    memory: Lake, happens: str | None
-) -> None:
-    """The commit that records the move loads nothing, and hides nothing that happened before it."""
-    old, app_id = "bronze/order", ingest_app_id("bronze/order")
-    for number, name in enumerate(("a", "b"), start=1):
-        plan_batch(memory, number, [land(memory, f"{name}.json", b"1")], record_count=1)
-    log = LogBuilder(memory.store, KEY).create()
-    log.append([("x", 1, 1)], transaction=(app_id, 1), metrics={"numOutputRows": "1"})
-    log.append([("y", 1, 1)], transaction=(app_id, 2), metrics={"numOutputRows": "1"})
-    if happens is not None:
-        restored(log)
-    now = {"txn": {"appId": ingest_app_id(KEY), "version": 2, "lastUpdated": 1}}
-    metadata = json.dumps({MOVED_FROM: old})
-    mode = {"mode": "Append"}
-    log.commit(
-        "WRITE", now, parameters=mode, user_metadata=metadata, metrics={"numOutputRows": "0"}
-    )
-    later(days=3, minute=1)
-    plan = plan_landed(memory, DELETED)
-    assert [file.name for file in plan.files] == ([] if happens else ["a.json"])
-    later(days=3, minute=log.version)
-    plan = plan_landed(memory, DELETED)
-    assert [file.name for file in plan.files] == ([] if happens else ["a.json", "b.json"])
 
 
 def appended(log: LogBuilder, count: int = MANY) -> LogBuilder:

@@ -37,6 +37,7 @@ from lakehouse.engine.ingest.changes.upserts_and_deletions import (
 )
 from lakehouse.engine.ingest.parse_lines import ORIGIN, REASON
 from lakehouse.engine.spark import functions as F  # noqa: N812
+from lakehouse.engine.spark.frames import with_members_of
 from lakehouse.engine.spark.key_range import checkpointed
 from lakehouse.engine.spark.statements import quote
 
@@ -214,8 +215,11 @@ def large_columns(rows: "DataFrame", table: Table) -> list[str]:
 
 def _with_table(rows: "DataFrame", earlier: "Sequence[DataFrame]") -> "DataFrame":
     """Adds `earlier` rows, of the table and of remembered deletions, marked as `_IS_OF_TABLE`."""
+    # The table may not have all declared members yet.
+    types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     rows = rows.withColumn(_IS_OF_TABLE, F.lit(False))
     for each in earlier:
+        each = with_members_of(each, types)
         marked = each if DELETED in each.columns else each.withColumn(DELETED, F.lit(False))
         columns = [name for name in rows.columns if name in marked.columns]
         earlier_rows = marked.select(*map(quote, columns)).withColumn(_IS_OF_TABLE, F.lit(True))
