@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.catalog import NAMES
+from benchmarks.charts import Labels, Series, line_chart
 from benchmarks.figures import Figure, number_text
 from benchmarks.records import ROOT, Record, recorded
 from benchmarks.rows import ROWS, Row
-from lakehouse.report.chart import Labels, Series, line_chart
 
 # The share of the cores that other programs may take before the page says so.
 _BUSY_SHARE = 0.25

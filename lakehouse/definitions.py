@@ -21,10 +21,9 @@ from lakehouse.core.declaration.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
-from lakehouse.defs.alerts import alert_sensors
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
-from lakehouse.defs.costs import costs_assets
+from lakehouse.defs.costs import chargeback_asset
 from lakehouse.defs.dagster_retention import records_asset, records_schedule
 from lakehouse.defs.fleet_from_events import maintenance_plan
 from lakehouse.defs.health import health_check
@@ -82,25 +81,21 @@ def define(settings: Settings, selection: Sequence[Table] | None = None) -> dg.D
         sensors.append(landing_sensor(tables, lake))
     if tables:
         inventory = inventory_key(lake)
-        vacuumed = [table for table in tables if table.vacuum.mode == "automatic"]
-        # Alerts watch the daily assets; the automation sensor materializes the automated ones.
-        daily = [inventory, *map(vacuum_key, vacuumed)]
         automated = [inventory, *map(table_key, written_here), *map(vacuum_key, tables)]
         automated += [report_key(), *map(archive_key, with_archive), *map(ttl_key, with_ttl)]
         automated += map(tiers_key, tiered)
-        automated += map(costs_key, ("operations", "chargeback"))
+        automated.append(costs_key())
         sensors += [
             automation_sensor(automated),
             compaction_sensor(tables, lake),
             inventory_sensor(lake),
-            *alert_sensors(tables, lake, daily=daily),
         ]
         schedules.append(records_schedule())
         assets += [
             maintenance_plan(),
             records_asset(settings),
             inventory_asset(tables, lake),
-            *costs_assets(tables, lake),
+            chargeback_asset(tables, lake),
             report_asset(lambda: (lake, tables), after=[inventory]),
         ]
     return dg.Definitions(

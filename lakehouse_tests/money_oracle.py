@@ -8,7 +8,6 @@ import json
 import tomllib
 from calendar import monthrange
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from importlib.resources import files
@@ -32,26 +31,15 @@ VCPUS = 2
 def storage(lake: Lake, tables: list[str], day: date, stamp: str) -> Money:
     """The storage of one day, from our own scan of this stamp; objects in no table are under an empty name."""
     found: Money = defaultdict(Fraction)
-    for owner, row in _objects(lake, tables, stamp):
-        price = BOOK["storage"][row["storage_class"] or "STANDARD"]["usd_per_gb_month"]
-        found[owner] += Fraction(row["size"], 2**30 * monthrange(day.year, day.month)[1]) * price
-    return {owner: usd for owner, usd in found.items() if usd}
-
-
-def sizes(lake: Lake, tables: list[str], stamp: str) -> dict[str, int]:
-    """The stored bytes by table, from the same scan."""
-    found = defaultdict[str, int](int)
-    for owner, row in _objects(lake, tables, stamp):
-        found[owner] += row["size"]
-    return {owner: size for owner, size in found.items() if size}
-
-
-def _objects(lake: Lake, tables: list[str], stamp: str) -> Iterator[tuple[str, dict[str, Any]]]:
     folder = f"_lakehouse/inventory/{lake.store.bucket}/lakehouse-scan"
     manifest = json.loads(lake.store.read(f"{folder}/{stamp}/manifest.json"))
     for part in manifest["files"]:
         for row in pq.read_table(BytesIO(lake.store.read(part["key"]))).to_pylist():
-            yield next((key for key in tables if row["key"].startswith(f"{key}/")), ""), row
+            owner = next((key for key in tables if row["key"].startswith(f"{key}/")), "")
+            price = BOOK["storage"][row["storage_class"] or "STANDARD"]["usd_per_gb_month"]
+            gb_months = Fraction(row["size"], 2**30 * monthrange(day.year, day.month)[1])
+            found[owner] += gb_months * price
+    return {owner: usd for owner, usd in found.items() if usd}
 
 
 def operations(lake: Lake, table: str, day: date) -> Fraction:

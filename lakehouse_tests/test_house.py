@@ -20,7 +20,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
     "core": (".core",),
     "tables": (*(f".{name}" for name in lakehouse.__all__), ".tables", "pyspark.sql"),
     "runtime": (".core", ".runtime", "psutil", "yaml"),
-    "report": (".core", ".report", "jinja2", "markupsafe", "matplotlib", "PIL"),
+    "report": (".core", ".report", "jinja2", "markupsafe"),
     "engine": (
         *(
             ".core",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from string import Template
 
+from benchmarks.charts import Labels, Series, line_chart
 from benchmarks.study.arms import ARMS
 from benchmarks.study.batches import PROPERTIES, SEED, TASKS
 from benchmarks.study.figures import by_arm, median_line, total_line, type_of_arms
@@ -16,7 +17,6 @@ from benchmarks.study.totals import (
     sizes_table,
     whole_runs_sentence,
 )
-from lakehouse.report.chart import Labels, Series, line_chart
 
 _PAGE = Path(__file__).with_name("page.md")
 _SMOOTHED = 10

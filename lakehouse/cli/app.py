@@ -45,7 +45,6 @@ _COMMANDS = [
     "costs",
     "report",
     "metrics",
-    "alerts",
     "replay",
     "server",
     "config",

@@ -27,6 +27,7 @@ from lakehouse.engine.declared_tables import address_of, declared_tables, with_m
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.read_each_table import Found
 from lakehouse.engine.store import real_address
+from lakehouse.engine.table_documents import address_field
 from lakehouse.runtime.checkout import ROOT
 
 # Where a Dagster project that calls `maintain` records its tables by default.
@@ -268,11 +269,6 @@ def error_cell(kind: str) -> str:
 def cell_of(reading: Found[Any]) -> str:
     """The text of a cell for a table without a value; `print_errors` prints the error itself."""
     return error_cell(type(reading.error).__name__) if reading.error else reading.sentence
-
-
-def address_field(table: Table) -> dict[str, str]:
-    """The field `uri` of an adopted table's document; empty for any other table."""
-    return {"uri": table.write.uri} if isinstance(table.write, Adopted) else {}
 
 
 def show_addresses(tables: Iterable[Table]) -> None:

@@ -89,7 +89,9 @@ class Reason(Enum):
     COOLING_DOWN = (
         "{why}, but the last compaction was only {minutes} min ago (cooldown {cooldown} min)"
     )
-    OVER_BUDGET = "{why}, {said}"
+    OVER_BUDGET = (
+        "{why}, but it costs {cost} USD, and only {left} of the hourly {limit} USD are left"
+    )
     OTHER_STRATEGY = "its strategy is {strategy}, so the sensor requests no compaction"
 
     # Why a table is not compacted, however much a compaction would gain.

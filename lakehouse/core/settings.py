@@ -37,9 +37,8 @@ class _NotAccepted(Exception):
     """A value is not valid. The message is a value to suggest instead, or empty."""
 
 
-def _setting(default: str, accepted: str, read: ReadSetting, *, is_secret: bool = False) -> Any:
-    metadata = {"default": default, "accepted": accepted, "read": read, "is_secret": is_secret}
-    return field(metadata=metadata, repr=not is_secret)
+def _setting(default: str, accepted: str, read: ReadSetting) -> Any:
+    return field(metadata={"default": default, "accepted": accepted, "read": read})
 
 
 def _matching(
@@ -113,13 +112,10 @@ def _root(value: str, base: Path) -> str:
 
 
 _USD = _matching(r"[0-9]{1,6}(\.[0-9]{1,6})?", float)
-_BUDGET = "(lake|bronze|silver|gold)=[0-9]{1,9}([.][0-9]{1,6})?"
-_BUDGETS = _matching(f"({_BUDGET}(,{_BUDGET})*)?")
 _MEMORY = _matching(r"[1-9][0-9]{0,8}g|(51[2-9]|5[2-9][0-9]|[6-9][0-9]{2}|[1-9][0-9]{3,8})m")
 _LOG_STORE = _matching("conditional|platform")
 _MODULE = _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _REPLAY = _matching("off|on|dms|debezium")
-_WEBHOOK = _matching(r"(https?://[^\s/?#@\\]+([/?][^\s#]*)?)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +150,6 @@ class Settings:
     metrics_port: int = _setting(
         "9464", "a TCP port, 0 to 65535, for Prometheus; 0 for no metrics", _whole(0, 65535)
     )
-    alert_url: str = _setting(
-        "", "the https:// address of a webhook, without a user", _WEBHOOK, is_secret=True
-    )
     log_store: str = _setting(
         "conditional",
         "conditional, or platform: the platform of the Spark server makes its commits safe",
@@ -172,7 +165,6 @@ class Settings:
     )
     adopted: Path = _setting("adopted.toml", "a file that lists adopted tables", _path)
     prices: Path = _setting("prices.toml", "a file with your own prices", _path)
-    budgets: str = _setting("", "USD per month, for example lake=50,bronze=20", _BUDGETS)
     replay: str = _setting(
         "on",
         "on, off, dms or debezium: whether the demo's flights land, and as which change data",
@@ -208,12 +200,6 @@ ACCEPTED = {
     f"LAKEHOUSE_{each.name.upper()}": (each.metadata["default"], each.metadata["accepted"])
     for each in fields(Settings)
 }
-
-
-# Settings whose values are never shown.
-SECRET_SETTINGS = frozenset(
-    f"LAKEHOUSE_{each.name.upper()}" for each in fields(Settings) if each.metadata["is_secret"]
-)
 
 
 def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
@@ -255,8 +241,7 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
 def _refused(name: str, value: str, *, near: str = "") -> Refused:
     default, accepted = ACCEPTED[name]
     hint = f" Did you mean {near}?" if near else ""
-    shown_value = "not valid" if name in SECRET_SETTINGS else repr(value)
-    return Refused(f"{name} is {shown_value}. Use {accepted} (default {default or 'none'}).{hint}")
+    return Refused(f"{name} is {value!r}. Use {accepted} (default {default or 'none'}).{hint}")
 
 
 def _variable_text(value: object) -> str:

@@ -147,11 +147,13 @@ def _unblock_tables(
 def _next_cursor(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, bool]:
     """The cursor of the next tick, and whether this tick must report the ranking.
 
-    The ranking is reported if the order, a reason or a rounded health score has changed, at most
-    once a minute. A table for which a run is requested no longer waits.
+    The ranking is reported if the order, a reason or a rounded health score has changed, or if a
+    table was compacted, at most once a minute. A table for which a run is requested no longer
+    waits.
     """
     order = "\n".join(
         f"{each.table} {each.reason.name} {fleet.states[each.table].health_score or 0:.0f}"
+        f" {fleet.states[each.table].last_compaction_ms}"
         for each in fleet.decisions
     )
     ranking = sha256(order.encode()).hexdigest()[:16]

@@ -19,18 +19,11 @@ from lakehouse.core.errors import LakehouseError
 from lakehouse.core.journal_records import CompactionTry
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED
-from lakehouse.core.scheduling.fleet import (
-    Fleet,
-    FleetTable,
-    decide_fleet,
-    has_budgets,
-    within_budgets,
-)
+from lakehouse.core.scheduling.fleet import Fleet, FleetTable, decide_fleet
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds
 from lakehouse.core.scheduling.read_rates import count_reads
 from lakehouse.core.scheduling.table_decision import RunState, Try, run_key
 from lakehouse.core.scheduling.table_state import TableState, net_benefit_cells
-from lakehouse.defs.costs import published_left_usd
 from lakehouse.defs.dagster_records import (
     ended_runs,
     is_canceled,
@@ -112,12 +105,6 @@ def weigh_fleet(
         compacted_ms=compacted_ms,
     )
     fleet_tables = _with_tries(facts, journal, now)
-    if has_budgets(tables, lake.settings.budgets):
-        from lakehouse.core.costs.summary import budget_scopes, parse_budgets
-
-        budgets = budget_scopes(tables, parse_budgets(lake.settings.budgets))
-        left_usd = published_left_usd(instance, budgets, now_ms=now)
-        fleet_tables = within_budgets(fleet_tables, left_usd)
     runs = RunState(
         in_flight=runs_in_flight(instance, tables),
         tries=_tries(instance, [each.state for each in fleet_tables]),

@@ -51,9 +51,9 @@ def inventory_key(lake: Lake) -> dg.AssetKey:
     return dg.AssetKey(["inventory", lake.store.bucket])
 
 
-def costs_key(name: str) -> dg.AssetKey:
-    """The asset key of a cost table: costs, name."""
-    return dg.AssetKey(["costs", name])
+def costs_key() -> dg.AssetKey:
+    """The asset key of the table of costs."""
+    return dg.AssetKey(["costs", "chargeback"])
 
 
 def report_key(name: str = "daily") -> dg.AssetKey:

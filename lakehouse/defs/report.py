@@ -1,22 +1,21 @@
-"""The morning page as an asset, by default `report/daily`.
+"""The report as an asset, by default `report/daily`.
 
 It usually runs after the night's inventory and vacuums. The page is stored below the lake's root,
 and the asset's metadata contains its address.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import dagster as dg
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.metrics.facts import DagsterRecords
 from lakehouse.core.text import count_of
+from lakehouse.defs.dagster_records import last_materializations
 from lakehouse.defs.failures import errors_for_dagster
-from lakehouse.defs.keys import report_key, table_key
-from lakehouse.defs.metadata.fleet import fleet_metadata
-from lakehouse.defs.sql_records import measured_records
+from lakehouse.defs.keys import compaction_key, report_key, table_key, vacuum_key
+from lakehouse.defs.metadata.fleet import FleetRow, fleet_metadata
 from lakehouse.defs.upkeep_times import REPORT_CRON
 from lakehouse.engine.lake import Lake
 
@@ -43,43 +42,78 @@ def report_asset(
         pool="_".join(key.path),
         automation_condition=_every_morning(after),
         description="The state of all tables, worst first. Each morning's run also writes one HTML "
-        "page, as `lakehouse report` does. The page shows what needs attention, which upkeep ran, "
-        "why other upkeep did not run, and what the tables cost.",
+        "page, as `lakehouse report` does: what needs attention, which compactions ran, why others "
+        "did not, and what the tables cost.",
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
-        from lakehouse.engine.report.read import read_page
-        from lakehouse.engine.report.stored_pages import NEWEST, store_page
-        from lakehouse.report.render_page import render_page
+        from lakehouse.engine.report import NEWEST, read_report, store_page
+        from lakehouse.report.page import render_page
 
         with errors_for_dagster(context):
             lake, tables = load_lake()
-            page = read_page(
+            document = read_report(
                 lake,
                 {table.key: table for table in tables},
-                records=_records(context.instance),
+                failed_checks=_failed_checks(context),
             )
-            html = render_page(page)
-            store_page(lake.store, html, page.as_json(), now_ms=page.created_ms)
+            html = render_page(document)
+            store_page(lake.store, html)
         address = f"{lake.settings.root}/{NEWEST}"
-        context.log.info(f"{address}: {count_of(len(page.attention), 'item')} for your attention")
-        keys = {table.key: table_key(table) for table in tables}
+        items = count_of(len(document["attention"]), "item")
+        context.log.info(f"{address}: {items} for your attention")
+        vacuums = last_materializations(context.instance, [vacuum_key(table) for table in tables])
+        compactions = last_materializations(context.instance, [*map(compaction_key, tables)])
+        by_key = {table["table"]: table for table in document["tables"]}
+        rows = [
+            _row(
+                by_key[table.key],
+                compacted=compactions.get(compaction_key(table)),
+                vacuumed=vacuums.get(vacuum_key(table)),
+            )
+            for table in tables
+        ]
         return dg.MaterializeResult(
             metadata={
-                **fleet_metadata(page.tables, keys),
+                **fleet_metadata(rows, {table.key: table_key(table) for table in tables}),
                 "lakehouse/page": dg.MetadataValue.path(address),
-                "lakehouse/needs_person": len(page.attention),
-                "lakehouse/bytes": len(html.encode("utf-8", "replace")),
+                "lakehouse/needs_person": len(document["attention"]),
             }
         )
 
     return report
 
 
-def _records(instance: dg.DagsterInstance) -> DagsterRecords | None:
-    """The size and checks of Dagster's records; `None` if they cannot be read."""
+def _row(table: Mapping[str, Any], *, compacted: Any, vacuumed: Any) -> FleetRow:
+    health = table["health"]
+    fleet = table["plan"]["fleet"]
+    is_known = health["score"] is not None
+    return FleetRow(
+        table=table["table"],
+        score=health["score"],
+        file_count=health["file_count"] if is_known else None,
+        size_bytes=health["size_bytes"] if is_known else None,
+        last_compaction_ms=None if compacted is None else int(compacted.timestamp * 1000),
+        last_vacuum_ms=None if vacuumed is None else int(vacuumed.timestamp * 1000),
+        is_due=fleet["request"],
+        reason=fleet["reason"],
+    )
+
+
+def _failed_checks(context: dg.AssetExecutionContext) -> list[tuple[str, str]]:
+    """The asset and the name of each check whose newest result is a failure.
+
+    Empty if the check's results cannot be read: the page is more important.
+    """
     with suppress(Exception):
-        return measured_records(instance)
-    return None
+        keys = [*context.repository_def.asset_graph.asset_check_keys]
+        storage = context.instance.event_log_storage
+        records = storage.get_latest_asset_check_execution_by_key(keys)
+        return [
+            (key.asset_key.to_user_string(), key.name)
+            for key, record in records.items()
+            if record.evaluation is not None and not record.evaluation.passed
+        ]
+    return []
 
 
 def _every_morning(after: Sequence[dg.AssetKey]) -> dg.AutomationCondition[Any]:

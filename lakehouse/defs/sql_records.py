@@ -6,7 +6,6 @@ run have the run id "". Source: dagster 1.13, dagster/_core/storage/event_log/sc
 sqlite/sqlite_event_log.py.
 """
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -24,8 +23,7 @@ from dagster._core.storage.schedules import SqlScheduleStorage
 from sqlalchemy import Connection, bindparam, text
 
 from lakehouse.core.dagster_retention import RecordedRun
-from lakehouse.core.metrics.facts import DagsterRecords
-from lakehouse.runtime.dagster_files import NEWEST_CHECKS, folder_bytes
+from lakehouse.runtime.dagster_files import folder_bytes
 
 _BUSY_SECONDS = 30  # as long as Dagster itself waits for a writer
 # The runs of this many newest observations of each asset are kept, because the sensors may read 20
@@ -230,26 +228,6 @@ def one_connection(instance: dg.DagsterInstance) -> Iterator[None]:
         # instance is garbage collected.
         storage._engine = unshared
         shared.dispose()
-
-
-def measured_records(instance: dg.DagsterInstance) -> DagsterRecords | None:
-    """The size of the records, the number of runs, and the newest result of each check.
-
-    `None` if the records are neither in SQLite files nor in Postgres.
-    """
-    records = open_records(instance)
-    if records is None:
-        return None
-    with records.events.index_connection() as index:
-        rows = index.execute(text(NEWEST_CHECKS)).fetchall()
-    return DagsterRecords(
-        size_bytes=records.size_bytes(),
-        run_count=instance.get_runs_count(),
-        checks={
-            ("/".join(json.loads(asset_key)), check): status == "SUCCEEDED"
-            for asset_key, check, status in rows
-        },
-    )
 
 
 def _old_without_run(connection: Connection) -> list[int]:

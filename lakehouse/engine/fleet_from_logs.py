@@ -1,5 +1,5 @@
-"""Reads the fleet for the terminal and the metrics without Dagster: from Delta logs, from the
-journal and, if there are budgets, from the cost ledger.
+"""Reads the fleet for the terminal and the metrics without Dagster: from Delta logs and the
+journal.
 
 Loading Dagster would take longer than all other work, so facts that only Dagster has are omitted:
 running compactions, earlier attempts at a version, waiting times and money spent. Instead of the
@@ -7,21 +7,14 @@ runs of readers, each commit of a downstream table counts as a read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import moves_rows
 from lakehouse.core.delta.snapshot import Snapshot, TableFacts
-from lakehouse.core.errors import LakehouseError
 from lakehouse.core.scheduling.circuit_breaker import find_rewrites, tries_of
-from lakehouse.core.scheduling.fleet import (
-    FleetTable,
-    decide_fleet,
-    has_budgets,
-    within_budgets,
-)
+from lakehouse.core.scheduling.fleet import FleetTable, decide_fleet
 from lakehouse.core.scheduling.health import Health, assess_health
 from lakehouse.core.scheduling.ranking import Bounds
 from lakehouse.core.scheduling.read_rates import ReaderRun, Readers, count_reads
@@ -102,23 +95,8 @@ def read_fleet(
     bounds = Bounds(
         slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
     )
-    budgeted = within_budgets(fleet_tables, _unspent_usd(lake, declared, now))
-    fleet = decide_fleet(budgeted, readers, RunState(), bounds=bounds, now_ms=now)
+    fleet = decide_fleet(fleet_tables, readers, RunState(), bounds=bounds, now_ms=now)
     return FleetReading(tables=tuple(readings), decisions=fleet.decisions)
-
-
-def _unspent_usd(lake: Lake, declared: Mapping[str, Table], now: int) -> Mapping[str, float]:
-    """What is left of each monthly budget after its forecast.
-
-    Empty if there are no budgets, or if the ledger cannot be read.
-    """
-    if not has_budgets(declared.values(), lake.settings.budgets):
-        return {}
-    from lakehouse.engine.costs.read_ledger import read_budgets
-
-    with suppress(LakehouseError):
-        return read_budgets(lake, declared, now_ms=now).left_usd
-    return {}
 
 
 def _readers(

@@ -1,1 +1,1 @@
-"""Renders charts and the morning page (the HTML report of `lakehouse report`) from values."""
+"""The report of a lake (`lakehouse report`) as one HTML page."""

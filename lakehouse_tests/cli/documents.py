@@ -30,6 +30,7 @@ from lakehouse.core.evolution.rebuild import (
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import AddedColumn
+from lakehouse.core.inventory.objects import Part
 from lakehouse.core.inventory.table_files import TableFiles
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.tiers.plan import plan_tiers
@@ -45,7 +46,9 @@ from lakehouse.replay.play import Played
 from lakehouse.retain.command import list_document
 from lakehouse_tests.cli.conftest import Terminal, write_example_tables
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.core.costs.test_chargeback import share, stored
 from lakehouse_tests.core.example_snapshots import plan_of
+from lakehouse_tests.engine.costs.story import record_charges
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.retain.example_documents import (
     DAYS,
@@ -110,10 +113,11 @@ def example_documents(folder: Path) -> dict[str, Any]:
     LogBuilder(DiskStore(terminal.root), "bronze/more").create().append([("a", 1)]).store_data()
     terminal.json("inventory", "scan")
     _add_column(terminal)
+    record_charges(terminal.root, stored(share(Part.LIVE, 1 << 30)))
     return documents | {
         "report": terminal.json("report"),
         "inventory_report": terminal.json("inventory", "report", exit_code=1),
-        "costs": terminal.json("costs"),
+        "costs": terminal.json("costs", "--since", "2026-11-01"),
         "schema": terminal.json("schema", "bronze/orders"),
         "inventory_load": _INVENTORY_LOAD,
         "quarantine_show": _QUARANTINE_SHOW,

@@ -26,7 +26,6 @@ orders = Table(
     write=Append(partition_by=("d",)),
     compaction=Compaction(min_small_files=4, target_file_bytes=4096),
     prices=Prices(usd_per_vcpu_hour=1.1),
-    budget_usd_per_month=2.5,
     description="Orders as they land.",
 )
 

@@ -139,15 +139,16 @@ DOCUMENTS = {
     "costs": (
         "lakehouse costs [TABLE]",
         (
-            "`known_days` are the days of this month in the sums. `usd` and `forecast_usd` are null if "
-            "unknown. `groups` are since `since`, by `by`."
+            "`groups` are by `by`, from `since` to `until`. `size_bytes` is of the newest of the "
+            "`stored_days`; null: unknown."
         ),
     ),
     "report": (
         "lakehouse report",
         (
-            "What the page shows. Null: unknown. `file_counts` are pairs of a time in ms and the live "
-            "files since then. `overdue_bytes` are those that a vacuum should have deleted by now."
+            "The documents of `health`, `plan`, `history` (commits of the last 7 days) and `costs` (30 "
+            "days, by table and by day). `file_counts` are pairs of a time in ms and the live files "
+            "since then."
         ),
     ),
     "materialize": (

@@ -126,7 +126,6 @@ def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Termin
     addresses = {
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
         "LAKEHOUSE_SPARK": "sc://cluster:15002/;user_id=x;x-api-key=hush;use_ssl=true",
-        "LAKEHOUSE_ALERT_URL": "https://hooks.example.com/hush",
     }
     for arguments in (["config"], ["config", "--json"]):
         result = terminal.run(*arguments, **secrets, **addresses)

@@ -42,7 +42,7 @@ def hostile(terminal: Terminal, story: type_of_story) -> Terminal:
         ("health", "--verbose"),
         ("plan", "--verbose"),
         ("compact", "bronze/orders", "--dry-run"),
-        ("history", "silver/orders", "--plot"),
+        ("history", "silver/orders"),
         ("backtest", "bronze/orders", "--verbose"),
         ("inventory", "report"),
         ("pause", "bronze/orders", "--why", f"because{ACTS}"),

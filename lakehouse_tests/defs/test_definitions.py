@@ -93,7 +93,7 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
     assert (
         checks
         == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")}
-        | {"vacuum/bronze/events:deleted", "costs/chargeback:budget"}
+        | {"vacuum/bronze/events:deleted"}
         | INVENTORY
     )
     assert sensors == {

@@ -13,7 +13,6 @@ from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs import dagster_records
 from lakehouse.defs.compaction_sensor import compaction_sensor
-from lakehouse.defs.costs import FORECAST_USD
 from lakehouse.defs.dagster_records import (
     reader_runs,
     recent_runs,
@@ -21,7 +20,7 @@ from lakehouse.defs.dagster_records import (
     tag_as_read_nothing,
 )
 from lakehouse.defs.fleet_from_events import COST_TAG, PLAN_KEY, SensorCursor, read_cursor
-from lakehouse.defs.keys import compaction_key, costs_key, table_key
+from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
@@ -212,27 +211,6 @@ def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(
     assert "it costs 0.01 USD, and only 0.005 of the hourly 0.015 USD are left" in skip_text(
         tick(instance, lake)
     )
-
-
-def test_a_month_over_its_budget_holds_tables_until_it_costs_less_or_the_budget_is_raised(
-    instance: dg.DagsterInstance, tmp_path: Path
-) -> None:
-    lake = example_lake(tmp_path, LAKEHOUSE_BUDGETS="lake=20")
-    materialized(instance, orders, version=7, **FACTS)
-
-    def charged(forecast_usd: float) -> None:
-        metadata = {FORECAST_USD: dg.MetadataValue.json({"lake": forecast_usd})}
-        event = dg.AssetMaterialization(costs_key("chargeback"), metadata=metadata)
-        instance.report_runless_asset_event(event)
-
-    charged(21.5)
-    assert "the month of lake will cost 1.5 USD more than its budget" in skip_text(
-        tick(instance, lake)
-    )
-    raised = example_lake(tmp_path, LAKEHOUSE_BUDGETS="lake=22")
-    assert asked(tick(instance, raised)) == ["compaction/bronze/orders"]
-    charged(19.5)
-    assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,9 @@ def test_a_plan_lists_the_log_of_each_table_once_and_asks_the_journal_of_those_t
     )
     lake, tables = open_lake(settings), declared_tables(settings)
     read_fleet(lake, tables, [*tables.values()])
-    # Three logs, the charges, since a table has a budget, and of the table that is there its tries;
+    # Three logs, and of the table that is there its tries;
     # three commits, its pause, and its files in a colder class, since some would be merged.
-    assert lake.store.requests == {"ListObjectsV2": 3 + 1 + 1, "GetObject": 3 + 1 + 1}
+    assert lake.store.requests == {"ListObjectsV2": 3 + 1, "GetObject": 3 + 1 + 1}
 
 
 def test_tables_that_are_not_declared_cost_a_listing_of_each_layer_and_a_look_for_their_log(

@@ -17,7 +17,6 @@ from lakehouse.defs import sql_records
 from lakehouse.defs.dagster_records import newest_facts, recent_runs
 from lakehouse.defs.dagster_retention import prune
 from lakehouse.defs.keys import table_key
-from lakehouse.defs.sql_records import measured_records
 from lakehouse.runtime.checkout import ROOT
 from lakehouse_tests.conftest import free_port, wait_until
 from lakehouse_tests.defs.example import TABLES
@@ -139,7 +138,3 @@ def test_retention_in_postgres_keeps_the_newest_of_each_asset_and_the_page_reads
     left = instance.fetch_materializations(dg.AssetKey("ranking"), limit=10).records
     assert [each.asset_materialization.tags["number"] for each in left] == ["4", "3"]  # type: ignore[union-attr]
     assert prune(instance, days=7, now_ms=later)[0].sentence == "Nothing to do."
-
-    records = measured_records(instance)
-    assert records is not None and records.checks == {("often", "good"): True}
-    assert records.run_count == len(runs) and records.size_bytes > 2**20

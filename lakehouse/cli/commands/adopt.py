@@ -9,7 +9,6 @@ import click
 
 from lakehouse.cli.context import (
     LakeContext,
-    address_field,
     cell_of,
     keys_by_address,
     open_declared,
@@ -46,6 +45,7 @@ from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.read_each_table import Found, for_each_table
 from lakehouse.engine.store import real_address
+from lakehouse.engine.table_documents import address_field
 from lakehouse.engine.table_health import health_of
 
 

@@ -8,10 +8,7 @@ import click
 
 from lakehouse.cli.commands.backtest_text import (
     backtest_document,
-    check_plot,
-    draw_files,
     print_backtests,
-    series_of,
     title_of,
 )
 from lakehouse.cli.context import (
@@ -77,12 +74,6 @@ _STRATEGIES = {
     help="Also replay each strategy that can be simulated, and the log without any compaction.",
 )
 @click.option(
-    "--plot",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw the file count over versions into a .png or .svg file.",
-)
-@click.option(
     "-v", "--verbose", is_flag=True, help="Show every version, not only those with a compaction."
 )
 @json_option
@@ -91,7 +82,6 @@ def backtest_command(
     words: tuple[str, ...],
     compare: bool,
     strategies: bool,
-    plot: Path | None,
     verbose: bool,
     as_json: bool,
 ) -> None:
@@ -101,20 +91,12 @@ def backtest_command(
     policy. TABLE is a declared table, or the path or s3:// URI of any Delta table. An undeclared
     table gets the default policy of the bronze layer. Nothing is changed.
     """
-    if plot:
-        check_plot(plot)
     subject = _subject(open_declared(), table)
     backtests = backtests_of(subject, words, compare=compare, strategies=strategies)
     if as_json:
         write_json(backtest_document(backtests))
     else:
         print_backtests(backtests, verbose=verbose)
-    if plot:
-        first = next(iter(backtests.values()))
-        series = series_of(backtests)
-        marks = [step.version for step in first.steps if step.runs]
-        title = f"{first.history.table}: files by version; ticks where {series[0].name} compacts"
-        draw_files(plot, title, series, marks)
 
 
 def backtests_of(

@@ -1,8 +1,7 @@
-"""Shows back-tests as JSON, as tables, and as a plot of the file count over versions."""
+"""Shows back-tests as JSON and as tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from lakehouse.cli.output import (
@@ -11,14 +10,10 @@ from lakehouse.cli.output import (
     count_text,
     print_grid,
     show,
-    tell,
     time_text,
 )
 from lakehouse.core.backtest.result import Backtest, SimulatedStep
-from lakehouse.core.errors import Refused
 from lakehouse.core.text import count_of
-from lakehouse.report.chart import Labels, Series, line_chart, text_chart
-from lakehouse.runtime.extras import require
 
 # Only these back-tests are printed version by version.
 _DETAILED = ("given", "in_force", "really")
@@ -35,7 +30,7 @@ def backtest_document(backtests: Mapping[str, Backtest]) -> dict[str, Any]:
 
 
 def print_backtests(backtests: Mapping[str, Backtest], *, verbose: bool) -> None:
-    """Prints the sums, the versions, a chart of the file count, and which figures are estimates.
+    """Prints the sums, the versions, and which figures are estimates.
 
     Without `verbose`, only versions with a compaction are printed.
     """
@@ -50,10 +45,6 @@ def print_backtests(backtests: Mapping[str, Backtest], *, verbose: bool) -> None
         show()
         show(f"{backtest.history.table}{title}:")
         _print_steps(backtest, verbose=verbose)
-    show()
-    show("files over versions")
-    for line in text_chart(series_of(detailed or backtests)):
-        show(line)
     for name, backtest in backtests.items():
         if name != "really":
             for sentence in _uncertainty_of(backtest):
@@ -94,39 +85,6 @@ def _uncertainty_of(backtest: Backtest) -> Iterator[str]:
             f"for {count_of(count, 'partition')} of real compactions, the log does not show which "
             "rows went into which file: rows are assigned by size"
         )
-
-
-def series_of(backtests: Mapping[str, Backtest]) -> list[Series]:
-    """One line per replay: its file count over the versions."""
-    return [
-        Series(
-            name=title_of(name), points=[(step.version, step.file_count) for step in backtest.steps]
-        )
-        for name, backtest in backtests.items()
-    ]
-
-
-def check_plot(plot: Path) -> None:
-    """Refuses a `--plot` path that cannot be written, before the work begins."""
-    if plot.suffix not in (".png", ".svg"):
-        ending = plot.suffix or "nothing"
-        raise Refused(f"--plot {plot} ends in {ending}. Use a name that ends in .png or .svg")
-    require("matplotlib", extra="charts", purpose="--plot")
-    if not plot.parent.is_dir():
-        raise Refused(
-            f"--plot {plot}: there is no folder {plot.parent}. Use a file in an existing folder"
-        )
-
-
-def draw_files(plot: Path, title: str, series: Sequence[Series], marks: Sequence[float]) -> None:
-    """Draws the plot into a file, in the format of its name; an existing file is replaced."""
-    file_format = "svg" if plot.suffix == ".svg" else "png"
-    plot.write_bytes(
-        line_chart(
-            Labels(title=title, x="version", y="files"), series, marks, file_format=file_format
-        )
-    )
-    tell(f"drawn: {plot}")
 
 
 def _print_lines(backtests: Mapping[str, Backtest]) -> None:

@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.commands.plan import plan_document, print_plans
+from lakehouse.cli.commands.plan import print_plans
 from lakehouse.cli.context import complete_table, not_written, open_table
 from lakehouse.cli.output import json_option, print_figures, show, write_json
 from lakehouse.cli.spark_server import driver_on_demand
 from lakehouse.engine.compaction import run
 from lakehouse.engine.read_each_table import Found
+from lakehouse.engine.table_documents import plan_document
 
 
 @click.command("compact", epilog="Example: lakehouse compact silver/flights --dry-run")

@@ -10,7 +10,7 @@ import click
 from lakehouse.cli.context import settings_in_force
 from lakehouse.cli.output import json_option, print_grid, show, write_json
 from lakehouse.core.s3_address import S3_ENDPOINTS
-from lakehouse.core.settings import ACCEPTED, SECRET_SETTINGS
+from lakehouse.core.settings import ACCEPTED
 
 # A parameter in the address of a Spark Connect server, except the three that are never secret. The
 # values of all others are hidden: `token` is a secret, and a parameter that PySpark does not know
@@ -39,7 +39,7 @@ def config_command(as_json: bool) -> None:
     ours = [
         {
             "name": name,
-            "value": _masked(name, values[name]),
+            "value": _masked(values[name]),
             "source": "environment" if os.environ.get(name) else "default",
             "default": default,
             "accepted": accepted,
@@ -63,10 +63,8 @@ def config_command(as_json: bool) -> None:
     print_grid(("read by libraries", ""), [(each["name"], _value_text(each)) for each in others])
 
 
-def _masked(name: str, value: str) -> str:
-    """The value of a setting, with secrets replaced by `***`."""
-    if value and name in SECRET_SETTINGS:
-        return "***"
+def _masked(value: str) -> str:
+    """The value of a setting. The values of its parameters, such as tokens, become `***`."""
     return _PARAMETER.sub(r";\1=***", value)
 
 

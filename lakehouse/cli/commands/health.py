@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import (
-    address_field,
     cell_of,
     complete_table,
     find_undeclared,
@@ -23,6 +22,7 @@ from lakehouse.core.scheduling.health import Health
 from lakehouse.engine.adoption.find_tables import facts_of
 from lakehouse.engine.ingest.quarantine.entries import quarantined_count
 from lakehouse.engine.read_each_table import Found, for_each_table
+from lakehouse.engine.table_documents import health_document
 from lakehouse.engine.table_health import health_of
 
 _BAR_WIDTH = 30
@@ -57,7 +57,7 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     if as_json:
         documents = [
             {
-                **_document(each),
+                **health_document(each),
                 "declared": each.table.key not in context.by_address,
                 "quarantine_rows": quarantine_rows[each.table.key],
             }
@@ -89,39 +89,9 @@ def _quarantine_rows(
     return rows
 
 
-def _document(reading: Found[Health]) -> dict[str, Any]:
-    """The JSON document of a table's health.
-
-    If the health is unknown, for example because there is no table yet, counts and bytes are 0,
-    `parts` and `histogram` are empty, and version, time, row count and score are null.
-    """
-    if reading.value:
-        return {**reading.value.as_json(), **address_field(reading.table)}
-    counts = (
-        "file_count",
-        "small_file_count",
-        "mergeable_file_count",
-        "size_bytes",
-        "average_file_bytes",
-        "tombstone_count",
-        "tombstone_bytes",
-        "log_commit_count",
-        "log_bytes",
-    )
-    return {
-        "table": reading.table.key,
-        "sentence": reading.sentence,
-        "parts": {},
-        "histogram": {},
-        **dict.fromkeys(("version", "committed_ms", "row_count", "score")),
-        **dict.fromkeys(counts, 0),
-        **address_field(reading.table),
-    }
-
-
 def _undeclared_document(table: Table) -> dict[str, Any]:
     return {
-        **_document(Found(table=table)),
+        **health_document(Found(table=table)),
         "sentence": undeclared_sentence([table.key]),
         "declared": False,
         "quarantine_rows": None,

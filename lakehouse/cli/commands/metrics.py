@@ -10,9 +10,10 @@ import click
 from lakehouse.cli.context import LakeContext, complete_table, open_tables
 from lakehouse.cli.output import show
 from lakehouse.core.errors import Refused
+from lakehouse.engine.clock import now_ms
 
 if TYPE_CHECKING:
-    from lakehouse.core.metrics.families import Sample
+    from lakehouse.core.metrics.families import Counters, Sample
 
 # With --serve, metrics are read again if they are older than this. On S3, each reading costs a few
 # requests per table.
@@ -37,7 +38,8 @@ def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> N
     """Print the lake's metrics in Prometheus' text format. Does not start a JVM.
 
     The metrics cover health, size, upkeep and checks of each TABLE (default: all). `lakehouse up`
-    serves the same metrics. TABLE may also be the ADDRESS of a Delta table that is not declared.
+    serves the same metrics, and counters of the operations since it started. TABLE may also be the
+    ADDRESS of a Delta table that is not declared.
     """
     from lakehouse.engine.metrics.exposition import metrics_text, write_metrics
 
@@ -46,9 +48,7 @@ def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> N
     if serve:
         _serve(selection)
     elif out is None:
-        # Printing writes nothing to the lake. Only --out and --serve update the stored totals of
-        # Prometheus' counters.
-        text = metrics_text(_read(selection, keeps_totals=False)).decode()
+        text = metrics_text(_read(selection)).decode()
         for line in text.rstrip("\n").split("\n"):
             show(line)
     else:
@@ -60,23 +60,23 @@ def metrics_command(tables: tuple[str, ...], out: Path | None, serve: bool) -> N
             ) from error
 
 
-def _read(context: LakeContext, *, keeps_totals: bool = True) -> "list[Sample]":
+def _read(context: LakeContext, counters: "Counters | None" = None) -> "list[Sample]":
     from lakehouse.engine.metrics.read import read_samples
 
     home = context.lake.settings.dagster_home
-    return read_samples(
-        context.lake, context.tables.values(), dagster_home=home, keeps_totals=keeps_totals
-    )
+    return read_samples(context.lake, context.tables.values(), dagster_home=home, counters=counters)
 
 
 def _serve(context: LakeContext) -> None:
+    from lakehouse.core.metrics.families import Counters
     from lakehouse.engine.metrics.exposition import LakeCollector, serve
 
     settings = context.lake.settings
     if settings.metrics_port == 0:
         raise Refused("metrics: LAKEHOUSE_METRICS_PORT is 0. Use the number of a free port")
     seconds = _MAX_AGE_SECONDS_ON_S3 if settings.on_s3 else _MAX_AGE_SECONDS
-    collector = LakeCollector(lambda: _read(context), max_age_seconds=seconds)
+    counters = Counters(since_ms=now_ms())
+    collector = LakeCollector(lambda: _read(context, counters), max_age_seconds=seconds)
     try:
         stop_server = serve(collector, port=settings.metrics_port)
     except OSError as error:

@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import (
-    address_field,
     cell_of,
     complete_table,
     find_undeclared,
@@ -16,7 +15,6 @@ from lakehouse.cli.context import (
     show_undeclared,
 )
 from lakehouse.cli.output import (
-    attributes,
     bytes_text,
     count_text,
     json_option,
@@ -31,19 +29,7 @@ from lakehouse.core.scheduling.table_decision import Decision
 from lakehouse.core.scheduling.table_state import net_benefit_cells
 from lakehouse.engine.fleet_from_logs import read_fleet
 from lakehouse.engine.read_each_table import Found
-
-_COUNTS = ("files_removed", "files_added", "bytes_removed", "files_left")
-# The other fields of a plan's document, except `table`, `reason`, `sentence` and `bins`.
-_OTHER_FIELDS = (
-    "version",
-    "engine",
-    "why_not_deltalake",
-    "statement",
-    "target_file_bytes",
-    "verify",
-    "verify_sentence",
-    "estimate",
-)
+from lakehouse.engine.table_documents import fleet_document, plan_document
 
 
 @click.command("plan", epilog="Example: lakehouse plan bronze/weather --json")
@@ -88,34 +74,6 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
         print_plans(plans, verbose=verbose, decisions=decisions)
         show_undeclared(undeclared)
     return print_errors(plans)
-
-
-def plan_document(reading: Found[CompactionPlan]) -> dict[str, Any]:
-    """The JSON document of a plan. Without a plan, counts are 0, and most other fields are null."""
-    if reading.value:
-        return {**reading.value.as_json(), **address_field(reading.table)}
-    return {
-        "table": reading.table.key,
-        **attributes(reading, "reason", "sentence"),
-        **dict.fromkeys(_OTHER_FIELDS),
-        **dict.fromkeys(_COUNTS, 0),
-        "bins": [],
-        **address_field(reading.table),
-    }
-
-
-def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
-    """The JSON document of the sensor's decision about a table, which is `rank`-th in its order."""
-    benefit = decision.net_benefit
-    return {
-        "rank": rank,
-        "request": decision.request,
-        "reason": decision.reason.name,
-        "sentence": decision.sentence,
-        "benefit_usd_per_day": round(benefit.benefit_usd_per_day, 9) if benefit else None,
-        "cost_usd": round(benefit.cost_usd, 9) if benefit else None,
-        "ratio": round(benefit.ratio, 4) if benefit else None,
-    }
 
 
 def _undeclared_document(table: Table) -> dict[str, Any]:

@@ -27,26 +27,26 @@ _OUT = Path("report.html")
 def report_command(out: Path, as_json: bool) -> None:
     """Write the state of the lake to one HTML page. Does not start a JVM.
 
-    The page shows what needs attention, the tables by health, which upkeep ran or was skipped and
-    why, costs, and the contents of the storage. It loads nothing from the network. With --json, the
-    same values are printed and no file is written.
+    The page shows what needs attention, the tables by health, the compactions of the last seven
+    days, and the costs. It loads nothing from the network. With --json, the same values are printed
+    and no file is written.
     """
-    from lakehouse.engine.report.read import read_page
+    from lakehouse.engine.report import read_report
 
     context = open_declared()
-    records = None  # stays `None` without a Dagster instance, or if its databases are unreadable
+    failed = list[tuple[str, str]]()
     with suppress(OSError, sqlite3.Error):
-        records = read_dagster_records(context.lake.settings.dagster_home)
-    page = read_page(context.lake, context.tables, records=records)
+        if records := read_dagster_records(context.lake.settings.dagster_home):
+            failed = [check for check, has_passed in records.checks.items() if not has_passed]
+    report = read_report(context.lake, context.tables, failed_checks=failed)
     if as_json:
-        write_json(page.as_json())
+        write_json(report)
         return
-    from lakehouse.report.render_page import render_page
+    from lakehouse.report.page import render_page
 
-    html = render_page(page)
     try:
-        out.write_text(html, encoding="utf-8")
+        out.write_text(render_page(report), encoding="utf-8")
     except OSError as error:
         raise Refused(f"report: {out} cannot be written ({error}). Use another file") from error
-    items = count_of(len(page.attention), "item")
-    show(f"{out}: {items} for your attention, {count_of(len(page.tables), 'table')}")
+    items = count_of(len(report["attention"]), "item")
+    show(f"{out}: {items} for your attention, {count_of(len(report['tables']), 'table')}")

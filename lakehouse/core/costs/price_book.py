@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
+from lakehouse.core.declaration.gone import GONE
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
@@ -14,7 +15,6 @@ _REQUESTS = (
     "usd_per_1000_puts",
     "usd_per_1000_gets",
     "usd_per_1000_deletes",
-    "usd_per_million_listed",
     "usd_per_1000_tag_months",
 )
 # Section -> the names of its prices, which are all required.
@@ -61,7 +61,6 @@ class PriceBook:
     usd_per_1000_puts: float
     usd_per_1000_gets: float
     usd_per_1000_deletes: float
-    usd_per_million_listed: float
     usd_per_1000_tag_months: float
     classes: Mapping[str, ClassPrices]
     sources: Mapping[str, str]
@@ -76,12 +75,6 @@ class PriceBook:
             region=self.region,
             as_of=self.as_of,
         )
-
-    @property
-    def least_billed_bytes(self) -> dict[str, int]:
-        """The minimum billed size of an object, for each storage class that has a minimum."""
-        classes = self.classes.items()
-        return {name: each.minimum_bytes for name, each in classes if each.minimum_bytes}
 
     def usd_per_gb_month(self, storage_class: str) -> float | None:
         """The price of a storage class; `None` if the book does not have it."""
@@ -184,6 +177,8 @@ def _checked(table: Any, names: tuple[str, ...], where: str) -> Mapping[str, Any
         raise Refused(f"{where} is {table!r}. Use a table.")
     values = cast("Mapping[str, Any]", table)
     for each in values:
+        if gone := GONE.get(f"prices.toml.{each}"):
+            raise Refused(f"{where}.{each} is gone. {gone}")
         if each not in (*names, "source"):
             near = nearest_words(each, names) or names
             raise Refused(f"{where}.{each} is unknown. Use {' or '.join(near)}.")

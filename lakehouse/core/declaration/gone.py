@@ -40,6 +40,19 @@ GONE: dict[str, str] = {
     ),
     "Vacuum.readers": "Name the versions to keep in Vacuum(keep_versions=…).",
     "Table.formerly": "Use location=, the folder of the earlier key: the rows stay there.",
+    "LAKEHOUSE_ALERT_URL": (
+        "Use Alertmanager with the rules of deploy/observability/alerts.yml, which reads the "
+        "metrics (docs/metrics.md)."
+    ),
+    "LAKEHOUSE_BUDGETS": (
+        "Use LAKEHOUSE_COMPACTION_BUDGET_USD for a limit per hour, and lakehouse costs to see what "
+        "a month costs."
+    ),
+    "Table.budget_usd_per_month": (
+        "Use LAKEHOUSE_COMPACTION_BUDGET_USD for a limit per hour, and lakehouse costs to see what "
+        "a month costs."
+    ),
+    "prices.toml.usd_per_million_listed": "Remove it. Reports are not charged.",
 }
 
 

@@ -75,7 +75,6 @@ class Table:
     location: str = ""
     declared_key: str = ""
     owner: str = ""
-    budget_usd_per_month: float | None = None
 
     def __post_init__(self) -> None:
         check_key("Table.key", self.key)
@@ -92,10 +91,6 @@ class Table:
         if self.fresh_within_hours is not None and not 0 < self.fresh_within_hours < inf:
             raise self._refused(
                 f"fresh_within_hours is {self.fresh_within_hours}. Use a number above 0."
-            )
-        if self.budget_usd_per_month is not None and not 0 < self.budget_usd_per_month < inf:
-            raise self._refused(
-                f"budget_usd_per_month is {self.budget_usd_per_month}. Use a number above 0."
             )
         if self.source is not None:
             self._check_landed(self.source)

@@ -38,7 +38,6 @@ class _Usage:
     file_count: int = 0
     size_bytes: int = 0
     small_count: int = 0
-    padding_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +46,7 @@ class UsageShare:
 
     `part` is `None` if the objects belong to no table. `folder` is the table or, for objects of no
     table, `_top_folder` or `_OUTSIDE`. `small_count` is the number of small data files; it is
-    counted only for objects of no table, or of a table whose log cannot be read. `padding_bytes`
-    are billed in addition to the stored bytes, because some storage classes bill a minimum size per
-    object.
+    counted only for objects of no table, or of a table whose log cannot be read.
     """
 
     part: Part | None
@@ -58,7 +55,6 @@ class UsageShare:
     size_bytes: int
     folder: str
     small_count: int
-    padding_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,15 +128,12 @@ class KnownTables:
 
     The lake's keys begin with `lake_prefix`, which is empty or ends in `/`. `unread` maps tables
     whose log cannot be read to the reason. Declared tables load from the prefixes in `landed`.
-    `least_billed_bytes` maps storage classes to the minimum size that S3 bills per object. If it is
-    empty, padding is not counted.
     """
 
     files: Sequence[TableFiles]
     unread: Mapping[str, str] = field(default_factory=dict[str, str])
     landed: tuple[str, ...] = ()
     lake_prefix: str = ""
-    least_billed_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> Reconciliation:
@@ -151,7 +144,6 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
     orphans.
     """
     lake_prefix = tables.lake_prefix
-    least_billed_bytes = tables.least_billed_bytes
     table_keys = [*(each.table for each in tables.files), *tables.unread]
     borrowed = {name for each in tables.files for name in each.borrowed(table_keys)}
     unplaced = {last for each in tables.files for last in each.unplaced}
@@ -179,8 +171,6 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
             usage.small_count += _is_small_data(each)
         usage.file_count += 1
         usage.size_bytes += each.size_bytes
-        least_bytes = least_billed_bytes.get(each.storage_class or "", 0)
-        usage.padding_bytes += max(0, least_bytes - each.size_bytes)
     by_table = defaultdict[str, list[UsageShare]](list)
     unclaimed = list[UsageShare]()
     for share in _shares(usages):
@@ -274,7 +264,6 @@ def _shares(usages: Mapping[_UsageKey, _Usage]) -> Iterable[UsageShare]:
             file_count=usage.file_count,
             size_bytes=usage.size_bytes,
             small_count=usage.small_count,
-            padding_bytes=usage.padding_bytes,
         )
 
 

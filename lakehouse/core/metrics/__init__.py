@@ -1,1 +1,1 @@
-"""Computes the metrics of a lake, and decides which alerts fire."""
+"""Computes the metrics of a lake."""

@@ -1,24 +1,22 @@
-"""The metrics of a lake: names, labels and help texts, and their values from the facts.
+"""The metrics of a lake: names, labels and help texts, and counters of a process.
 
 An unknown value is absent, never 0. No label contains a run, a file or a partition, so the number
-of series grows only with the number of tables.
-
-At the first reading of a table, its counters include the operations of the seven past days. A
-counter never decreases, because its totals are stored (`totals.py`).
+of series grows only with the number of tables. Counters begin at 0 with the process that reads
+them; Prometheus handles such resets.
 Source: https://prometheus.io/docs/practices/naming/ and .../instrumenting/writing_exporters/
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lakehouse.core.costs.operations import UpkeepOperation
-from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
-from lakehouse.core.metrics.totals import TableTotals
+from lakehouse.core.scheduling.health import Health
 
 _TABLE = ("table", "layer")
-# The kinds of operation that every table may have.
+# The kinds of operation that every table may have. They are counted from 0 on, because Prometheus'
+# `increase` ignores the first value of a series.
 _KINDS = ("compaction", "vacuum")
 
 
@@ -51,8 +49,8 @@ MERGEABLE_FILES = Metric("lakehouse_table_mergeable_files", "Files that a compac
 ROWS = Metric("lakehouse_table_rows", "Rows, if the log counts them.")
 BYTES = Metric(
     "lakehouse_table_bytes",
-    "Bytes by part: live, tombstoned (removed, but still listed by the log), archived; orphaned, "
-    "noncurrent and log, as of the newest inventory; multipart (unfinished uploads, on S3).",
+    "Bytes by part: live, tombstoned (removed, but still listed by the log); archived, orphaned, "
+    "noncurrent and log, as of the newest inventory in costs/chargeback.",
     (*_TABLE, "part"),
 )
 HEALTH_SCORE = Metric("lakehouse_table_health_score", "Health, from 0 (bad) to 100.")
@@ -69,7 +67,6 @@ LAST_VACUUM = Metric(
 QUARANTINED_ROWS = Metric("lakehouse_quarantined_rows", "Rejected records in quarantine.")
 PAUSED = Metric("lakehouse_table_paused", "1 while a person has paused the upkeep, else 0.")
 READABLE = Metric("lakehouse_table_readable", "0 if the table's log or journal cannot be read.")
-BUDGET = Metric("lakehouse_table_budget_usd_per_month", "The declared budget.")
 DECISION = Metric(
     "lakehouse_table_decision",
     "1 for the reason why the table would, or would not, be compacted now.",
@@ -137,7 +134,6 @@ METRICS: tuple[Metric, ...] = (
     QUARANTINED_ROWS,
     PAUSED,
     READABLE,
-    BUDGET,
     DECISION,
     CHECK_PASSED,
     DECISIONS,
@@ -155,21 +151,74 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
-def samples_of(lake: MeasuredLake) -> Iterator[Sample]:
-    """The values of all metrics, in no particular order; unknown values are absent."""
-    for table in lake.tables:
-        yield from _of_table(table)
-        if table.totals is not None:
-            yield from _of_totals(table.table, table.totals)
-        yield from _of_predictions(table.table, table.operations)
-    if lake.dagster is not None:
-        yield from _of_records(lake.dagster)
-    yield from _known(INVENTORY, (), _seconds(lake.inventory_ms))
-    for source, is_readable in lake.sources.items():
-        yield Sample(SOURCE_READABLE, (source,), float(is_readable))
-    yield Sample(READ_AT, (), lake.read_ms / 1000)
-    yield Sample(READ_SECONDS, (), lake.seconds)
-    yield Sample(BUILD_INFO, (lake.version,), 1.0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DagsterRecords:
+    """Dagster's own records: their size, the number of runs, and the newest result of each check.
+
+    `checks` maps an asset (`bronze/weather`) and a check's name to whether the check passed.
+    """
+
+    size_bytes: int
+    run_count: int | None = None
+    checks: Mapping[tuple[str, str], bool] = field(default_factory=dict[tuple[str, str], bool])
+
+
+# A metric and the values of its labels.
+_Series = tuple[Metric, tuple[str, ...]]
+
+
+class Counters:
+    """Counts operations that ended after `since_ms`, each once, in the memory of a process."""
+
+    def __init__(self, *, since_ms: int) -> None:
+        self._since_ms = since_ms
+        self._seen = dict[str, set[tuple[str, str]]]()
+        self._sums = dict[str, dict[_Series, float]]()
+        self._timed = Counter[_Series]()
+
+    def count(self, table: str, operations: Sequence[UpkeepOperation]) -> Iterator[Sample]:
+        """Adds the operations that are new, and returns all counters of the table."""
+        labels = labels_of(table)
+        if table not in self._sums:
+            self._sums[table] = dict.fromkeys(_expected_series(labels), 0.0)
+        sums = self._sums[table]
+        seen = self._seen.get(table, set())
+        for each in operations:
+            if each.ended_ms >= self._since_ms and (each.kind, each.operation_id) not in seen:
+                self._add(sums, labels, each)
+        # Logs and the journal never show an operation again that they have forgotten.
+        self._seen[table] = {(each.kind, each.operation_id) for each in operations}
+        for (metric, values), number in sums.items():
+            yield Sample(metric, values, number, self._timed[metric, values])
+
+    def _add(
+        self,
+        sums: dict[_Series, float],
+        labels: tuple[str, ...],
+        operation: UpkeepOperation,
+    ) -> None:
+        of_kind = (*labels, operation.kind)
+        outcome = "succeeded" if operation.is_ok else "failed"
+        added: dict[_Series, float] = {
+            (OPERATIONS, (*of_kind, outcome)): 1,
+            (COST, of_kind): operation.usd or 0.0,
+        }
+        if operation.reason:
+            added[DECISIONS, (*of_kind, operation.reason)] = 1
+        if operation.seconds is not None:
+            added[DURATION, of_kind] = operation.seconds
+            self._timed[DURATION, of_kind] += 1
+        for series, number in added.items():
+            sums[series] = sums.get(series, 0.0) + number
+
+
+def _expected_series(labels: tuple[str, ...]) -> Iterator[_Series]:
+    """The counters that every table has, even before its first operation."""
+    for kind in _KINDS:
+        yield OPERATIONS, (*labels, kind, "succeeded")
+        yield OPERATIONS, (*labels, kind, "failed")
+        yield DURATION, (*labels, kind)
+        yield COST, (*labels, kind)
 
 
 def labels_of(key: str) -> tuple[str, str]:
@@ -180,85 +229,46 @@ def labels_of(key: str) -> tuple[str, str]:
     return key, key.partition("/")[0]
 
 
-def _of_table(table: MeasuredTable) -> Iterator[Sample]:
-    labels = labels_of(table.table)
-    yield from _known(BUDGET, labels, table.budget_usd_per_month)
-    if not table.is_readable:
-        yield Sample(READABLE, labels, 0.0)
-        return
-    if not table.exists:
-        return
-    yield Sample(READABLE, labels, 1.0)
-    yield from _known(LAST_COMPACTION, labels, _seconds(table.last_compaction_ms))
-    yield from _known(LAST_VACUUM, labels, _seconds(table.last_vacuum_ms))
-    yield from _known(QUARANTINED_ROWS, labels, table.quarantined_rows)
-    yield from _known(PAUSED, labels, table.is_paused)
-    yield from _known(BYTES, (*labels, "archived"), table.archived_bytes)
-    for part, size_bytes in table.other_bytes.items():
-        yield Sample(BYTES, (*labels, part), size_bytes)
-    if table.decision:
-        yield Sample(DECISION, (*labels, "compaction", table.decision), 1.0)
-    health = table.health
-    if health is None:
-        return
+def health_samples(table: str, health: Health) -> Iterator[Sample]:
+    """The values of a table's health."""
+    labels = labels_of(table)
     yield Sample(FILES, labels, health.file_count)
     yield Sample(SMALL_FILES, labels, health.small_file_count)
     yield Sample(MERGEABLE_FILES, labels, health.mergeable_file_count)
-    yield from _known(ROWS, labels, health.row_count)
+    yield from known(ROWS, labels, health.row_count)
     yield Sample(BYTES, (*labels, "live"), health.size_bytes)
     yield Sample(BYTES, (*labels, "tombstoned"), health.tombstone_bytes)
     yield Sample(HEALTH_SCORE, labels, health.score)
     yield Sample(LOG_COMMITS, labels, health.log.commit_count)
-    yield from _known(LAST_WRITE, labels, _seconds(health.committed_ms))
+    yield from known(LAST_WRITE, labels, in_seconds(health.committed_ms))
 
 
-def _of_totals(table: str, totals: TableTotals) -> Iterator[Sample]:
-    """The table's counters.
+def prediction_samples(table: str, operations: Sequence[UpkeepOperation]) -> Iterator[Sample]:
+    """The prediction errors of the newest predicted operation of each kind.
 
-    The counters of compactions and vacuums are shown even if they are zero: Prometheus' `increase`
-    ignores the first value of a series, so it would not count the first operation otherwise.
+    `operations` are ordered oldest first.
     """
-    labels = labels_of(table)
-    counts: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for series, total in totals.totals.items():
-        if series.reason:
-            counts[series.kind, series.reason] += total.count
-    for (kind, reason), count in counts.items():
-        yield Sample(DECISIONS, (*labels, kind, reason), count)
-    for kind in sorted({*_KINDS, *(series.kind for series in totals.totals)}):
-        of_kind = {series: each for series, each in totals.totals.items() if series.kind == kind}
-        ok_count = sum(each.count for series, each in of_kind.items() if series.is_ok)
-        failed_count = sum(each.count for each in of_kind.values()) - ok_count
-        seconds = sum(each.seconds for each in of_kind.values())
-        timed_count = sum(each.timed_count for each in of_kind.values())
-        yield Sample(OPERATIONS, (*labels, kind, "succeeded"), ok_count)
-        yield Sample(OPERATIONS, (*labels, kind, "failed"), failed_count)
-        yield Sample(DURATION, (*labels, kind), seconds, timed_count)
-        yield Sample(COST, (*labels, kind), sum(each.usd for each in of_kind.values()))
-
-
-def _of_predictions(table: str, operations: Sequence[UpkeepOperation]) -> Iterator[Sample]:
-    """The prediction errors of the newest predicted operation of each kind."""
-    # `operations` are ordered oldest first, so the newest of each kind remains in the dictionary.
     newest = {each.kind: each for each in operations if each.figures}
     for kind, operation in newest.items():
         for figure in operation.figures:
             labels = (*labels_of(table), kind, figure.name)
-            yield from _known(PREDICTION_ERROR, labels, figure.error)
+            yield from known(PREDICTION_ERROR, labels, figure.error)
 
 
-def _of_records(records: DagsterRecords) -> Iterator[Sample]:
+def record_samples(records: DagsterRecords) -> Iterator[Sample]:
+    """The values of Dagster's own records."""
     yield Sample(RECORDS_BYTES, (), records.size_bytes)
-    yield from _known(RECORDS_RUNS, (), records.run_count)
+    yield from known(RECORDS_RUNS, (), records.run_count)
     for (asset, check), has_passed in records.checks.items():
         yield Sample(CHECK_PASSED, (*labels_of(asset), check), float(has_passed))
 
 
-def _known(metric: Metric, labels: tuple[str, ...], value: float | None) -> Iterator[Sample]:
+def known(metric: Metric, labels: tuple[str, ...], value: float | None) -> Iterator[Sample]:
     """The sample, unless its value is unknown."""
     if value is not None:
         yield Sample(metric, labels, float(value))
 
 
-def _seconds(ms: int | None) -> float | None:
+def in_seconds(ms: int | None) -> float | None:
+    """A time in seconds, as Prometheus expects it."""
     return None if ms is None else ms / 1000

@@ -6,7 +6,7 @@ and `ranking` decides which tables go first.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -16,7 +16,7 @@ from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import NO_REWRITES, Rewrites, assess_breaker
 from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
 from lakehouse.core.scheduling.read_rates import Readers
-from lakehouse.core.scheduling.skip_reasons import find_hold, over_budget
+from lakehouse.core.scheduling.skip_reasons import find_hold
 from lakehouse.core.scheduling.table_decision import CompactionCandidate, Decision, RunState
 from lakehouse.core.scheduling.table_state import TableState
 from lakehouse.core.text import first_names
@@ -67,16 +67,6 @@ def decide_fleet(
         states={each.state.table: each.state for each in candidates},
         decisions=choose_compactions(candidates, runs, bounds=bounds, now_ms=now_ms),
     )
-
-
-def has_budgets(tables: Iterable[Table], budgets: str) -> bool:
-    """Whether a table has a monthly budget, or `LAKEHOUSE_BUDGETS` one for a layer or the lake."""
-    return bool(budgets) or any(table.budget_usd_per_month is not None for table in tables)
-
-
-def within_budgets(tables: Sequence[FleetTable], left_usd: Mapping[str, float]) -> list[FleetTable]:
-    """The tables; those over a monthly budget get a hold. `left_usd`: as in `over_budget`."""
-    return [replace(each, hold=each.hold or over_budget(each.table, left_usd)) for each in tables]
 
 
 def describe(decisions: Sequence[Decision], *, lines: int = _MOST_LINES) -> str:

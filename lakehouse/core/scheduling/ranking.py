@@ -133,10 +133,12 @@ def _served(
             why=decision.sentence, slots=bounds.slots, runs=f" (now {names})" if names else ""
         )
     elif bounds.budget_usd and not fits_budget:
-        cost = "unknown" if usd is None else f"{usd:.3g}"
-        left = f"{left_usd:.3g} of the hourly {bounds.budget_usd:g} USD are left"
-        said = f"but it costs {cost} USD, and only {left}"
-        waits = Reason.OVER_BUDGET.explain(why=decision.sentence, said=said)
+        waits = Reason.OVER_BUDGET.explain(
+            why=decision.sentence,
+            cost="unknown" if usd is None else f"{usd:.3g}",
+            left=f"{left_usd:.3g}",
+            limit=f"{bounds.budget_usd:g}",
+        )
     else:
         return decision
     return replace(decision, explanation=waits, run_key=None)

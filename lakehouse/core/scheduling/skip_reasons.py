@@ -4,8 +4,6 @@ The table's state may be another reason: a run in flight, a cooldown, failed tri
 (`table_decision.py`), or partitions that were written recently (`compaction/choose_partitions.py`).
 """
 
-from collections.abc import Mapping
-
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.windows_and_cron import is_open, next_opening, windows_text
@@ -33,20 +31,6 @@ def find_hold(
         or breaker_hold
         or closed_window(policy, now_ms)
     )
-
-
-def over_budget(table: Table, left_usd: Mapping[str, float]) -> Explanation | None:
-    """The hold of a table if its own, its layer's or the lake's monthly budget will be exceeded.
-
-    `left_usd` is each budget minus the month's forecast, by table key, by layer, and for `lake`.
-    """
-    for scope in (table.key, table.layer, "lake"):
-        left = left_usd.get(scope, 0.0)
-        if left < 0:
-            why = f"the month of {scope} will cost {-left:.4g} USD more than its budget"
-            said = "so nothing runs until the budget is raised or the month ends"
-            return Reason.OVER_BUDGET.explain(why=why, said=said)
-    return None
 
 
 def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:

@@ -21,18 +21,15 @@ from lakehouse.core.declaration.gone import refuses_gone
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
-from lakehouse.core.metrics.families import Sample
+from lakehouse.core.metrics.families import Counters, Sample
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.adoption.observed import observation_sensor
-from lakehouse.defs.alerts import alert_sensors
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.compaction_sensor import compaction_schedules, compaction_sensor
 from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import (
     archive_key,
-    compaction_key,
     report_key,
-    table_key,
     tiers_key,
     ttl_key,
     vacuum_key,
@@ -43,6 +40,7 @@ from lakehouse.defs.table_assets import automation_sensor
 from lakehouse.defs.tiers import tiers_asset
 from lakehouse.defs.upkeep_times import NIGHTLY_CRON
 from lakehouse.defs.vacuum import vacuum_asset
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.declared_tables import checked, other_adopted
 from lakehouse.engine.lake import Lake
 from lakehouse.retain.asset import archive_asset, ttl_asset
@@ -59,6 +57,8 @@ _spark = cache(spark_resource)
 _TABLES: dict[str, dict[str, Table]] = {}
 # For each root, a function that returns the lake and all its tables, for the metrics.
 _LAKE_LOADERS: dict[str, Callable[[], tuple[Lake, Sequence[Table]]]] = {}
+# For each root, the operations that this process has counted for the metrics.
+_COUNTERS: dict[str, Counters] = {}
 
 
 @refuses_gone
@@ -128,7 +128,8 @@ def maintained_metrics() -> str:
     samples = list[Sample]()
     for load_lake in _LAKE_LOADERS.values():
         lake, tables = load_lake()
-        samples += read_samples(lake, tables, dagster_home=dagster_home)
+        counters = _COUNTERS.setdefault(lake.settings.root, Counters(since_ms=now_ms()))
+        samples += read_samples(lake, tables, dagster_home=dagster_home, counters=counters)
     return metrics_text(samples).decode()
 
 
@@ -179,13 +180,6 @@ def _definitions(
             ),
             compaction_sensor(tables, lake, name=f"{name}_compaction", report=report_key(name)),
             automation_sensor([*daily, report_key(name)], name=f"{name}_vacuum"),
-            *alert_sensors(
-                tables,
-                lake,
-                name=f"{name}_alerts",
-                daily=vacuums if vacuum_cron == NIGHTLY_CRON else (),
-                checked=[*map(table_key, tables), *map(compaction_key, tables), *vacuums],
-            ),
         ],
         schedules=compaction_schedules(tables, lake),
     )

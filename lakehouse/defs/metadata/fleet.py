@@ -6,12 +6,12 @@ Source: dagster 1.13, dagster-ui, MetadataEntry.tsx
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import quote
 
 import dagster as dg
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.report.values import ReportedTable
 from lakehouse.core.scheduling.fleet import Fleet
 from lakehouse.core.text import size_text, utc_text
 from lakehouse.defs.dagster_records import last_materializations
@@ -31,8 +31,22 @@ _WINDOW_ROWS = 200
 _AFTER_ALL_SCORES = 101
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRow:
+    """One table. `None` means unknown."""
+
+    table: str
+    score: float | None
+    file_count: int | None
+    size_bytes: int | None
+    last_compaction_ms: int | None
+    last_vacuum_ms: int | None
+    is_due: bool
+    reason: str
+
+
 def fleet_metadata(
-    tables: Sequence[ReportedTable], keys: Mapping[str, dg.AssetKey]
+    tables: Sequence[FleetRow], keys: Mapping[str, dg.AssetKey]
 ) -> dict[str, dg.MarkdownMetadataValue | int]:
     """The tables, worst first: as many as fit into the page, and up to 200 in a window.
 
@@ -67,13 +81,13 @@ def sensed_fleet_metadata(
     """The state of all tables, worst first, with links to the checks of their assets."""
     vacuums = last_materializations(instance, [vacuum_key(table) for table in tables])
     decisions = {each.table: each for each in fleet.decisions}
-    reported = list[ReportedTable]()
+    reported = list[FleetRow]()
     for table in tables:
         state = fleet.states[table.key]
         decision = decisions[table.key]
         vacuumed = vacuums.get(vacuum_key(table))
         reported.append(
-            ReportedTable(
+            FleetRow(
                 table=table.key,
                 score=state.health_score,
                 file_count=state.file_count,
@@ -87,7 +101,7 @@ def sensed_fleet_metadata(
     return fleet_metadata(reported, {table.key: table_key(table) for table in tables})
 
 
-def _cells(table: ReportedTable, keys: Mapping[str, dg.AssetKey]) -> list[Markdown]:
+def _cells(table: FleetRow, keys: Mapping[str, dg.AssetKey]) -> list[Markdown]:
     score = "-" if table.score is None else f"{table.score:.0f}"
     files = "-" if table.file_count is None else f"{table.file_count:,}"
     stored = "-" if table.size_bytes is None else size_text(table.size_bytes)

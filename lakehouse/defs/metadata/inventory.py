@@ -1,4 +1,4 @@
-"""An inventory as Dagster metadata, with a picture of where the bytes are."""
+"""An inventory as Dagster metadata."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,15 +8,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.undeclared_tables import undeclared_among, undeclared_sentence
 from lakehouse.core.inventory.objects import PART_GROUPS
 from lakehouse.core.inventory.reconcile import Reconciliation
-from lakehouse.core.text import size_text
-from lakehouse.defs.metadata.markdown import (
-    Markdown,
-    markdown_table,
-    markdown_value,
-    stacked_picture,
-)
+from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_value
 from lakehouse.defs.metadata.table import Metadata
-from lakehouse.report.chart import StackedBar
 
 if TYPE_CHECKING:
     from lakehouse.engine.inventory.reports_table import InventoryOutcome
@@ -27,7 +20,7 @@ _LARGEST_TABLES = 12
 def inventory_metadata(
     outcome: "InventoryOutcome", declared: Iterable[Table], *, now_ms: int
 ) -> Metadata:
-    """The totals of an inventory, by use and by storage class, with two pictures.
+    """The totals of an inventory, by use and by storage class.
 
     A use (`Part`) is, for example, live files, removed files, orphans or the log. The metadata also
     names undeclared tables, and what to do about them.
@@ -44,7 +37,6 @@ def inventory_metadata(
         parts[share.part.name.lower() if share.part else "unclaimed"] += share.size_bytes
         classes[share.storage_class or "none"] += share.size_bytes
     undeclared = undeclared_among([table.table for table in reconciliation.tables], declared)
-    bars = [StackedBar(name, {name: size}, size_text(size)) for name, size in classes.most_common()]
     metadata: Metadata = {
         "lakehouse/report": load.report,
         "lakehouse/report_age_hours": round((now_ms - load.created_ms) / 3_600_000, 3),
@@ -65,15 +57,12 @@ def inventory_metadata(
         metadata[f"lakehouse/bytes_{part}"] = size
     for name, size in sorted(classes.items()):
         metadata[f"lakehouse/class_bytes_{name.lower()}"] = size
-    metadata["lakehouse/where"] = markdown_value(*_bytes_by_table(reconciliation))
-    metadata["lakehouse/storage_classes"] = markdown_value(
-        stacked_picture("bytes by storage class", [bar.name for bar in bars], bars)
-    )
+    metadata["lakehouse/where"] = markdown_value(_bytes_by_table(reconciliation))
     return metadata
 
 
-def _bytes_by_table(reconciliation: Reconciliation) -> tuple[Markdown, Markdown]:
-    """The bytes of the largest tables, of all others and of no table: a picture and a table."""
+def _bytes_by_table(reconciliation: Reconciliation) -> Markdown:
+    """The bytes of the largest tables, of all others and of no table."""
     kind_of = {part: kind for kind, parts in PART_GROUPS.items() for part in parts}
     by_table = {table.table: Counter[str]() for table in reconciliation.tables}
     for table in reconciliation.tables:
@@ -94,10 +83,8 @@ def _bytes_by_table(reconciliation: Reconciliation) -> tuple[Markdown, Markdown]
         rows.append(("no table", Counter({"no table": unclaimed})))
     present = {kind for _, kinds in rows for kind in kinds}
     columns = sorted(present, key=[*PART_GROUPS, "no table"].index)
-    bars = [StackedBar(name, kinds, size_text(kinds.total())) for name, kinds in rows]
     cells = [
         [name, *(f"{kinds[kind]:,}" for kind in columns), f"{kinds.total():,}"]
         for name, kinds in rows
     ]
-    picture = stacked_picture("bytes", columns, bars)
-    return picture, markdown_table(["bytes", *columns, "sum"], cells)
+    return markdown_table(["bytes", *columns, "sum"], cells)

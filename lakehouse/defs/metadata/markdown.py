@@ -1,18 +1,12 @@
-"""Markdown for Dagster's pages. Text from outside is escaped here, and only here.
+"""Markdown for Dagster's pages. Text from outside is escaped here, and only here."""
 
-Pictures are PNGs of one or two KiB, embedded in the text.
-"""
-
-import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NewType
 
 import dagster as dg
 
 from lakehouse.core.text import printable
-from lakehouse.report.chart import Bar, StackedBar, bar_chart, stacked_bar_chart
-from lakehouse.runtime.extras import is_installed
 
 # Text that is already Markdown; `markdown_text` converts any other text.
 Markdown = NewType("Markdown", str)
@@ -47,24 +41,3 @@ def markdown_link(text: str, address: str) -> Markdown:
 def markdown_value(*parts: Markdown) -> dg.MarkdownMetadataValue:
     """The parts, a paragraph each, as metadata."""
     return dg.MetadataValue.md("\n\n".join(parts))
-
-
-def histogram_picture(bars: Sequence[Bar]) -> Markdown:
-    """A picture of file sizes, with one labelled bar per range of sizes."""
-    description = "file sizes: " + ", ".join(f"{bar.label}: {bar.count}" for bar in bars)
-    return _picture(description, lambda: bar_chart(bars))
-
-
-def stacked_picture(title: str, kinds: Sequence[str], bars: Sequence[StackedBar]) -> Markdown:
-    """A picture of stacked bars, each with its name. A legend names the colour of each kind."""
-    numbers = ", ".join(f"{bar.name}: {bar.text}" for bar in bars)
-    drawn = [bar._replace(name=printable(bar.name)) for bar in bars]
-    return _picture(f"{title}: {numbers}", lambda: stacked_bar_chart(kinds, drawn))
-
-
-def _picture(description: str, draw: Callable[[], bytes]) -> Markdown:
-    """The picture, or only its description if the extra `charts` is not installed."""
-    if not is_installed("matplotlib"):
-        return markdown_text(description)
-    png = base64.b64encode(draw()).decode()
-    return Markdown(f"![{markdown_text(description)}](data:image/png;base64,{png})")

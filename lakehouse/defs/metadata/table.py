@@ -7,7 +7,7 @@ the metadata.
 
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
-from math import inf
+from math import ceil
 from typing import Any
 
 import dagster as dg
@@ -22,14 +22,13 @@ from lakehouse.core.errors import LakehouseError
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.journal_records import VacuumRecord
 from lakehouse.core.scheduling.circuit_breaker import Rewrites
-from lakehouse.core.scheduling.health import HISTOGRAM_BYTES, Health
+from lakehouse.core.scheduling.health import Health
 from lakehouse.core.scheduling.table_state import OnceCold, TableState, state_of
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.keys import compaction_key, vacuum_key
 from lakehouse.defs.metadata.markdown import (
     Markdown,
-    histogram_picture,
     markdown_table,
     markdown_text,
     markdown_value,
@@ -38,9 +37,11 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import vacuum_records
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, last_compaction_ms
-from lakehouse.report.chart import Bar
 
 Metadata = dict[str, Any]
+
+# The longest bar of the histogram of file sizes, in characters.
+_BAR_WIDTH = 20
 
 # Numbers that Dagster plots: fields of `Health`, and of `TableState`.
 _HEALTH_NUMBERS = (
@@ -98,7 +99,7 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
     ]
     metadata: Metadata = {
         "lakehouse/summary": markdown_value(_summary_table(health, state)),
-        "lakehouse/sizes": markdown_value(*_picture(health)),
+        "lakehouse/sizes": markdown_value(_sizes(health)),
         "lakehouse/version": snapshot.version,
         **{f"lakehouse/{name}": getattr(health, name) for name in _HEALTH_NUMBERS},
         "lakehouse/log_commits": health.log.commit_count,
@@ -158,7 +159,7 @@ def health_result(table: Table, lake: Lake, assessed: Assessment) -> CheckResult
             "next_compaction": health.plan.sentence,
             "last_vacuum": "none known" if last is None else _vacuum_text(last),
             "next_vacuum": _next_vacuum(snapshot, 0 if last is None else last.horizon_ms),
-            "sizes": markdown_value(*_picture(health)),
+            "sizes": markdown_value(_sizes(health)),
             "compaction": dg.MetadataValue.asset(compaction_key(table)),
             "vacuum": dg.MetadataValue.asset(vacuum_key(table)),
         },
@@ -234,18 +235,17 @@ def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
     return dg.TableSchema(columns=columns)
 
 
-def _picture(health: Health) -> tuple[Markdown, ...]:
-    """The histogram of file sizes as a picture and as a table."""
+def _sizes(health: Health) -> Markdown:
+    """The histogram of file sizes, without the empty ranges at both ends."""
     filled = [number for number, count in enumerate(health.histogram.values()) if count]
     if not filled:
-        return (markdown_text("no files"),)
-    candidate_bytes = health.plan.policy.candidate_bytes
-    bins = zip(health.histogram.items(), (*HISTOGRAM_BYTES, inf), strict=True)
-    # Ranges of sizes that a compaction would merge are drawn as small files.
-    all_bars = [Bar(label, count, limit <= candidate_bytes) for (label, count), limit in bins]
-    bars = all_bars[filled[0] : filled[-1] + 1]  # without the empty bins at both ends
-    rows = [[bar.label, str(bar.count)] for bar in bars]
-    return histogram_picture(bars), markdown_table(["size", "files"], rows)
+        return markdown_text("no files")
+    most = max(health.histogram.values())
+    rows = [
+        [label, str(count), "█" * ceil(count / most * _BAR_WIDTH)]
+        for label, count in health.histogram.items()
+    ]
+    return markdown_table(["size", "files", ""], rows[filled[0] : filled[-1] + 1])
 
 
 def _last_compaction(compacted_ms: int | None) -> str:

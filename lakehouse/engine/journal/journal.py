@@ -9,7 +9,7 @@
 - Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, for compactions that failed or conflicted
   with another writer's commit.
 - Metric counters: `_lakehouse/metrics/` (module `engine.metrics.totals`).
-- Morning pages: `_lakehouse/reports/` (module `engine.report.stored_pages`), of the last 14 days.
+- The newest report page: `_lakehouse/reports/report.html` (module `engine.report`).
 - Change marker: `_lakehouse/changes/<id>`. Each change to a pause or try replaces it with a
   marker under a new id, so that one listing shows whether a cache is stale.
 

@@ -1,1 +1,1 @@
-"""Reads the facts behind the metrics, serves them to Prometheus, and sends alerts."""
+"""Reads the metrics of a lake, and serves them to Prometheus."""

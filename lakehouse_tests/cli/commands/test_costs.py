@@ -1,43 +1,34 @@
-"""`lakehouse costs`, before any ledger exists: the newest inventory and the logs are priced, without a JVM."""
+"""`lakehouse costs`, without a JVM."""
 
+from lakehouse.core.inventory.objects import Part
 from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.core.costs.test_chargeback import ORDERS, share, stored
+from lakehouse_tests.engine.costs.story import record_charges
 
 
-def test_costs_are_unknown_without_an_inventory_and_not_zero(told: Terminal) -> None:
-    printed = told.run("costs").stdout
-    assert "Storage is unknown: there is no inventory. Use lakehouse inventory scan" in printed
-    amounts = told.json("costs")["amounts"]
-    unknown = {"usd": None, "formula": "unknown without an inventory"}
-    assert amounts[0] == {"name": "dead bytes", **unknown}
-    assert amounts[-1] == {"name": "saved by archive", **unknown}
+def test_costs_are_unknown_before_they_are_recorded_and_not_zero(told: Terminal) -> None:
+    assert told.run("costs").stdout.startswith("no costs are recorded since ")
+    document = told.json("costs")
+    assert (document["groups"], document["until"]) == ([], None)
 
 
-def test_costs_of_today_are_those_of_the_newest_inventory(told: Terminal) -> None:
-    told.run("inventory", "scan")
-    lake = told.json("costs", "--by", "layer")
-    assert lake["known_days"] == 1
-    assert {"bronze", "silver"} <= {group["name"] for group in lake["groups"]}
-    table = told.json("costs", "silver/orders", "--by", "kind")
-    assert "storage: log_commits" in {group["name"] for group in table["groups"]}
-    assert 0 < table["month_usd"] < lake["month_usd"]
-    assert lake["forecast_usd"] >= lake["month_usd"]
-    names = ["dead bytes", "small files", "saved by compaction", "saved by inventory"]
-    assert [each["name"] for each in lake["amounts"]] == [*names, "saved by archive"]
-    assert lake["amounts"][-1]["usd"] == 0
-    printed = told.run("costs").stdout
-    assert "forecast" in printed
-    *_, why, way_out = printed.rstrip("\n").split("\n")
-    assert why.startswith("silver/orders costs the most, ") and why.endswith(
-        " USD a month: 100% log"
-    )
-    assert way_out.endswith(": lakehouse health silver/orders --verbose")
-    *_, why, way_out = told.run("costs", "bronze/orders").stdout.rstrip("\n").split("\n")
-    assert why.startswith("bronze/orders costs ") and "most" not in why
-
-
-def test_a_budget_that_is_no_amount_is_refused(told: Terminal) -> None:
-    sentence = told.refused("costs", LAKEHOUSE_BUDGETS="lake=much")
-    assert (
-        "LAKEHOUSE_BUDGETS is 'lake=much'. Use USD per month, for example lake=50,bronze=20"
-        in sentence
-    )
+def test_costs_are_those_of_the_recorded_days(told: Terminal) -> None:
+    record_charges(told.root, stored(share(Part.LIVE, 30 << 30), unclaimed=(share(None, 1 << 30),)))
+    document = told.json("costs", "--since", "2026-11-01", "--by", "layer")
+    assert [(each["name"], each["usd"]) for each in document["groups"]] == [
+        ("bronze", 0.023),
+        ("(outside all tables)", 0.000766667),
+    ]
+    assert (document["since"], document["until"]) == ("2026-11-01", "2026-11-27")
+    of_table = told.json("costs", ORDERS.key, "--since", "2026-11-01")
+    assert of_table["usd"] == 0.023
+    shown = told.run("costs", "--since", "2026-11-01").stdout.splitlines()
+    assert shown[0].split() == [
+        "table",
+        "stored",
+        *["storage", "USD", "compute", "USD", "requests", "USD", "USD"],
+    ]
+    assert shown[2].split() == ["bronze/orders", "30", "GiB", "0.023", "0.00", "0.00", "0.023"]
+    assert shown[-1] == "2026-11-01 to 2026-11-27: 0.0238 USD"
+    later = told.run("costs", "--since", "2026-11-28").stdout
+    assert later.startswith("no costs are recorded since 2026-11-28")

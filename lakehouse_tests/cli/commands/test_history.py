@@ -1,7 +1,6 @@
 """`lakehouse history`."""
 
 import json
-from xml.etree import ElementTree
 
 import click
 import pytest
@@ -160,40 +159,7 @@ def test_tries_that_came_to_nothing_are_in_the_account(told: Terminal) -> None:
     )
 
 
-def test_the_plot_shows_the_file_count_falling_where_a_compaction_is_marked(told: Terminal) -> None:
-    *_, axis, marks, versions, legend = told.run(
-        "history", "silver/orders", "--plot"
-    ).stdout.splitlines()
-    assert axis.strip().startswith("+---") and versions.split() == ["0", "3"]
-    assert len(marks) == len(axis) and marks.strip() == "^"
-    assert legend.split() == ["*", "files", "^", "compaction"]
-
-
-def test_the_plot_goes_into_a_file_and_with_json_leaves_the_document_alone(told: Terminal) -> None:
-    picture = told.home / "files.svg"
-    assert told.run("history", "silver/orders", "--plot", str(picture)).exit_code == 0
-    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
-    assert (
-        json.loads(told.run("history", "silver/orders", "--json", "--plot").stdout)["account"][
-            "compaction_count"
-        ]
-        == 1
-    )
-
-
 def test_a_table_that_does_not_exist_has_no_history(told: Terminal) -> None:
     assert told.refused("history", "gold/totals").startswith(
         "Refused: history gold/totals: the table is declared but does not exist yet"
     )
-
-
-@pytest.mark.parametrize(
-    ("option", "wrong"),
-    [
-        ("--plot", "silver"),
-        ("--plot", "nowhere/files.svg"),
-    ],
-)
-def test_a_picture_that_cannot_be_made_is_refused(told: Terminal, option: str, wrong: str) -> None:
-    result = told.run("history", "silver/orders", option, wrong)
-    assert (result.exit_code, "Use a" in result.stderr) == (2, True)

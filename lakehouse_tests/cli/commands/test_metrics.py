@@ -1,6 +1,5 @@
 """`lakehouse metrics`: what Prometheus gets to know about a lake, read back by Prometheus' own parser."""
 
-import json
 import socket
 import urllib.request
 from dataclasses import fields, replace
@@ -106,7 +105,6 @@ def test_quarantine_pause_vacuum_and_inventory_are_read_from_log_and_journal(
     story("inventory/local").create().commit("WRITE", user_metadata=load.as_text())
     found = values(told)
     assert found["lakehouse_quarantined_rows", "bronze/orders"] == 3
-    assert found["lakehouse_table_budget_usd_per_month", "bronze/orders"] == 2.5
     assert ("lakehouse_quarantined_rows", "silver/orders") not in found  # it is never landed
     paused = {
         key: found["lakehouse_table_paused", key] for key in ("bronze/orders", "silver/orders")
@@ -121,23 +119,6 @@ def test_quarantine_pause_vacuum_and_inventory_are_read_from_log_and_journal(
     assert found["lakehouse_table_readable", "bronze/orders"] == 1
 
 
-def test_the_archive_of_a_table_is_a_part_of_its_bytes(
-    told: Terminal, story: type_of_story
-) -> None:
-    log = story("gold/totals").create()
-    log.append([("a", 10, 1)], transaction=("lakehouse-archive", 1))
-    assert values(told)["lakehouse_table_readable", "archive/gold/totals"] == 0  # no archive
-    archive = story("archive/gold/totals").create().append([("x", 700, 3)])
-    record = json.dumps({"archive": {"kind": "archive", "base": 0, "table_version": 0}})
-    for version in (0, 1):
-        path = told.root / archive.commit_name(version)
-        info, *rest = path.read_text().splitlines()
-        written = json.loads(info)
-        written["commitInfo"]["userMetadata"] = record
-        path.write_text("\n".join([json.dumps(written), *rest]))
-    assert values(told)["lakehouse_table_bytes", "gold/totals,archived"] == 700
-
-
 def test_a_journal_or_an_inventory_that_cannot_be_read_is_named(told: Terminal) -> None:
     LogBuilder(DiskStore(told.root), "inventory/local").create()
     (told.root / "inventory/local/_delta_log" / f"{0:020}.json").write_text("{ damaged")
@@ -146,8 +127,9 @@ def test_a_journal_or_an_inventory_that_cannot_be_read_is_named(told: Terminal) 
     assert found["lakehouse_source_readable", "vacuums"] == 1
 
 
-def test_counters_are_of_this_day_from_log_and_journal(told: Terminal) -> None:
-    """The example's compaction is of an earlier year; a vacuum ended right now, and failed in part."""
+def test_a_vacuum_has_prediction_errors_and_an_unexpected_record_hides_one_table_only(
+    told: Terminal,
+) -> None:
     required = [each for each in fields(VacuumRecord) if each.default is each.default_factory]
     zeros = {each.name: 0 for each in required}  # both defaults are missing
     known = {"mode": "FULL", "report": "", "predicted_files": 3, "deleted_files": 2, "usd": 0.5}
@@ -155,25 +137,10 @@ def test_counters_are_of_this_day_from_log_and_journal(told: Terminal) -> None:
     record = VacuumRecord(**{**zeros, **known, **times, "failed": {"a": "denied"}})  # type: ignore[arg-type]
     record_vacuum(DiskStore(told.root), "silver/orders", record)
     found = values(told)
-    of_vacuum = {
-        name.removeprefix("lakehouse_"): value
-        for (name, labels), value in found.items()
-        if labels == "silver/orders,vacuum"
-    }
-    assert of_vacuum == {
-        "operation_duration_seconds_count": 1,
-        "operation_duration_seconds_sum": 2,
-        "cost_usd_total": 0.5,
-    }
-    outcomes = [
-        found["lakehouse_operations_total", f"silver/orders,{kind},{outcome}"]
-        for kind in ("compaction", "vacuum")
-        for outcome in ("succeeded", "failed")
-    ]
-    # Labels are in the order of their names: operation, outcome.
-    assert outcomes == [0, 0, 0, 1]
     error = found["lakehouse_operation_prediction_error_ratio", "silver/orders,files,vacuum"]
     assert error == 0.5
+    # A single reading has no counters: they begin with the process.
+    assert not any(name.endswith("_total") for name, _ in found)
     odd = replace(record, started_ms=now_ms(), requests=7)  # type: ignore[arg-type]
     record_vacuum(DiskStore(told.root), "silver/orders", odd)
     found = values(told)

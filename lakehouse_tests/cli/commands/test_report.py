@@ -6,20 +6,22 @@ from lakehouse_tests.cli.conftest import Terminal
 def test_report_writes_one_page_with_every_table_and_what_needs_a_person(told: Terminal) -> None:
     out = told.home / "morning.html"
     printed = told.run("report", "--out", str(out)).stdout
-    assert printed == f"{out}: 2 items for your attention, 3 tables\n"
+    assert printed == f"{out}: 1 item for your attention, 3 tables\n"
     html = out.read_text()
     for key in ("bronze/<wbr>orders", "silver/<wbr>orders", "gold/<wbr>totals"):
         assert key in html
-    assert "lakehouse vacuum silver/orders --dry-run" in html
-    assert "the oldest of its 3 mergeable files" not in html  # it is due, so nothing holds it back
+    assert "lakehouse inventory scan" in html
 
 
-def test_json_has_the_values_of_the_page_and_writes_nothing(told: Terminal) -> None:
-    values = told.json("report")
-    tables = {table["table"]: table for table in values["tables"]}
-    assert (tables["bronze/orders"]["file_count"], tables["bronze/orders"]["is_due"]) == (5, True)
-    assert tables["gold/totals"]["exists"] is False
-    assert [each["concern"] for each in values["attention"]] == ["INVENTORY_LATE", "VACUUM_LATE"]
+def test_json_has_the_documents_of_other_commands_and_writes_nothing(told: Terminal) -> None:
+    report = told.json("report")
+    tables = {table["table"]: table for table in report["tables"]}
+    for health in told.json("health"):
+        assert tables[health["table"]]["health"].items() <= health.items()
+    for plan in told.json("plan"):
+        fleet = tables[plan["table"]]["plan"]["fleet"]
+        assert fleet == plan["fleet"]
+    assert [each["command"] for each in report["attention"]] == ["lakehouse inventory scan"]
     assert not (told.root / "_lakehouse" / "reports").exists()
 
 

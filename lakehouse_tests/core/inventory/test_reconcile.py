@@ -476,15 +476,6 @@ def test_storage_classes_are_kept_apart() -> None:
     ]
 
 
-def test_what_infrequent_access_bills_for_small_objects_is_known() -> None:
-    small, large = (
-        stored(f"a/t/{size}", size, storage_class="STANDARD_IA") for size in (2 << 10, 200 << 10)
-    )
-    found = only(held(*ALL, small, large, least_billed_bytes={"STANDARD_IA": 128 << 10}))
-    padding = {share.storage_class: share.padding_bytes for share in found.shares}
-    assert padding == {None: 0, "STANDARD_IA": 126 << 10}
-
-
 def test_the_books_of_a_layout() -> None:
     snapshot = Snapshot(
         table="a/t",

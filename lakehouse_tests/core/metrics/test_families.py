@@ -2,25 +2,15 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from lakehouse.core.costs.operations import UpkeepOperation
 from lakehouse.core.costs.predicted_and_actual import Figure
-from lakehouse.core.metrics.facts import DagsterRecords, MeasuredLake, MeasuredTable
-from lakehouse.core.metrics.families import (
-    COST,
-    DECISIONS,
-    DURATION,
-    METRICS,
-    OPERATIONS,
-    PREDICTION_ERROR,
-    samples_of,
-)
-from lakehouse.core.metrics.totals import TableTotals, decode_totals, encode_totals
+from lakehouse.core.metrics.families import METRICS, Counters, Sample, prediction_samples
 from lakehouse_tests.test_docs import is_command
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "observability"
@@ -65,38 +55,9 @@ def test_every_rule_says_what_is_wrong_and_what_to_type() -> None:
         assert [command for command in commands if not is_command(command)] == []
 
 
-def test_a_table_without_facts_has_only_what_is_known_of_it() -> None:
-    lake = MeasuredLake(
-        tables=(
-            MeasuredTable(table="gold/new", is_readable=True),
-            MeasuredTable(table="gold/ill", is_readable=False, budget_usd_per_month=2.5),
-            MeasuredTable(table="gold/read", is_readable=True, exists=True, is_paused=False),
-        ),
-        version="1",
-        read_ms=1_500,
-        seconds=0.25,
-        dagster=DagsterRecords(size_bytes=7, checks={("vacuum/gold/ill", "deleted"): False}),
-        sources={"vacuums": False},
-    )
-    found = {(each.metric.name, each.labels): each.value for each in samples_of(lake)}
-    assert found == {
-        ("lakehouse_table_readable", ("gold/ill", "gold")): 0,
-        ("lakehouse_table_budget_usd_per_month", ("gold/ill", "gold")): 2.5,
-        ("lakehouse_table_readable", ("gold/read", "gold")): 1,
-        ("lakehouse_table_paused", ("gold/read", "gold")): 0,
-        ("lakehouse_check_passed", ("vacuum/gold/ill", "vacuum", "deleted")): 0,
-        ("lakehouse_dagster_records_bytes", ()): 7,
-        ("lakehouse_source_readable", ("vacuums",)): 0,
-        ("lakehouse_metrics_read_timestamp_seconds", ()): 1.5,
-        ("lakehouse_metrics_read_seconds", ()): 0.25,
-        ("lakehouse_build_info", ("1",)): 1,
-    }
-
-
-def operation(kind: str, ended_ms: int, **known: Any) -> UpkeepOperation:
-    known = {"is_ok": True, **known}
+def operation(kind: str, number: int, **known: Any) -> UpkeepOperation:
     return UpkeepOperation(
-        table="gold/t", kind=kind, operation_id="", ended_ms=ended_ms, why="", **known
+        table="gold/t", kind=kind, operation_id=str(number), ended_ms=number, **known
     )
 
 
@@ -109,22 +70,17 @@ OPERATIONS_OF_TABLE = (
 )
 
 
-def test_operations_are_counted_and_the_newest_prediction_stays() -> None:
-    """Expected kinds have zeros, and unknown figures none."""
-    table = MeasuredTable(
-        table="gold/t",
-        is_readable=True,
-        exists=True,
-        operations=OPERATIONS_OF_TABLE,
-        totals=TableTotals(until_ms=11).through(OPERATIONS_OF_TABLE, 40),
-    )
-    lake = MeasuredLake(tables=(table,), version="1", read_ms=40, seconds=0.0)
-    found = {
+def counted(samples: Iterable[Sample]) -> dict[tuple[str, ...], tuple[float, int]]:
+    return {
         (each.metric.name.removeprefix("lakehouse_"), *each.labels[2:]): (each.value, each.count)
-        for each in samples_of(lake)
-        if each.metric in (OPERATIONS, DURATION, COST, PREDICTION_ERROR, DECISIONS)
+        for each in samples
     }
-    assert found == {
+
+
+def test_operations_since_the_start_are_counted_once() -> None:
+    """Expected kinds have zeros, and unknown durations are not counted."""
+    counters = Counters(since_ms=11)
+    expected = {
         ("decisions_total", "compaction", "SMALL_FILES"): (2, 0),
         ("operations_total", "compaction", "succeeded"): (2, 0),
         ("operations_total", "compaction", "failed"): (1, 0),
@@ -134,28 +90,19 @@ def test_operations_are_counted_and_the_newest_prediction_stays() -> None:
         ("operation_duration_seconds", "vacuum"): (0, 0),
         ("cost_usd_total", "compaction"): (2.75, 0),
         ("cost_usd_total", "vacuum"): (0, 0),
-        ("operation_prediction_error_ratio", "compaction", "files"): (0.25, 0),
+    }
+    assert counted(counters.count("gold/t", OPERATIONS_OF_TABLE)) == expected
+    assert counted(counters.count("gold/t", OPERATIONS_OF_TABLE)) == expected
+    # A counter stays when a log forgets, and an operation that is seen late is added.
+    late = operation("vacuum", 12, usd=0.25)
+    later = counted(counters.count("gold/t", [late]))
+    assert later == expected | {
+        ("operations_total", "vacuum", "succeeded"): (1, 0),
+        ("cost_usd_total", "vacuum"): (0.25, 0),
     }
 
 
-def test_totals_of_a_later_version_are_read_without_the_values_that_it_appended() -> None:
-    table = TableTotals(until_ms=0).through(OPERATIONS_OF_TABLE, 40)
-    document = json.loads(json.dumps(encode_totals({"gold/t": table})))
-    for row in document["gold/t"]["totals"]:
-        row.append({"a value of": "a later version"})
-    assert decode_totals(document) == {"gold/t": table}
-    for row in document["gold/t"]["totals"]:
-        del row[6:]
-    with pytest.raises(ValueError, match="not enough values"):
-        decode_totals(document)
-
-
-def test_totals_are_the_same_wherever_a_day_ends_and_after_their_document() -> None:
-    whole = TableTotals(until_ms=0).through(OPERATIONS_OF_TABLE, 40)
-    for split in range(41):
-        part = TableTotals(until_ms=0).through(OPERATIONS_OF_TABLE, split)
-        [kept] = decode_totals(json.loads(json.dumps(encode_totals({"gold/t": part})))).values()
-        assert kept == part
-        # Logs may have forgotten what is in the totals, or still have it.
-        later = [each for each in OPERATIONS_OF_TABLE if each.ended_ms >= split]
-        assert kept.through(later, 40) == kept.through(OPERATIONS_OF_TABLE, 40) == whole
+def test_the_newest_prediction_of_a_kind_is_shown() -> None:
+    assert counted(prediction_samples("gold/t", OPERATIONS_OF_TABLE)) == {
+        ("operation_prediction_error_ratio", "compaction", "files"): (0.25, 0)
+    }

@@ -6,7 +6,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.journal_records import CompactionTry, Pause
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.fleet import Fleet, FleetTable, decide_fleet, within_budgets
+from lakehouse.core.scheduling.fleet import Fleet, FleetTable, decide_fleet
 from lakehouse.core.scheduling.ranking import Bounds
 from lakehouse.core.scheduling.read_rates import Readers
 from lakehouse.core.scheduling.table_decision import RunState
@@ -51,16 +51,3 @@ def test_a_recent_compaction_a_pause_and_failures_hold_a_table() -> None:
     ):
         [decision] = decide(known).decisions
         assert (decision.reason, decision.request) == (reason, False)
-
-
-def test_a_table_is_held_by_an_exceeded_budget_of_its_own_its_layer_or_the_lake() -> None:
-    known = FleetTable(table=TABLE, state=due())
-    for scope in (TABLE.key, "bronze", "lake"):
-        [held] = within_budgets([known], {scope: -2.5, "silver": -1.0, "gold": 3.0})
-        [decision] = decide(held).decisions
-        assert decision.reason is Reason.OVER_BUDGET
-        assert decision.sentence == (
-            f"the month of {scope} will cost 2.5 USD more than its budget, so nothing runs until"
-            " the budget is raised or the month ends"
-        )
-    assert within_budgets([known], {TABLE.key: 0.0, "silver": -1.0}) == [known]

@@ -12,9 +12,8 @@ from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import printable
-from lakehouse.defs.metadata.markdown import markdown_table, markdown_text, stacked_picture
+from lakehouse.defs.metadata.markdown import markdown_table, markdown_text
 from lakehouse.defs.metadata.runs import write_metadata
-from lakehouse.report.chart import StackedBar
 
 NAMES = [
     "`](http://127.0.0.1/) ![x](y)",
@@ -81,16 +80,6 @@ def test_a_landed_file_is_named_whatever_it_is_called(name: str) -> None:
         "5",
         f"{printable(name)} is no JSON".strip(),
     ]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_table_of_somebody_else_names_its_bar_in_a_picture_whatever_it_is_called(
-    name: str,
-) -> None:
-    bars = [StackedBar(name, {"live": 1}, "1 MB")]
-    [[image]] = inlines(stacked_picture("bytes", ["live"], bars))
-    assert image.type == "image" and str(image.attrs["src"]).startswith("data:image/png;base64,")
-    assert shown(image.children or []) == f"bytes: {printable(name)}: 1 MB"
 
 
 def test_a_text_that_acts_on_nothing_stays_as_it_is() -> None:

@@ -1,1 +1,0 @@
-"""Decides what the morning page shows, and in which order."""

@@ -1,1 +1,0 @@
-"""Reads the facts of the morning page (`lakehouse report`), and keeps the newest pages."""
