@@ -19,6 +19,8 @@ _ON_PAGE = frozenset({"breaker", "quarantine"})
 _UPKEEP = ("compaction", "vacuum", "archive", "ttl")
 _OF_LAKE = ("inventory/", "costs/")
 _STOPPED = frozenset(each.name for each in (Reason.BREAKER_OPEN, Reason.REWRITE_LOOP))
+# The sensor compacts a table that waits for one of these reasons, without a person.
+_SOON = frozenset(each.name for each in (Reason.NO_SLOT, Reason.COOLING_DOWN, Reason.RUN_IN_FLIGHT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +52,8 @@ def attention_to_table(
     items = list[Attention]()
     if fleet["reason"] in _STOPPED:
         items.append(item("bad", fleet["sentence"], f"history {key} --compactions"))
-    elif health["score"] is not None and health["score"] < _SICK_SCORE:
-        sentence = f"health {health['score']:.0f} of 100: {health['sentence']}"
-        items.append(item("bad", sentence, f"plan {key}"))
+    elif _is_sick(health["score"]) and fleet["reason"] not in _SOON and not fleet["request"]:
+        items.append(item("fair", health["sentence"], f"plan {key}"))
     if health["quarantine_rows"]:
         rows = count_of(health["quarantine_rows"], "record")
         items.append(item("fair", f"{rows} in quarantine", f"quarantine show {key}"))
@@ -94,6 +95,10 @@ def attention_to_inventory(inventory_ms: int | None, *, now_ms: int) -> list[Att
     else:
         return []
     return [Attention(level="fair", sentence=sentence, command="lakehouse inventory scan")]
+
+
+def _is_sick(score: float | None) -> bool:
+    return score is not None and score < _SICK_SCORE
 
 
 def _asset_of(table: Table) -> str:

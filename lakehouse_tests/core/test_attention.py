@@ -21,7 +21,12 @@ NOW_MS = 1_800_000_000_000
 def table(**changed: Any) -> dict[str, Any]:
     """A table of the report in good health."""
     health = {"score": 90.0, "sentence": "good", "quarantine_rows": 0, **changed.pop("health", {})}
-    fleet = {"reason": "BELOW_THRESHOLD", "sentence": "", **changed.pop("fleet", {})}
+    fleet = {
+        "reason": "BELOW_THRESHOLD",
+        "sentence": "",
+        "request": False,
+        **changed.pop("fleet", {}),
+    }
     plan = {"fleet": fleet}
     return {"table": KEY, "problem": "", "paused": "", "health": health, "plan": plan, **changed}
 
@@ -30,7 +35,7 @@ def table(**changed: Any) -> dict[str, Any]:
     ("changed", "level", "sentence", "command"),
     [
         ({"problem": "version 3 is missing"}, "bad", "version 3 is missing", "health"),
-        ({"health": {"score": 49.0}}, "bad", "health 49 of 100: good", "plan"),
+        ({"health": {"score": 49.0}}, "fair", "good", "plan"),
         ({"health": {"quarantine_rows": 2}}, "fair", "2 records in quarantine", "quarantine show"),
         ({"paused": "paused by hand"}, "fair", "paused by hand", "resume"),
     ],
@@ -51,6 +56,9 @@ def test_a_stopped_table_is_listed_once_and_a_good_one_never() -> None:
         f"lakehouse history {KEY} --compactions",
     )
     assert attention_to_table(table()) == []
+    # The sensor will compact it.
+    waits = table(fleet={"reason": Reason.NO_SLOT.name}, health={"score": 10.0})
+    assert attention_to_table(waits) == []
     [late] = attention_to_table(table(), late_vacuum_ms=0)
     assert late.sentence == "the last vacuum began at 1970-01-01 00:00 UTC"
 
