@@ -242,17 +242,6 @@ def files_with_vectors(files: Sequence[DataFile]) -> Sequence[DataFile]:
     return Rows(columns, [place for place in places_of(files) if place in vectors])
 
 
-def uncompacted(files: Sequence[DataFile]) -> Sequence[DataFile]:
-    """The files that no compaction wrote."""
-    columns = columns_of(files, grouped=True)
-    if columns is None:
-        return [file for file in files if not file.compacted]
-    if not columns.compacted:
-        return files
-    places = (place for place in places_of(files) if place not in columns.compacted)
-    return Rows(columns, array("q", places))
-
-
 def tombstone_sizes(stones: Sequence[Tombstone]) -> Iterable[int | None]:
     """The bytes of each removed file; `None` or a negative number if unknown."""
     if isinstance(stones, Rows):

@@ -26,8 +26,8 @@ from lakehouse.core.scheduling.table_decision import (
     TentativeDecision,
     Try,
     decide_table,
+    is_due,
 )
-from lakehouse.core.scheduling.triggers import is_due
 from lakehouse.core.text import first_names
 from lakehouse.core.units import HOUR_MS
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.compaction.replan_after_conflict import (
+from lakehouse.core.compaction.plan import (
     partitions_removed_from,
+    plan_table,
     without_partitions,
 )
 from lakehouse.core.costs.compaction_speed import DEFAULT_RATES

@@ -13,8 +13,8 @@ from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.table_decision import find_trigger, is_due
 from lakehouse.core.scheduling.table_state import state_of
-from lakehouse.core.scheduling.triggers import find_trigger, is_due
 from lakehouse_tests.core.compaction.test_optimize_bins import paths
 from lakehouse_tests.core.example_snapshots import NO_PAST, POLICY, data_file, plan_of, snapshot
 from lakehouse_tests.core.optimize_oracle import after, delta_bins, written

@@ -16,9 +16,13 @@ from lakehouse.core.declaration.write_modes import Append
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.ranking import Bounds, choose_compactions
 from lakehouse.core.scheduling.read_rates import slowdown_of
-from lakehouse.core.scheduling.table_decision import CompactionCandidate, RunState
+from lakehouse.core.scheduling.table_decision import (
+    CompactionCandidate,
+    RunState,
+    find_trigger,
+    is_due,
+)
 from lakehouse.core.scheduling.table_state import NetBenefit, OnceCold, TableState, state_of
-from lakehouse.core.scheduling.triggers import find_trigger, is_due
 from lakehouse_tests.core.example_snapshots import (
     NO_PAST,
     POLICY,

@@ -15,7 +15,7 @@ from lakehouse.engine.compaction.current_skip_reasons import (
     hold_now,
     refuse_held,
 )
-from lakehouse.engine.compaction.failed_attempts import Attempt, failure_recorded
+from lakehouse.engine.compaction.run import Attempt, failure_recorded
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.errors import translated
