@@ -84,7 +84,7 @@ class MemoryStore(Store):
         with self._lock:
             return self._files.setdefault(checked_name(name), entry) is entry
 
-    def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
+    def copy(self, source: StoredFile, name: str) -> None:
         """See `Store.copy`."""
         if self.stat(source.name) not in (None, source):
             raise Transient(f"{source.name} was written again")
@@ -93,7 +93,6 @@ class MemoryStore(Store):
                 self._files[checked_name(name)] = self._files[source.name]
             except KeyError:
                 raise FileNotFoundError(source.name) from None
-        return ""
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""

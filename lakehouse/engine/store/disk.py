@@ -141,13 +141,7 @@ class DiskStore(Store):
             flush_folder(path.parent)
             return True
 
-    def copy(
-        self,
-        source: StoredFile,
-        name: str,
-        *,
-        keep_tags: bool = True,  # noqa: ARG002 a disk has none
-    ) -> str:
+    def copy(self, source: StoredFile, name: str) -> None:
         """See `Store.copy`."""
         path = self._path(name)
         with translated(path, "write"), _unfinished(path, self._path(source.name)) as unfinished:
@@ -157,7 +151,6 @@ class DiskStore(Store):
                 )
             os.replace(unfinished, path)
             flush_folder(path.parent)
-        return ""
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""
@@ -181,13 +174,6 @@ class DiskStore(Store):
             name: error.strerror or type(error).__name__
             for name, error in self._unlink(names).items()
         }
-
-    def remove_empty_folders(self, prefix: str) -> None:
-        """See `Store.remove_empty_folders`. Links below `prefix` are not followed."""
-        path = self._path(prefix)
-        for folder, _, _ in os.walk(path, topdown=False):
-            with suppress(OSError):  # the folder is not empty
-                os.rmdir(folder)
 
     def _unlink(self, names: Sequence[str]) -> dict[str, OSError]:
         paths = [self._path(name) for name in names]

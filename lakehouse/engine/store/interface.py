@@ -13,9 +13,6 @@ from lakehouse.core.inventory.objects import StoredObject
 
 # The `bucket` of a store that is a folder of this machine.
 LOCAL = "local"
-# The largest object that S3 copies in one request. S3 counts in powers of 2.
-# Source: AWS, CopyObject: "up to 5 GB in size in a single atomic action"
-MAX_COPY_BYTES = 5 * 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,13 +116,12 @@ class Store(Protocol):
         ...
 
     @abstractmethod
-    def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
+    def copy(self, source: StoredFile, name: str) -> None:
         """Copies a file to another name. Replaces a file of that name, if there is one.
 
-        `source` is the file as it was listed. Returns the ETag of the copy, or an empty string if
-        the store has no ETags. The copy appears complete or not at all. S3 copies at most
-        `MAX_COPY_BYTES`, into the storage class of `source`, and copies the tags only with
-        `keep_tags`. On a disk, the copy has the modification time of the original.
+        `source` is the file as it was listed. The copy appears complete or not at all. S3 copies at
+        most 5 GiB, into the storage class of `source`, and no tags. On a disk, the copy has the
+        modification time of the original.
 
         Raises:
             FileNotFoundError: the file does not exist.
@@ -159,13 +155,6 @@ class Store(Protocol):
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """Deletes files as `delete` does, but returns why each remaining file was not deleted."""
         ...
-
-    def remove_empty_folders(self, prefix: str) -> None:
-        """Removes the folder `prefix` and the folders below it, as far as they are empty.
-
-        S3 has no folders, so nothing happens there.
-        """
-        del prefix
 
 
 def checked_name(name: str) -> str:

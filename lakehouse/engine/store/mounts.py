@@ -141,10 +141,10 @@ class MountedStore(Store):
         """See `Store.put_if_absent`; refused in a mounted folder."""
         return self.base.put_if_absent(self._writable(name), data)
 
-    def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
+    def copy(self, source: StoredFile, name: str) -> None:
         """See `Store.copy`; refused from and into a mounted folder."""
         self._writable(source.name)
-        return self.base.copy(source, self._writable(name), keep_tags=keep_tags)
+        self.base.copy(source, self._writable(name))
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`; refused in a mounted folder."""
@@ -165,10 +165,6 @@ class MountedStore(Store):
         names_by_real_name = dict(zip(real_names, names, strict=True))
         failed = first.store.delete_each([*names_by_real_name])
         return {names_by_real_name[real_name]: why for real_name, why in failed.items()}
-
-    def remove_empty_folders(self, prefix: str) -> None:
-        """See `Store.remove_empty_folders`; refused in a mounted folder."""
-        self.base.remove_empty_folders(self._writable(prefix))
 
     def place_of(self, name: str) -> tuple[Store, str]:
         """The real store of a name, and the name in that store."""

@@ -188,12 +188,12 @@ class S3Store(Store):
             "conflicted with other writes; try again"
         )
 
-    def copy(self, source: StoredFile, name: str, *, keep_tags: bool = True) -> str:
+    def copy(self, source: StoredFile, name: str) -> None:
         """See `Store.copy`."""
         key = self._key(name)
         with self._translated("copy", key):
             original = replace(source, name=self.prefix + source.name)
-            return copy_unchanged(self.client, self.bucket, original, key, keep_tags=keep_tags)
+            copy_unchanged(self.client, self.bucket, original, key)
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""

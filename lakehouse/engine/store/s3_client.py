@@ -166,13 +166,11 @@ def completes_conditionally(client: Any, bucket: str, key: str) -> bool:
         return False
 
 
-def copy_unchanged(
-    client: Any, bucket: str, source: StoredFile, key: str, *, keep_tags: bool = True
-) -> str:
+def copy_unchanged(client: Any, bucket: str, source: StoredFile, key: str) -> None:
     """Copies an object within its bucket, if it has not changed since it was listed.
 
-    `source.name` is the whole key. Returns the ETag of the copy. The copy has the storage class of
-    `source`, or S3 Standard if `source` has none. Without `keep_tags`, the copy has no tags.
+    `source.name` is the whole key. The copy has no tags, and the storage class of `source`, or S3
+    Standard if `source` has none.
 
     Raises:
         Transient: the object was written again since it was listed.
@@ -180,18 +178,16 @@ def copy_unchanged(
     """
     from botocore.exceptions import ClientError
 
-    tags = {} if keep_tags else {"TaggingDirective": "REPLACE"}
     own_class = {"StorageClass": source.storage_class} if source.storage_class else {}
     try:
-        answer = client.copy_object(
+        client.copy_object(
             Bucket=bucket,
             Key=key,
             CopySource={"Bucket": bucket, "Key": source.name},
             CopySourceIfMatch=source.etag,
+            TaggingDirective="REPLACE",
             **own_class,
-            **tags,
         )
-        return str(answer["CopyObjectResult"]["ETag"]).strip('"')
     except ClientError as error:
         if answer_of(error).code not in _NOT_MET:
             raise

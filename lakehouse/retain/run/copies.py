@@ -104,7 +104,7 @@ def copy_files(
 def _copy(store: Store, original: StoredFile, name: str, storage_class: str) -> None:
     # A lifecycle rule that selects the table's files by a tag must not apply to their copies.
     source = original if store.bucket == LOCAL else replace(original, storage_class=storage_class)
-    store.copy(source, name, keep_tags=False)
+    store.copy(source, name)
     copied = store.stat(name)
     if copied is None or not _is_same(store, original, copied):
         raise Broken(

@@ -147,9 +147,9 @@ def test_a_copy_has_the_content_and_replaces_what_had_its_name(store: Store) -> 
     store.put("a/ä b+%.json", b"12345")
     store.put("b/c", b"old")
     [source] = store.list("a")
-    etag = store.copy(source, "b/c")
+    store.copy(source, "b/c")
     [copied] = store.list("b")
-    assert (store.read("b/c"), copied.size_bytes, copied.etag) == (b"12345", 5, etag)
+    assert (store.read("b/c"), copied.size_bytes) == (b"12345", 5)
     assert names(store) == ["a/ä b+%.json", "b/c"]
     store.delete([source.name])
     with pytest.raises(FileNotFoundError):
@@ -185,18 +185,6 @@ def test_an_object_that_was_written_again_is_not_copied_and_its_class_stays(buck
     answering(store.client, "CopyObject", (403, error_xml("AccessDenied")))
     with pytest.raises(Refused, match="Grant s3:PutObject and s3:GetObject"):
         store.copy(source, "c")
-
-
-def test_empty_folders_go_and_others_stay(store: Store) -> None:
-    for name in ("t/a/b/x", "t/c/y", "t2/z"):
-        store.put(name, b"1")
-    store.delete(["t/a/b/x"])
-    store.remove_empty_folders("t")
-    assert (list(store.folders("")), list(store.folders("t"))) == (["t", "t2"], ["c"])
-    store.delete(["t/c/y"])
-    store.remove_empty_folders("t")
-    store.remove_empty_folders("nothing")
-    assert (list(store.folders("")), names(store)) == (["t2"], ["t2/z"])
 
 
 def test_put_if_absent_writes_once(store: Store) -> None:
