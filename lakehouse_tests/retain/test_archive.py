@@ -388,6 +388,16 @@ def test_a_dead_feed_does_not_empty_its_table(lake: Lake) -> None:
     assert table_rows(lake) == []
 
 
+def test_both_logs_get_their_checkpoints(lake: Lake) -> None:
+    for day in range(1, 17):
+        add_rows(lake, [(day, day)])
+        archived(lake)
+    for key in (KEY, archive_key(KEY)):
+        facts = lake.facts(key)
+        assert facts is not None and facts.snapshot.log.checkpoint_version is not None
+    assert all_rows(lake) == [(day, day) for day in range(1, 17)]
+
+
 WEEKS = Table(
     key=KEY,
     source=Landing(prefix="landing/days/", format="json", schema="id BIGINT, starts DATE"),

@@ -48,6 +48,7 @@ from lakehouse.engine.commit_actions import (
 )
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.delta_log.raw_actions import Action, read_raw_actions
+from lakehouse.engine.deltalake_tables import with_due_checkpoint
 from lakehouse.engine.lake import Lake, TableSession
 from lakehouse.engine.table_lock import hold
 from lakehouse.retain.plan.archive import (
@@ -321,6 +322,9 @@ def run_archive(
             except FilesChangedError:
                 continue
             deleted = delete_dead_files(lake, table.key)
+            for key in (archive_key(table.key), table.key) if version is not None else ():
+                if (facts := lake.facts(key)) is not None:
+                    with_due_checkpoint(lake, facts)
             return ArchiveOutcome(
                 plan=planned,
                 number=state.number if version is None else state.number + 1,
