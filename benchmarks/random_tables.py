@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # Where a plan does nothing because Delta would find nothing, OPTIMIZE runs all the same: there must
 # be no commit.
-NOTHING_FOR_DELTA = (Reason.NO_FILES, Reason.NOTHING_SMALL, Reason.NOTHING_SHARES_A_BIN)
+NOTHING_FOR_DELTA = (Reason.NOTHING_SMALL, Reason.NOTHING_SHARES_A_BIN)
 BATCH_BYTES = "spark.databricks.delta.optimize.batchSize"
 
 

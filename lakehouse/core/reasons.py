@@ -22,10 +22,9 @@ class Reason(Enum):
 
     # Reasons of a compaction plan.
     MERGEABLE_FILES = "{files_removed:file} ({bytes_removed:size}) merge into {files_added}{where}"
-    NO_FILES = "the table has no files at version {version}"
     NOTHING_SMALL = (
-        "each of its {files:file} has at least {candidate_bytes:size} (three quarters of the "
-        "target) and no deleted rows to remove"
+        "none of its {files:file} is below {candidate_bytes:size} (three quarters of the target), "
+        "or has deleted rows to remove"
     )
     NOTHING_SHARES_A_BIN = (
         "no two of its {candidates:small file} share a partition and fit into one file of "

@@ -280,8 +280,6 @@ def nothing_to_do(facts: PlanningFacts, group: BestGroup) -> Rewrite:
         reason = Reason.CORES_KEPT_BUSY
     elif held_back := not_now(counts):
         reason = held_back
-    elif not facts.snapshot.files:
-        reason = Reason.NO_FILES
     elif not counts["candidates"]:
         reason = Reason.NOTHING_SMALL
     elif counts["bins"]:

@@ -22,7 +22,7 @@ def test_the_plan_that_ran_is_shown_beside_what_it_did_and_of_very_many_files_th
     narrowed = replace(
         whole,
         bins=whole.bins[:2],
-        explanation=Reason.NO_FILES.explain(version=4),
+        explanation=Reason.NO_FACTS.explain(threshold=4),
         estimate=replace(whole.estimate, seconds=0.5),
     )
     outcome = CompactionOutcome(
@@ -37,9 +37,7 @@ def test_the_plan_that_ran_is_shown_beside_what_it_did_and_of_very_many_files_th
     assert [len(paths) for paths in document["bins"]] == [600, 400]
     _print(document)
     shown = capsys.readouterr().out.splitlines()
-    assert (
-        shown[0] == "bronze/orders: version 1 -> 2, NO_FILES: the table has no files at version 4"
-    )
+    assert shown[0] == f"bronze/orders: version 1 -> 2, NO_FACTS: {narrowed.sentence}"
     assert [line.split() for line in shown if line.startswith(("files removed", "seconds"))] == [
         ["files", "removed", "1,200", "1,200", "0.0%"],
         ["seconds", "0.50", "-", "-"],

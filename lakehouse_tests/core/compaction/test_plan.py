@@ -217,7 +217,7 @@ def test_a_feature_that_changes_the_selection_is_refused_by_name(feature: str, w
 
 
 NOTHING = {
-    "no files": ([], Reason.NO_FILES),
+    "no files": ([], Reason.NOTHING_SMALL),
     "large files": ([6_000, 9_000], Reason.NOTHING_SMALL),
     "a lone small file": ([1_000, 9_000], Reason.NOTHING_SHARES_A_BIN),
     "compacted files": (
@@ -333,7 +333,6 @@ def test_planning_the_outcome_of_a_plan_yields_nothing_to_do(
     again = plan_of(after(table, NO_PAST, done, bins, outputs)[0], POLICY)
     assert (again.bins, again.partitions) == ((), None)
     assert again.reason in {
-        Reason.NO_FILES,
         Reason.NOTHING_SMALL,
         Reason.NOTHING_SHARES_A_BIN,
         Reason.ALREADY_COMPACTED,
